@@ -1,0 +1,65 @@
+"""The port to shared storage: one linearizable primitive, create-if-absent, and plain object access.
+
+Every write that could race with another broker is a `create`: exactly one of many callers gets True for
+a key, and the winner's bytes are what every later `get` returns. `put` overwrites and is for leases and
+hints only, never for anything that safety rests on.
+
+Keys are slash-separated, relative, and made of [A-Za-z0-9._-] segments. Implementations share one
+behaviour suite.
+"""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple, Protocol
+
+from penstock.wire.buffers import Buffer
+
+
+class StoreError(Exception):
+    """A storage operation failed. The message is one sentence for a person."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store did not answer, or answered that it is overloaded; trying again later may work."""
+
+
+class StoreFullError(StoreError):
+    """There is no room left. Writes fail until space returns; reads go on."""
+
+
+class StoreReadOnlyError(StoreError):
+    """The store refuses writes (read-only file system, missing permission)."""
+
+
+class ObjectMissingError(StoreError):
+    """The object asked for by range does not exist."""
+
+
+class ObjectInfo(NamedTuple):
+    key: str
+    size: int
+
+
+class ObjectStore(Protocol):
+    async def create(self, key: str, *parts: Buffer) -> bool:
+        """Create `key` holding the concatenated parts, unless it exists. True if this call created it.
+
+        An attempt whose answer was lost is settled by reading the object back and comparing contents.
+        """
+
+    async def put(self, key: str, *parts: Buffer) -> None:
+        """Write `key`, replacing what was there. Readers see the old or the new contents, never a mix."""
+
+    async def get(self, key: str) -> bytes | None:
+        """The whole object, or None if there is none."""
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Exactly `length` bytes from `start`; ObjectMissingError if the object is gone or shorter."""
+
+    async def delete(self, key: str) -> None:
+        """Remove `key`; removing what is not there is fine."""
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Objects whose key starts with `prefix`, in key order. Never used on a read path."""
+
+    async def close(self) -> None:
+        """Release connections and file handles."""
