@@ -1,0 +1,51 @@
+# Penstock's commands. `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.7
+.DEFAULT_GOAL := help
+.PHONY: help install dev demo test check bench lock clean
+
+help: ## list these targets
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or newer; $(PYTHON) is older. Set PYTHON=python3.11, for example."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+
+$(VENV)/.user: requirements/user.txt pyproject.toml | $(BIN)/uv
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet -r requirements/user.txt
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.user
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet -r requirements/dev.txt
+	@touch $@
+
+install: $(VENV)/.user ## make .venv with everything a user of Penstock needs
+
+dev: $(VENV)/.dev ## add what tests and checks need
+
+demo: $(VENV)/.dev ## start a broker, send and read records through a standard client
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev ## run the tests
+	$(BIN)/pytest -n 2
+
+check: $(VENV)/.dev ## lint, types and import direction
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
+	$(BIN)/python -m benchmarks
+
+lock: | $(BIN)/uv ## pin the dependencies anew
+	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 pyproject.toml -o requirements/user.txt
+	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra dev -c requirements/user.txt pyproject.toml -o requirements/dev.txt
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .parts benchmarks/out conformance/out
