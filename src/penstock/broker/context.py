@@ -1,0 +1,75 @@
+"""What every handler is given: the parts of one running broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.broker.acl import Operation, Resource
+    from penstock.clock import Clock
+    from penstock.cluster.metadata_log import MetadataLog
+    from penstock.metadata.image import ClusterImage
+    from penstock.settings import Settings
+    from penstock.storage.ledger import Ledger
+    from penstock.wire.exchange import Session
+
+
+class Broker:
+    """One incarnation of one broker. Built by `penstock.main`; handlers read it and never replace its parts.
+
+    All of it lives on one event loop. `image` is the newest ClusterImage that this broker has seen: take
+    it once at the start of a request, so that everything in one answer comes from one image.
+    """
+
+    __slots__ = (
+        "__dict__",
+        "_tasks",
+        "broker_epoch",
+        "broker_id",
+        "clock",
+        "ledger",
+        "metadata",
+        "settings",
+    )
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        metadata: MetadataLog,
+        ledger: Ledger,
+        broker_id: int,
+        broker_epoch: int,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.metadata = metadata
+        self.ledger = ledger
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.metadata.image
+
+    def authorized(self, session: Session, operation: Operation, resource: Resource, name: str) -> bool:
+        """May this session's principal do this? The one place that decides; everybody may, for now."""
+        return True
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine on the broker's loop and keep it from being garbage collected meanwhile."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def stop_tasks(self) -> None:
+        """Cancel what `spawn` started and wait until it has ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

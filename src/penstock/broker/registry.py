@@ -1,0 +1,60 @@
+"""The one table of APIs that this broker serves.
+
+A row names the API, its versions, and the operation on a resource that a principal needs to use it.
+ApiVersions, dispatch and authorisation are all computed from these rows, so what has no row is neither
+advertised nor answered, and what has a row must have a handler: `handlers/<snake_name>.py`, imported on
+first use. A handler module holds either
+
+- `handle(broker, request, message) -> response | Awaitable[response]`, for ordinary APIs; or
+- `handle_raw(broker, request) -> list[Buffer] | Reply | None`, where `raw` is set: the handler parses the
+  frame and builds the answer itself (Produce and Fetch, for speed; ApiVersions, for its odd versions).
+
+Authorisation: where the resource is the cluster itself, dispatch asks before it decodes. Where it is
+named inside the message (topics, groups, transactional ids), the handler asks
+`broker.authorized(request.session, Operation.X, Resource.Y, name)` for each name.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from penstock.broker.acl import Operation, Resource
+
+
+class Api(NamedTuple):
+    key: int
+    name: str
+    """The name that the protocol gives it: "DescribeConfigs"; handler and wire modules follow from it."""
+    min_version: int
+    max_version: int
+    operation: Operation | None
+    """What a principal must be allowed to do; None: anybody may ask (ApiVersions, SASL)."""
+    resource: Resource | None
+    """What the operation is on. CLUSTER is checked by dispatch, anything else by the handler per name."""
+    raw: bool = False
+
+    @property
+    def module(self) -> str:
+        """describe_configs for DescribeConfigs: the file name in `handlers/` and in `wire/api/`."""
+        return "".join("_" + c.lower() if c.isupper() else c for c in self.name).lstrip("_")
+
+    def handler(self) -> Callable[..., Any]:
+        """The handler function; imports its module the first time."""
+        found = import_module("penstock.broker.handlers." + self.module)
+        function: Callable[..., Any] = found.handle_raw if self.raw else found.handle
+        return function
+
+    def messages(self) -> tuple[type[Any], type[Any]]:
+        """The request and response classes; imports their module the first time."""
+        found = import_module("penstock.wire.api." + self.module)
+        return getattr(found, self.name + "Request"), getattr(found, self.name + "Response")
+
+
+# In order of key; one line each.
+_ROWS = (
+    Api(0, "Produce", 0, 13, Operation.WRITE, Resource.TOPIC, raw=True),
+    Api(1, "Fetch", 0, 18, Operation.READ, Resource.TOPIC, raw=True),
+    Api(18, "ApiVersions", 0, 4, None, None, raw=True),
+)
+
+APIS: dict[int, Api] = {row.key: row for row in _ROWS}
