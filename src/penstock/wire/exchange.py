@@ -1,0 +1,120 @@
+"""One request and its answer, as the server and the broker hand them to each other.
+
+The server makes a `Session` per connection and a `Request` per frame, and calls one function,
+`handle(request)`, which returns the answer as a list of buffers (without the length that precedes it on
+the wire), or a `Reply` that will be completed later, or None where the protocol has no answer.
+
+Answers leave in the order of their requests. While a Reply is `exclusive` the server starts no further
+request of that connection, which is Kafka's rule and keeps effects in order; a handler whose requests
+may overlap (Produce) clears the flag before it returns.
+
+`Request.frame` is only lent for the duration of the call unless `owned` is set: most frames are parsed in
+a buffer that the server uses again at once. A handler copies what it keeps.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.wire.buffers import Buffer
+
+
+class Session:
+    """What is known of one connection for as long as it lasts."""
+
+    __slots__ = (
+        "client_software_name",
+        "client_software_version",
+        "listener",
+        "peer_host",
+        "principal",
+        "produce_cache",
+        "state",
+    )
+
+    def __init__(self, listener: str = "PLAINTEXT", peer_host: str = "") -> None:
+        self.principal = "User:ANONYMOUS"
+        self.listener = listener
+        self.peer_host = peer_host
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.produce_cache: Any = None
+        """What the Produce handler remembers of this connection's last request."""
+        self.state: dict[str, Any] = {}
+        """Whatever else a handler keeps per connection."""
+
+
+class Request:
+    """One frame, its header parsed."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "body_at",
+        "client_id",
+        "correlation_id",
+        "frame",
+        "owned",
+        "session",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        frame: memoryview,
+        body_at: int,
+        owned: bool = False,
+    ) -> None:
+        self.session = session
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.frame = frame
+        self.body_at = body_at
+        self.owned = owned
+
+
+class Reply:
+    """An answer that comes later. Completed or closed exactly once; what comes after that is ignored."""
+
+    __slots__ = ("_notify", "buffers", "closed", "done", "exclusive", "on_abandon", "on_hurry", "weight")
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] | None = None
+        self.done = False
+        self.closed = False
+        """The connection is to be closed instead of answered."""
+        self.exclusive = True
+        self.weight = 0
+        """Bytes of the request, which count as memory in flight until the answer is there."""
+        self.on_abandon: Callable[[], None] | None = None
+        """Called if the connection is lost before the answer is there: nobody waits any more."""
+        self.on_hurry: Callable[[], None] | None = None
+        """Called when the broker drains: complete soon, with what there is (a long poll, for one)."""
+        self._notify: Callable[[Reply], None] | None = None
+
+    def complete(self, buffers: list[Buffer] | None) -> None:
+        """Answer with these buffers; None: nothing is to be sent (Produce with acks=0)."""
+        if not self.done:
+            self.done = True
+            self.buffers = buffers
+            if self._notify is not None:
+                self._notify(self)
+
+    def close(self) -> None:
+        """Close the connection instead of answering."""
+        if not self.done:
+            self.done = self.closed = True
+            if self._notify is not None:
+                self._notify(self)
+
+    def when_done(self, notify: "Callable[[Reply], None]") -> None:
+        """For the server: call `notify` once the reply is done (at once if it already is)."""
+        if self.done:
+            notify(self)
+        else:
+            self._notify = notify
