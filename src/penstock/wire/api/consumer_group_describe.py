@@ -1,0 +1,63 @@
+"""ConsumerGroupDescribe: members and assignments of groups of the KIP-848 protocol."""
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.wire.schema import ZERO_UUID, ApiMessage, Bool, Int8, Int16, Int32, Message, String, Uuid
+
+
+class ConsumerGroupDescribeRequest(ApiMessage):
+    api_key = 69
+    min_version = 0
+    max_version = 1
+    flexible_from = 0
+
+    group_ids: list[String] = []
+    include_authorized_operations: Bool = False
+
+
+class TopicPartitions(Message):
+    topic_id: Uuid = ZERO_UUID
+    topic_name: String = ""
+    partitions: list[Int32] = []
+
+
+class Assignment(Message):
+    topic_partitions: list[TopicPartitions] = []
+
+
+class Member(Message):
+    member_id: String = ""
+    instance_id: String | None = None
+    rack_id: String | None = None
+    member_epoch: Int32 = 0
+    client_id: String = ""
+    client_host: String = ""
+    subscribed_topic_names: list[String] = []
+    subscribed_topic_regex: String | None = None
+    assignment: Assignment = msgspec.field(default_factory=Assignment)
+    target_assignment: Assignment = msgspec.field(default_factory=Assignment)
+    member_type: Annotated[Int8, "1+", "ignorable"] = -1
+
+
+class DescribedGroup(Message):
+    error_code: Int16 = 0
+    error_message: String | None = None
+    group_id: String = ""
+    group_state: String = ""
+    group_epoch: Int32 = 0
+    assignment_epoch: Int32 = 0
+    assignor_name: String = ""
+    members: list[Member] = []
+    authorized_operations: Int32 = -0x80000000
+
+
+class ConsumerGroupDescribeResponse(ApiMessage):
+    api_key = 69
+    min_version = 0
+    max_version = 1
+    flexible_from = 0
+
+    throttle_time_ms: Int32 = 0
+    groups: list[DescribedGroup] = []

@@ -1,0 +1,41 @@
+"""CreateDelegationToken: issue a delegation token."""
+
+from typing import Annotated
+
+from penstock.wire.schema import ApiMessage, Bytes, Int16, Int32, Int64, Message, String
+
+
+class CreatableRenewers(Message):
+    principal_type: String = ""
+    principal_name: String = ""
+
+
+class CreateDelegationTokenRequest(ApiMessage):
+    api_key = 38
+    min_version = 0
+    max_version = 3
+    flexible_from = 2
+
+    owner_principal_type: Annotated[String | None, "3+"] = ""
+    owner_principal_name: Annotated[String | None, "3+"] = ""
+    renewers: list[CreatableRenewers] = []
+    max_lifetime_ms: Int64 = 0
+
+
+class CreateDelegationTokenResponse(ApiMessage):
+    api_key = 38
+    min_version = 0
+    max_version = 3
+    flexible_from = 2
+
+    error_code: Int16 = 0
+    principal_type: String = ""
+    principal_name: String = ""
+    token_requester_principal_type: Annotated[String, "3+"] = ""
+    token_requester_principal_name: Annotated[String, "3+"] = ""
+    issue_timestamp_ms: Int64 = 0
+    expiry_timestamp_ms: Int64 = 0
+    max_timestamp_ms: Int64 = 0
+    token_id: String = ""
+    hmac: Bytes = b""
+    throttle_time_ms: Int32 = 0

@@ -1,0 +1,24 @@
+"""ExpireDelegationToken: change when a delegation token expires."""
+
+from penstock.wire.schema import ApiMessage, Bytes, Int16, Int32, Int64
+
+
+class ExpireDelegationTokenRequest(ApiMessage):
+    api_key = 40
+    min_version = 0
+    max_version = 2
+    flexible_from = 2
+
+    hmac: Bytes = b""
+    expiry_time_period_ms: Int64 = 0
+
+
+class ExpireDelegationTokenResponse(ApiMessage):
+    api_key = 40
+    min_version = 0
+    max_version = 2
+    flexible_from = 2
+
+    error_code: Int16 = 0
+    expiry_timestamp_ms: Int64 = 0
+    throttle_time_ms: Int32 = 0
