@@ -1,0 +1,182 @@
+"""What can change the cluster: every entry of the metadata log is a sequence of these.
+
+Each command has its precondition under the same name in `preconditions` and its effect under the same
+name in `apply`, in the same order. Commands say what was decided, never how to decide: placement and
+validation happen before a command is proposed, so replaying an old log under newer code gives the same
+image.
+
+A field may be added at the end with a default; a field is never removed and never changes its meaning.
+"""
+
+import msgspec
+
+from penstock.metadata.image import Listener, ManifestRef, WalRef
+
+
+class Command(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
+    """The base of all commands."""
+
+
+class RegisterBroker(Command, frozen=True, tag="register_broker"):
+    """A new incarnation of `broker` takes its lease.
+
+    Its epoch is the number of the entry. `previous_epoch` is the registration that it replaces (-1:
+    none), and `sealed` the number of flushes in that incarnation's sealed log, unless it was sealed
+    before. The new incarnation keeps what the old one led and takes every partition without a leader.
+    """
+
+    broker: int
+    listeners: tuple[Listener, ...]
+    rack: str | None = None
+    incarnation: str = ""
+    previous_epoch: int = -1
+    sealed: int | None = None
+
+
+class FenceBroker(Command, frozen=True, tag="fence_broker"):
+    """An incarnation lost its lease. Its log was sealed before and holds `flush_count` flushes."""
+
+    broker: int
+    epoch: int
+    flush_count: int
+
+
+class RemoveBroker(Command, frozen=True, tag="remove_broker"):
+    """A broker leaves and is forgotten.
+
+    `flush_count` is that of its sealed log (0: everything in it is settled); None for a broker that was
+    fenced before, whose count is known.
+    """
+
+    broker: int
+    epoch: int
+    flush_count: int | None = None
+
+
+class LeaderMove(msgspec.Struct, frozen=True, array_like=True):
+    """One partition gets a leader. `leader_epoch` is the one that ends.
+
+    A partition whose leader is alive is given away by that leader only, `settled`: it stopped
+    accepting, and `manifest` covers every record. `replicas` changes the failover order with it.
+    """
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    leader: int
+    settled: bool = False
+    manifest: ManifestRef | None = None
+    replicas: tuple[int, ...] | None = None
+
+
+class AssignLeaders(Command, frozen=True, tag="assign_leaders"):
+    """Leadership moves. Proposed by the incarnation (broker, epoch)."""
+
+    broker: int
+    epoch: int
+    moves: tuple[LeaderMove, ...]
+
+
+class SetReplicas(Command, frozen=True, tag="set_replicas"):
+    """The failover order of one partition changes; its leader follows by handing over."""
+
+    topic_id: bytes
+    partition: int
+    replicas: tuple[int, ...]
+
+
+class CreateTopic(Command, frozen=True, tag="create_topic"):
+    """A topic appears, one failover order per partition. `pinned`: a user chose them."""
+
+    topic_id: bytes
+    name: str
+    replicas: tuple[tuple[int, ...], ...]
+    configs: dict[str, str] = {}
+    pinned: bool = False
+
+
+class DeleteTopic(Command, frozen=True, tag="delete_topic"):
+    topic_id: bytes
+
+
+class CreatePartitions(Command, frozen=True, tag="create_partitions"):
+    """Partitions `first`, `first` + 1, ... appear, one failover order each."""
+
+    topic_id: bytes
+    first: int
+    replicas: tuple[tuple[int, ...], ...]
+
+
+class SetConfig(Command, frozen=True, tag="set_config"):
+    """Dynamic settings of one resource change; None removes one, so that its default holds again."""
+
+    resource_type: int
+    name: str
+    changes: dict[str, str | None]
+
+
+class AllocateProducerIds(Command, frozen=True, tag="allocate_producer_ids"):
+    """The ids `first` to `first + count - 1` belong to the incarnation (broker, epoch) alone."""
+
+    broker: int
+    epoch: int
+    first: int
+    count: int
+
+
+class Settled(msgspec.Struct, frozen=True, array_like=True):
+    """What a leader settled of one partition.
+
+    `manifest` replaces the manifest (None: it stays, because the dropped logs held nothing of this
+    partition). `dropped` are logs of earlier incarnations that the partition no longer needs.
+    """
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    manifest: ManifestRef | None = None
+    dropped: tuple[WalRef, ...] = ()
+    log_start: int | None = None
+
+
+class SettlePartitions(Command, frozen=True, tag="settle_partitions"):
+    """Records moved from write-ahead logs into segments, for partitions that (broker, epoch) leads.
+
+    `wal_start`: that many leading flushes of the incarnation's own log hold nothing unsettled now.
+    """
+
+    broker: int
+    epoch: int
+    partitions: tuple[Settled, ...]
+    wal_start: int | None = None
+
+
+class LogStart(msgspec.Struct, frozen=True, array_like=True):
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    log_start: int
+
+
+class AdvanceLogStart(Command, frozen=True, tag="advance_log_start"):
+    """Records below `log_start` are gone, for partitions that (broker, epoch) leads."""
+
+    broker: int
+    epoch: int
+    partitions: tuple[LogStart, ...]
+
+
+AnyCommand = (
+    RegisterBroker
+    | FenceBroker
+    | RemoveBroker
+    | AssignLeaders
+    | SetReplicas
+    | CreateTopic
+    | DeleteTopic
+    | CreatePartitions
+    | SetConfig
+    | AllocateProducerIds
+    | SettlePartitions
+    | AdvanceLogStart
+)
