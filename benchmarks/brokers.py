@@ -1,0 +1,73 @@
+"""The brokers under test, as they are started for measurement.
+
+`conformance` starts Apache Kafka with a small heap and a light JIT, which suits short tests. Here it gets
+what Kafka's own start script gives it, or the comparison would be unfair.
+"""
+
+import shutil
+
+from conformance.oracle import ApacheKafka
+from conformance.parts import PartMissing
+from conformance.server import Server
+from conformance.target import Penstock
+
+from benchmarks import build
+
+# KAFKA_HEAP_OPTS and KAFKA_JVM_PERFORMANCE_OPTS of kafka-server-start.sh and kafka-run-class.sh.
+KAFKA_JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+# What `conformance` changes for its small heap goes back to Kafka's default.
+KAFKA_DEFAULTS = {"log.cleaner.dedupe.buffer.size": "134217728"}
+
+
+class MeasuredKafka(ApacheKafka):
+    """Apache Kafka with the options of its own start scripts."""
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        super().__init__(settings=KAFKA_DEFAULTS | (settings or {}))
+
+    def _java(self) -> list[str]:
+        if shutil.which("java") is None:
+            raise PartMissing("no java on the PATH: install a JDK 17 or newer.")
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+        return ["java", *KAFKA_JVM, quiet, "-cp", self.classpath]
+
+
+class NullBroker(Server):
+    """native/null.c: answers as a broker would and keeps nothing; what is left is the clients' own limit."""
+
+    name = "null broker"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.program = build.c_program("null")
+
+    def command(self) -> list[str]:
+        return [str(self.program), self.bootstrap]
+
+
+def durability_settings(name: str, durability: str) -> dict[str, str]:
+    """The settings that give this durability: `os` (page cache) or `fsync` (before each answer)."""
+    if name == "penstock":
+        return {"durability": durability}
+    if name == "kafka" and durability == "fsync":
+        return {"log.flush.interval.messages": "1"}
+    return {}
+
+
+def broker_named(name: str, settings: dict[str, str] | None = None) -> Server:
+    """A broker that is not yet started: penstock, kafka or null."""
+    if name == "penstock":
+        return Penstock(settings)
+    if name == "kafka":
+        return MeasuredKafka(settings)
+    return NullBroker()
