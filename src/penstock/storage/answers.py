@@ -1,0 +1,62 @@
+"""What the ledger answers. Only the ledger makes an `Appended`, and only after the write was durable."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.wire.buffers import Buffer
+
+
+class Appended(NamedTuple):
+    """A batch that is durable. `duplicate`: it was so before, and this is where it went then."""
+
+    base_offset: int
+    log_append_time_ms: int
+    """The time the broker gave the batch, or -1 where the topic keeps the producer's times."""
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class Slice(NamedTuple):
+    """Whole batches of one partition, in order, as buffers that nobody writes to any more."""
+
+    buffers: list[Buffer]
+    size: int
+    """The bytes in `buffers`."""
+    next_offset: int
+    """The offset after the last record in the slice; the offset asked for if the slice is empty."""
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ended: what OffsetForLeaderEpoch answers. (-1, -1) is not known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class ProducerView(NamedTuple):
+    """One producer's state in a partition: what DescribeProducers answers."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True):
+    """An aborted range: records of `producer_id` from `first_offset` to its marker at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
