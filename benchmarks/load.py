@@ -1,11 +1,11 @@
 """Pipeline prebuilt Produce frames at one running broker, read everything back, print one line per workload.
 
-    python -m benchmarks.load 127.0.0.1:9092                      all workloads, 2 s each
-    python -m benchmarks.load 127.0.0.1:9092 1K-d1 --pid PID      one of them, with the broker's CPU per request
-    python -m benchmarks.load --start penstock --set durability=fsync    start a fresh broker (kafka, null) first
+    python -m benchmarks.load 127.0.0.1:9092                   all workloads, 2 s each
+    python -m benchmarks.load 127.0.0.1:9092 1K-d1 --pid PID   one, with the broker's CPU per request
+    python -m benchmarks.load --start penstock --set durability=fsync   start a fresh broker (kafka, null)
 
 A workload is SIZE-SHAPE: d5 is one connection with five requests in flight, pipe64 with 64, 8x5 eight
-connections with five each. What follows `--` goes to the program itself (native/load.c says what it takes), for
+connections with five each. What follows `--` goes to the program itself (native/load.c lists it), for
 example `-- --idempotent --partitions 8` or `-- --rate 1000 --tail`.
 """
 
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--pid", type=int, help="the broker's process, to count its CPU time")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a line")
-    options = parser.parse_args(own)
+    options = parser.parse_intermixed_args(own)
     workloads = list(options.workloads)
     if options.start and options.broker:
         workloads.insert(0, options.broker)
