@@ -1,13 +1,13 @@
 """Request and response headers.
 
-A request header has one of three forms. Version 1 is key, version, correlation id and client id; version 2 adds
-tagged fields, and belongs to the flexible versions of an API. Version 0 lacks the client id: it was only ever
-used by ControlledShutdown version 0, which is kept so that such a frame is told apart from a malformed one.
+A request header has one of three forms. Version 1 is key, version, correlation id and client id; version 2
+adds tagged fields, and belongs to the flexible versions of an API. Version 0 lacks the client id: it was only
+ever used by ControlledShutdown version 0, and is known so that such a frame is not called malformed.
 The client id is never a compact string, so the header can be read before the API is known.
 
 A response header is the correlation id, followed by tagged fields for flexible versions; except that of
-ApiVersions, which never has them, since a client must be able to read that answer whatever was understood of its
-request.
+ApiVersions, which never has them, since a client must be able to read that answer whatever was understood of
+its request.
 """
 
 from struct import Struct
@@ -21,86 +21,16 @@ from penstock.wire.schema import NEVER_FLEXIBLE
 API_VERSIONS_KEY = 18
 CONTROLLED_SHUTDOWN_KEY = 7
 
+# fmt: off
 FLEXIBLE_FROM = {
-    # fmt: off
-    0: 9,
-    1: 12,
-    2: 6,
-    3: 9,
-    7: 3,
-    8: 8,
-    9: 6,
-    10: 3,
-    11: 6,
-    12: 4,
-    13: 4,
-    14: 4,
-    15: 5,
-    16: 3,
-    18: 3,
-    19: 5,
-    20: 4,
-    21: 2,
-    22: 2,
-    23: 4,
-    24: 3,
-    25: 3,
-    26: 3,
-    27: 1,
-    28: 3,
-    29: 2,
-    30: 2,
-    31: 2,
-    32: 4,
-    33: 2,
-    34: 2,
-    35: 2,
-    36: 2,
-    37: 2,
-    38: 2,
-    39: 2,
-    40: 2,
-    41: 2,
-    42: 2,
-    43: 2,
-    44: 1,
-    45: 0,
-    46: 0,
-    48: 1,
-    49: 1,
-    50: 0,
-    51: 0,
-    55: 0,
-    57: 0,
-    60: 0,
-    61: 0,
-    64: 0,
-    65: 0,
-    66: 0,
-    68: 0,
-    69: 0,
-    71: 0,
-    72: 0,
-    74: 0,
-    75: 0,
-    76: 0,
-    77: 0,
-    78: 0,
-    79: 0,
-    80: 0,
-    81: 0,
-    83: 0,
-    84: 0,
-    85: 0,
-    86: 0,
-    87: 0,
-    88: 0,
-    89: 0,
-    90: 0,
-    91: 0,
-    92: 0,
-    # fmt: on
+    0: 9, 1: 12, 2: 6, 3: 9, 7: 3, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 18: 3,
+    19: 5, 20: 4, 21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4,
+    33: 2, 34: 2, 35: 2, 36: 2, 37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0,
+    48: 1, 49: 1, 50: 0, 51: 0, 55: 0, 57: 0, 60: 0, 61: 0, 64: 0, 65: 0, 66: 0, 68: 0, 69: 0, 71: 0,
+    72: 0, 74: 0, 75: 0, 76: 0, 77: 0, 78: 0, 79: 0, 80: 0, 81: 0, 83: 0, 84: 0, 85: 0, 86: 0, 87: 0,
+    88: 0, 89: 0, 90: 0, 91: 0, 92: 0,
 }
+# fmt: on
 """The first flexible version by API key, the same for request and response. A table, so that reading a header
 does not import the message."""
 
@@ -120,7 +50,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_request_header(frame: memoryview) -> RequestHeader:
-    """The header of a frame, whatever its API: also of unknown APIs and versions, for the caller to refuse."""
+    """The header of a frame, also of an unknown API or version, which the caller refuses."""
     end = len(frame)
     if end < 10:
         if end >= 8:
