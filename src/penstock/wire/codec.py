@@ -50,13 +50,14 @@ def encode_pieces(message: TopMessage, version: int) -> list[Buffer]:
     return encoder(message)
 
 
-def decode_versioned(cls: type[M], buf: Buffer) -> M:
+def decode_versioned(cls: type[M], buf: Buffer, *, newer_ok: bool = False) -> M:
     """A message behind its own two-byte version, as in control records, internal topics and the consumer
-    protocol. A version newer than ours is read as our newest, as consumers do among themselves."""
+    protocol. With `newer_ok` a newer version is read as our newest, as consumers do among themselves: there a
+    version only ever adds to the end."""
     if len(buf) < 2:
         raise WireError(f"{cls.__name__}: no version")
     (version,) = _VERSION.unpack_from(buf)
-    if version < cls.min_version:
+    if version < cls.min_version or (version > cls.max_version and not newer_ok):
         raise WireError(f"{cls.__name__} has no version {version}")
     message, _ = decode(cls, min(version, cls.max_version), buf, 2)
     return message

@@ -66,13 +66,13 @@ class _DecoderSource:
             arguments.pop()
         return f"{self.bind(layout.cls)}({', '.join(arguments)})"
 
-    def value(self, wire_type: WireType, what: str) -> str:
+    def value(self, wire_type: WireType, what: str, *, tagged: bool = False) -> str:
         kind = wire_type.kind
         if kind in FIXED:
             return self.fixed(*FIXED[kind])
         if kind == "struct":
             assert wire_type.layout is not None
-            return self.struct(wire_type.layout, wire_type.nullable)
+            return self.struct(wire_type.layout, wire_type.nullable, tagged)
         length = self.length(kind)
         result = self.name()
         if wire_type.nullable:
@@ -92,13 +92,14 @@ class _DecoderSource:
             self.depth -= 1
         return result
 
-    def struct(self, layout: Layout, nullable: bool) -> str:
+    def struct(self, layout: Layout, nullable: bool, tagged: bool) -> str:
+        """A byte before a nullable structure says whether it is there: null is -1, in a tagged field 0."""
         if not nullable:
             return self.structure(layout)
         marker = self.fixed("b", 1)
         self.flush()
         result = self.name()
-        self.line(f"if {marker} < 0: {result} = None")
+        self.line(f"if {marker} < {int(tagged)}: {result} = None")
         self.line("else:")
         self.depth += 1
         expression = self.structure(layout)
@@ -165,7 +166,7 @@ class _DecoderSource:
         for field in tagged:
             self.line(f"if {tag} == {field.tag}:")
             self.depth += 1
-            expression = self.value(field.type, field.name)
+            expression = self.value(field.type, field.name, tagged=True)
             self.flush()
             self.line(f"{values[field.name]} = {expression}")
             self.line(f"if pos != {stop}: raise WireError('{field.name} has another size than its tag says')")

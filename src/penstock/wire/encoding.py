@@ -74,7 +74,7 @@ class _EncoderSource:
             f"{self.version}')"
         )
 
-    def value(self, wire_type: WireType, source: str, what: str) -> None:
+    def value(self, wire_type: WireType, source: str, what: str, *, tagged: bool = False) -> None:
         kind = wire_type.kind
         if kind in FIXED:
             self.pending.append((FIXED[kind][0], source))
@@ -85,7 +85,7 @@ class _EncoderSource:
             source = variable
         if wire_type.nullable:
             self.flush()
-            self.line(f"if {source} is None: {self.null(kind)}")
+            self.line(f"if {source} is None: {self.null(kind, tagged)}")
             self.line("else:")
             self.depth += 1
         elif wire_type.optional:
@@ -140,7 +140,7 @@ class _EncoderSource:
             self.depth += 1
             self.line(f"{inner} = []")
             outer, self.out = self.out, f"{inner}.append"
-            self.value(field.type, f"{owner}.{field.name}", field.name)
+            self.value(field.type, f"{owner}.{field.name}", field.name, tagged=True)
             self.flush()
             self.out = outer
             self.line(f"{inner} = b''.join({inner})")
@@ -157,9 +157,9 @@ class _EncoderSource:
         self.line(f"{length} = len({source}) + 1")
         self.line(f"{self.out}(small[{length}] if {length} < 128 else uvarint({length}))")
 
-    def null(self, kind: str) -> str:
+    def null(self, kind: str, tagged: bool) -> str:
         if kind == "struct":
-            code = r"b'\xff'"
+            code = r"b'\0'" if tagged else r"b'\xff'"
         elif self.layout.flexible:
             code = r"b'\0'"
         else:
