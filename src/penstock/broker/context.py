@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+Service = TypeVar("Service")
 
 if TYPE_CHECKING:
     from penstock.broker.acl import Operation, Resource
@@ -25,6 +27,7 @@ class Broker:
 
     __slots__ = (
         "__dict__",
+        "_services",
         "_tasks",
         "broker_epoch",
         "broker_id",
@@ -51,6 +54,7 @@ class Broker:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._services: dict[Callable[[Broker], Any], Any] = {}
 
     @property
     def image(self) -> ClusterImage:
@@ -59,6 +63,13 @@ class Broker:
     def authorized(self, session: Session, operation: Operation, resource: Resource, name: str) -> bool:
         """May this session's principal do this? The one place that decides; everybody may, for now."""
         return True
+
+    def service(self, kind: Callable[[Broker], Service]) -> Service:
+        """The broker's one instance of a service that handlers share, made on first use: `kind(self)`."""
+        made: Service | None = self._services.get(kind)
+        if made is None:
+            made = self._services[kind] = kind(self)
+        return made
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine on the broker's loop and keep it from being garbage collected meanwhile."""

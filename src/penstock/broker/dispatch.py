@@ -6,8 +6,11 @@ wait returns an awaitable (or, when raw, a Reply), and only then is a task made 
 - An API or version without a row closes the connection, as Kafka does: there is no answer that such a
   client could read. ApiVersions is the exception and answers for itself.
 - A frame that does not parse closes the connection: the rest of the stream cannot be trusted.
-- An exception that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where
-  the response has a code of its own; otherwise the connection is closed. It is never a success.
+- An exception that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR: by the
+  handler module's own `refused(message, code)` where it has one (each topic and partition that was asked
+  for, with that code), else by the code of the response itself. Where the version has neither, the
+  connection is closed. It is never a success.
+- A handler may return bytes: an answer that it encoded before, for this version, and kept.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode, WireError
 from penstock.wire.exchange import Reply, Request
 from penstock.wire.headers import response_header
+from penstock.wire.layout import layout_of
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
@@ -76,25 +80,36 @@ def _raw_route(broker: Broker, row: Api) -> Handle:
 
 def _message_route(broker: Broker, row: Api) -> Handle:
     function = row.handler()
+    refuse = row.refusal()
     request_class, response_class = row.messages()
     low, high = row.min_version, row.max_version
 
     def answer(request: Request, response: Any) -> list[Buffer]:
         version = request.api_version
-        return [response_header(row.key, version, request.correlation_id), encode(response, version)]
+        body = response if isinstance(response, bytes) else encode(response, version)
+        return [response_header(row.key, version, request.correlation_id), body]
 
-    async def finish(request: Request, reply: Reply, waiting: Awaitable[Any]) -> None:
+    def refused(request: Request, message: Any, code: ErrorCode) -> Any | None:
+        if refuse is not None:
+            return refuse(message, code)
+        return _with_error(response_class, request.api_version, code)
+
+    def failure(request: Request, message: Any) -> Any | None:
+        log.exception("handler failed api=%s version=%d", row.name, request.api_version)
+        return refused(request, message, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    async def finish(request: Request, message: Any, reply: Reply, waiting: Awaitable[Any]) -> None:
         try:
             reply.complete(answer(request, await waiting))
         except asyncio.CancelledError:
             reply.close()
             raise
         except Exception:
-            failure = _failure(request, row, response_class)
-            if failure is None:
+            failed = failure(request, message)
+            if failed is None:
                 reply.close()
             else:
-                reply.complete(answer(request, failure))
+                reply.complete(answer(request, failed))
 
     def route(request: Request) -> Answer:
         version = request.api_version
@@ -109,30 +124,25 @@ def _message_route(broker: Broker, row: Api) -> Handle:
             and row.operation is not None
             and not broker.authorized(request.session, row.operation, Resource.CLUSTER, CLUSTER_NAME)
         ):
-            refused = _with_error(response_class, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            return _closed(request, "not authorised") if refused is None else answer(request, refused)
+            denied = refused(request, message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return _closed(request, "not authorised") if denied is None else answer(request, denied)
         try:
             result = function(broker, request, message)
             if not isinstance(result, Awaitable):
                 return answer(request, result)
         except Exception:
-            failure = _failure(request, row, response_class)
-            return _closed(request, "handler failed") if failure is None else answer(request, failure)
+            failed = failure(request, message)
+            return _closed(request, "handler failed") if failed is None else answer(request, failed)
         reply = Reply()
-        broker.spawn(finish(request, reply, result))
+        broker.spawn(finish(request, message, reply, result))
         return reply
 
     return route
 
 
-def _failure(request: Request, row: Api, response_class: type[Any]) -> Any | None:
-    log.exception("handler failed api=%s version=%d", row.name, request.api_version)
-    return _with_error(response_class, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def _with_error(response_class: type[Any], code: ErrorCode) -> Any | None:
-    """An answer that says only `code`, if the response has a code of its own."""
-    if "error_code" not in response_class.__struct_fields__:
+def _with_error(response_class: type[Any], version: int, code: ErrorCode) -> Any | None:
+    """An answer that says only `code`, if the response has a code of its own in this version."""
+    if not any(field.name == "error_code" for field in layout_of(response_class, version).plain):
         return None
     return response_class(error_code=code)
 

@@ -9,6 +9,9 @@ first use. A handler module holds either
 - `handle_raw(broker, request) -> list[Buffer] | Reply | None`, where `raw` is set: the handler parses the
   frame and builds the answer itself (Produce and Fetch, for speed; ApiVersions, for its odd versions).
 
+An ordinary module may also hold `refused(message, code) -> response`: everything that was asked for,
+refused with one code. Dispatch uses it when the handler failed or the caller may not use the API.
+
 Authorisation: where the resource is the cluster itself, dispatch asks before it decodes. Where it is
 named inside the message (topics, groups, transactional ids), the handler asks
 `broker.authorized(request.session, Operation.X, Resource.Y, name)` for each name.
@@ -42,6 +45,12 @@ class Api(NamedTuple):
         """The handler function; imports its module the first time."""
         found = import_module("penstock.broker.handlers." + self.module)
         function: Callable[..., Any] = found.handle_raw if self.raw else found.handle
+        return function
+
+    def refusal(self) -> Callable[..., Any] | None:
+        """The handler module's `refused(message, code)`: the whole answer with one code, if it has one."""
+        found = import_module("penstock.broker.handlers." + self.module)
+        function: Callable[..., Any] | None = getattr(found, "refused", None)
         return function
 
     def messages(self) -> tuple[type[Any], type[Any]]:

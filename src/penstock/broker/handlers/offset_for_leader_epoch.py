@@ -1,0 +1,78 @@
+"""OffsetForLeaderEpoch 0-4: where a leader epoch ended, so that clients notice a truncated log (KIP-320).
+
+- The answer is the largest epoch that is not newer than the one asked for and the offset where it ended;
+  epoch and offset are -1 where nothing is known, which is not an error.
+- From version 2 the client says which epoch it believes to be current: FENCED_LEADER_EPOCH if this broker
+  knows a newer one, UNKNOWN_LEADER_EPOCH if it knows only older ones.
+- Only the leader answers; others say NOT_LEADER_OR_FOLLOWER. `replica_id` is not looked at: there are no
+  followers that copy from a leader.
+- Partitions that are repeated are answered repeatedly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
+from penstock.broker.partitions import knows, led_partition, newest_image
+from penstock.wire.api.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage
+    from penstock.wire.exchange import Request
+
+Response = OffsetForLeaderEpochResponse
+
+
+def handle(
+    broker: Broker, request: Request, message: OffsetForLeaderEpochRequest
+) -> Response | Awaitable[Response]:
+    asked = [(topic.topic, [p.partition for p in topic.partitions]) for topic in message.topics]
+    if knows(broker.image, asked):
+        return _answer(broker, broker.image, request, message)
+    return _answer_caught_up(broker, request, message)
+
+
+async def _answer_caught_up(
+    broker: Broker, request: Request, message: OffsetForLeaderEpochRequest
+) -> Response:
+    return _answer(broker, await newest_image(broker), request, message)
+
+
+def _answer(
+    broker: Broker, image: ClusterImage, request: Request, message: OffsetForLeaderEpochRequest
+) -> Response:
+    session = request.session
+    is_broker = broker.authorized(session, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+    topics = []
+    for topic in message.topics:
+        allowed = is_broker or broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+        if allowed:
+            results = [_end(broker, image, topic.topic, wanted) for wanted in topic.partitions]
+        else:
+            results = [_refused(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for wanted in topic.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _end(broker: Broker, image: ClusterImage, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = led_partition(broker, image, topic, wanted.partition, wanted.current_leader_epoch)
+    if isinstance(partition, ErrorCode):
+        return _refused(wanted, partition)
+    end = broker.ledger.end_offset_for_epoch(partition, wanted.leader_epoch)
+    return EpochEndOffset(
+        partition=wanted.partition, leader_epoch=end.leader_epoch, end_offset=end.end_offset
+    )
+
+
+def _refused(wanted: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(partition=wanted.partition, error_code=code)

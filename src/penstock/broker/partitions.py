@@ -1,0 +1,61 @@
+"""How the handlers that ask one partition for something find it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage
+    from penstock.storage.ledger import Partition
+
+ANY_EPOCH = -1
+"""The leader epoch of a client that does not know one: nothing is checked."""
+
+
+async def newest_image(broker: Broker) -> ClusterImage:
+    """The image after catching up with the metadata log; the one at hand if the store does not answer.
+
+    A broker that is asked about something it does not know catches up before it says so: another broker
+    may have created it a moment ago.
+    """
+    from penstock.cluster.metadata_log import MetadataUnavailableError
+
+    try:
+        return await broker.metadata.catch_up()
+    except MetadataUnavailableError:
+        return broker.image
+
+
+def knows(image: ClusterImage, asked: Iterable[tuple[str, Iterable[int]]]) -> bool:
+    """Whether every topic and partition that was asked for exists in `image`."""
+    for name, indexes in asked:
+        topic = image.topics.get(name)
+        if topic is None:
+            return False
+        count = len(topic.partitions)
+        if any(index >= count for index in indexes):
+            return False
+    return True
+
+
+def led_partition(
+    broker: Broker, image: ClusterImage, name: str, index: int, current_leader_epoch: int = ANY_EPOCH
+) -> Partition | ErrorCode:
+    """The partition if this broker leads it in the epoch that the client believes in, else why not."""
+    topic = image.topics.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = broker.ledger.partition(topic.id, index)
+    if partition is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if current_leader_epoch != ANY_EPOCH:
+        if current_leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if current_leader_epoch > partition.leader_epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return partition
