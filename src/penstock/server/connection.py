@@ -1,0 +1,456 @@
+"""One client connection: bytes in, requests to `handle`, answers out in order.
+
+Theory of operation. All connections of a server share one scratch buffer, because the event loop reads
+one socket at a time and hands us the bytes before it reads the next. Whole frames are handled where they
+lie in the scratch; what is left over is kept by the connection: a few bytes in `_backlog`, or, for a
+frame too large for that, a buffer of its own into which the rest is then received directly. So an idle
+connection holds no buffer at all, and a large batch is not copied on its way to the log.
+
+A frame's own buffer grows with the bytes that really came (never by the announced length alone), so a
+peer that announces much and sends little costs little.
+
+Requests are started one after the other. `_queue` holds the answers that are not sent yet, in request
+order. A request is held back (`_backlog` then keeps whole frames) while
+
+- an exclusive reply is under way (Kafka's rule: the next request of a connection starts after it);
+- too many replies are under way;
+- the peer does not take its answers (the transport called pause_writing);
+- the server holds too many request bytes, and it is not this connection's turn to go on.
+
+While requests are held back we go on reading up to a limit, so that a vanished peer is noticed.
+
+This is the hot path: it is written plainly, with few calls per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, cast
+
+from penstock.wire.buffers import Buffer
+from penstock.wire.errors import WireError
+from penstock.wire.exchange import Reply, Request, Session
+from penstock.wire.headers import parse_request_header
+
+if TYPE_CHECKING:
+    from penstock.server.server import Server
+
+log = logging.getLogger(__name__)
+
+SCRATCH_BYTES = 262_144
+"""What one read takes at most. Larger reads gain nothing, smaller ones cost system calls."""
+
+KEPT_BYTES_MAX = 32_768
+"""Frames up to here are completed in the scratch; larger ones that arrive in parts get their own buffer."""
+
+_FRAME_BYTES_MIN = 8
+"""Api key, version and correlation id: what any request begins with."""
+
+_GROWTH = 8
+"""A frame's own buffer is at most so many times the bytes that have arrived."""
+
+_GROWTH_FLOOR = 16_384
+
+_SIZE = Struct(">i")
+_unpack_size = _SIZE.unpack_from
+_pack_size = _SIZE.pack
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_backlog",
+        "_busy",
+        "_closed",
+        "_eof",
+        "_filled",
+        "_frame",
+        "_frame_size",
+        "_handle",
+        "_held_bytes",
+        "_kept",
+        "_memory",
+        "_out",
+        "_queue",
+        "_reading",
+        "_server",
+        "_stopping",
+        "_transport",
+        "_unsent",
+        "_write_paused",
+        "active",
+        "dirty",
+        "idle_since",
+        "listener",
+        "session",
+    )
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._server = server
+        self._memory = server.memory
+        self._handle = server.handle
+        self._transport: asyncio.Transport
+        self._queue: deque[Reply] = deque()
+        self._out: list[Buffer] = []
+        self._backlog = bytearray()
+        self._kept = 0
+        self._frame: bytearray | None = None
+        self._frame_size = 0
+        self._filled = 0
+        self._held_bytes = 0
+        self._unsent = 0
+        self._busy: Reply | None = None
+        self._reading = True
+        self._write_paused = False
+        self._eof = False
+        """The peer sends no more: close when all is answered."""
+        self._stopping = False
+        """Start no further request: close when what is under way is answered."""
+        self._closed = False
+        """Nothing more can be sent."""
+        self.dirty = False
+        """A reply of this connection was completed and the server will call `flush`."""
+        self.active = True
+        """Bytes moved since the server last looked."""
+        self.idle_since = 0.0
+        self.listener = listener
+        self.session = Session(listener)
+
+    # -- the transport calls these --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.session.peer_host = peer[0] if peer else ""
+        self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            log.warning("refused a connection: %s; peer=%s", refusal, self.session.peer_host)
+            self._stopping = self._closed = True
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stopping = self._closed = True
+        self._server.release(self)
+        self._drop_frame()
+        self._memory.free(self._unsent)
+        self._unsent = 0
+        self._backlog = bytearray()
+        self._out = []
+        queue, self._queue = self._queue, deque()
+        for reply in queue:
+            if not reply.done and reply.on_abandon is not None:
+                reply.on_abandon()
+
+    def eof_received(self) -> bool:
+        """The peer will send no more. What it sent before is still handled and answered."""
+        self._eof = True
+        if self._busy is not None and self._busy.on_hurry is not None:
+            self._busy.on_hurry()
+        return bool(self._queue) or self._write_paused
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._unsent = self._transport.get_write_buffer_size()
+        self._memory.hold(self._unsent)
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self.active = True
+        self._memory.free(self._unsent)
+        self._unsent = 0
+        self.proceed()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            if self._filled == len(self._frame):
+                self._grow()
+            return memoryview(self._frame)[self._filled :]
+        server = self._server
+        kept = len(self._backlog)
+        if kept == 0:
+            self._kept = 0
+            return server.scratch_view
+        if kept > KEPT_BYTES_MAX or self._held_back():
+            self._kept = 0
+            return server.scratch_view[: server.limits.backlog_bytes]
+        # A frame that began in the last read: its bytes go before the new ones.
+        server.scratch[:kept] = self._backlog
+        self._kept = kept
+        return server.scratch_view[kept:]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active = True
+        if self._frame is not None:
+            self._frame_updated(nbytes)
+            return
+        server = self._server
+        end = nbytes
+        if self._backlog:
+            if self._kept == 0:
+                self._backlog += server.scratch_view[:nbytes]
+                if len(self._backlog) >= server.limits.backlog_bytes:
+                    self._pause_reading()
+                return
+            end += self._kept
+            self._backlog = bytearray()
+        at = self._take(server.scratch, server.scratch_view, end)
+        if at < end:
+            self._keep(server.scratch_view[at:end])
+        if self._out:
+            self._send()
+
+    # -- receiving ------------------------------------------------------------------------------------
+
+    def _held_back(self) -> bool:
+        return (
+            self._busy is not None
+            or self._write_paused
+            or len(self._queue) >= self._server.limits.requests_in_flight_max
+            or (self._memory.short and not self._memory.may_go_on(self))
+        )
+
+    def _take(self, data: bytearray, view: memoryview, end: int) -> int:
+        """Start the requests that lie whole in data[:end]; where the first unstarted byte is."""
+        at = 0
+        frame_max = self._server.limits.frame_bytes_max
+        while end - at >= 4 and not self._held_back():
+            size = _unpack_size(data, at)[0]
+            if not _FRAME_BYTES_MIN <= size <= frame_max:
+                self._reject(f"a frame of {size} bytes was announced")
+                return end
+            stop = at + 4 + size
+            if stop > end:
+                break
+            self._start(view[at + 4 : stop], False)
+            if self._stopping:
+                return end
+            at = stop
+        return at
+
+    def _keep(self, rest: memoryview) -> None:
+        """Hold on to what could not be started: whole frames that wait, or the beginning of one."""
+        if len(rest) >= 4 and not self._held_back():
+            size = _unpack_size(rest)[0]
+            if size + 4 > KEPT_BYTES_MAX:
+                self._begin_frame(size, rest[4:])
+                return
+        self._backlog = bytearray(rest)
+        if len(rest) >= self._server.limits.backlog_bytes:
+            self._pause_reading()
+
+    def _begin_frame(self, size: int, beginning: memoryview) -> None:
+        received = len(beginning)
+        frame = bytearray(min(size, max(_GROWTH_FLOOR, _GROWTH * received)))
+        frame[:received] = beginning
+        self._frame = frame
+        self._frame_size = size
+        self._filled = received
+        self._memory.queue_up(self)
+        self._account(len(frame))
+
+    def _grow(self) -> None:
+        """Make room for more of the frame, as much as its progress deserves."""
+        assert self._frame is not None
+        frame = bytearray(min(self._frame_size, _GROWTH * self._filled))
+        frame[: self._filled] = self._frame
+        self._frame = frame
+        self._account(len(frame))
+
+    def _frame_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._filled < self._frame_size:
+            if self._memory.short and not self._memory.may_go_on(self):
+                self._pause_reading()
+            return
+        frame = self._frame
+        assert frame is not None
+        self._drop_frame()
+        if not self._stopping:
+            self._start(memoryview(frame), True)
+        if self._out:
+            self._send()
+
+    def _drop_frame(self) -> None:
+        if self._frame is not None:
+            self._frame = None
+            self._memory.leave(self)
+            self._account(0)
+
+    def _account(self, held_bytes: int) -> None:
+        """Tell the server how many bytes the frame on its way in occupies now."""
+        change = held_bytes - self._held_bytes
+        self._held_bytes = held_bytes
+        if change > 0:
+            self._memory.hold(change)
+        else:
+            self._memory.free(-change)
+
+    # -- requests and answers -------------------------------------------------------------------------
+
+    def _start(self, frame: memoryview, owned: bool) -> None:
+        try:
+            header = parse_request_header(frame)
+            answer = self._handle(
+                Request(
+                    self.session,
+                    header.api_key,
+                    header.api_version,
+                    header.correlation_id,
+                    header.client_id,
+                    frame,
+                    header.body_at,
+                    owned,
+                )
+            )
+        except WireError as error:
+            self._reject(str(error))
+            return
+        except Exception:
+            log.exception("a request failed outside its handler; peer=%s", self.session.peer_host)
+            self._reject("the request failed")
+            return
+        if answer is None:
+            return
+        if isinstance(answer, Reply):
+            self._start_reply(answer, len(frame))
+        elif not self._queue:
+            self._put(answer)
+        else:
+            reply = Reply()
+            reply.complete(answer)
+            self._queue.append(reply)
+
+    def _start_reply(self, reply: Reply, weight: int) -> None:
+        if reply.done:
+            if self._queue:
+                self._queue.append(reply)
+            else:
+                self._settle(reply)
+            return
+        self._queue.append(reply)
+        if reply.exclusive:
+            self._busy = reply
+        reply.weight = weight
+        self._memory.hold(weight)
+        reply.when_done(self._on_done)
+
+    def _on_done(self, reply: Reply) -> None:
+        """A reply that was under way is complete. Send it with the others of this turn of the loop."""
+        self._memory.free(reply.weight)
+        if not self.dirty:
+            self.dirty = True
+            self._server.mark(self)
+
+    def flush(self) -> None:
+        """Send the answers whose turn has come, then go on with what was held back."""
+        self.dirty = False
+        queue = self._queue
+        while queue and queue[0].done and not self._closed:
+            self._settle(queue.popleft())
+        if self._busy is not None and self._busy.done:
+            self._busy = None
+        if self._out:
+            self._send()
+        if self._backlog or self._stopping or self._eof or not self._reading:
+            self.proceed()
+
+    def _settle(self, reply: Reply) -> None:
+        if reply.closed:
+            self.close()
+        elif reply.buffers is not None:
+            self._put(reply.buffers)
+
+    def _put(self, buffers: list[Buffer]) -> None:
+        """Add one answer, with its length before it, to what is sent next."""
+        out = self._out
+        if len(buffers) == 1:
+            out.append(_pack_size(len(buffers[0])))
+            out.append(buffers[0])
+            return
+        size = 0
+        for buffer in buffers:
+            size += len(buffer)
+        out.append(_pack_size(size))
+        out += buffers
+
+    def _send(self) -> None:
+        out, self._out = self._out, []
+        self.active = True
+        if not self._closed:
+            self._transport.writelines(out)
+
+    # -- flow -----------------------------------------------------------------------------------------
+
+    def proceed(self) -> None:
+        """Go on with requests that were held back, if nothing holds them back any more."""
+        if self._closed:
+            return
+        held_back = self._held_back()
+        if self._backlog and not held_back and not self._stopping:
+            data, self._backlog = self._backlog, bytearray()
+            with memoryview(data) as view:
+                at = self._take(data, view, len(data))
+                if at < len(data):
+                    self._keep(view[at:])
+            if self._out:
+                self._send()
+            held_back = self._held_back()
+        if (self._stopping or (self._eof and not held_back)) and not self._queue:
+            self.close()
+        elif not self._reading and not self._stopping and not self._eof and not self._must_wait():
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _must_wait(self) -> bool:
+        if self._frame is not None:
+            return self._memory.short and not self._memory.may_go_on(self)
+        return len(self._backlog) >= self._server.limits.backlog_bytes
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._closed:
+            self._reading = False
+            self._transport.pause_reading()
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def _reject(self, why: str) -> None:
+        """Nothing that follows can be understood: answer what came before, then close."""
+        log.info("closed a connection: %s; peer=%s listener=%s", why, self.session.peer_host, self.listener)
+        self.stop()
+
+    def stop(self) -> None:
+        """Start no further request; close once those under way are answered."""
+        self._stopping = True
+        self._backlog = bytearray()
+        if self._busy is not None and self._busy.on_hurry is not None:
+            self._busy.on_hurry()
+        if self._queue:
+            self._pause_reading()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Send what is ready, then close. Requests under way go on, but nobody hears of them."""
+        if self._out:
+            self._send()
+        if not self._closed:
+            self._stopping = self._closed = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is unsent."""
+        self._stopping = self._closed = True
+        self._transport.abort()
+
+    @property
+    def waiting(self) -> bool:
+        """Is an answer under way, so that silence of the peer is not idleness?"""
+        return bool(self._queue)
+
+    @property
+    def stalled(self) -> bool:
+        """Does the peer hold memory of ours, by a frame half sent or an answer not taken?"""
+        return self._frame is not None or self._write_paused

@@ -1,0 +1,41 @@
+"""Every bound that the server puts on what peers can make it hold."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The defaults suit one broker on one machine; `penstock.main` fills them from the settings."""
+
+    frame_bytes_max: int = 104_857_600
+    """Largest request: `socket.request.max.bytes`, with Kafka's default."""
+
+    connections_max: int = 10_000
+    """Connections at once over all listeners: `max.connections`. Further ones are closed on arrival."""
+
+    connections_per_host_max: int = 2_147_483_647
+    """Connections at once from one address: `max.connections.per.ip`."""
+
+    idle_timeout_ms: int = 600_000
+    """A connection on which nothing happens for so long is closed: `connections.max.idle.ms`."""
+
+    requests_in_flight_max: int = 256
+    """Requests of one connection that may be under way together. Clients rarely pipeline more than 5; a
+    load generator may, and group commit serves it better the more it sees."""
+
+    memory_bytes_max: int = 134_217_728
+    """Request bytes held at once, over all connections: frames on their way in and requests that are not
+    answered. Beyond it the server stops reading until it falls: `queued.max.request.bytes`."""
+
+    stalled_timeout_ms: int = 10_000
+    """While memory is short, a peer that holds some of it and makes no progress for so long is closed."""
+
+    write_buffer_bytes: int = 262_144
+    """Unsent bytes of one connection beyond which none of its further requests is started."""
+
+    backlog_bytes: int = 65_536
+    """Bytes read ahead of a connection while its earlier requests hold the later ones back."""
+
+    accept_queue: int = 1024
+    """Connections that the kernel may hold ready: `socket.listen.backlog.size`."""

@@ -1,0 +1,226 @@
+"""Listeners and the connections that came through them.
+
+A `Server` knows the wire and one function, `handle(request)`. It accepts, bounds and drains; what the
+requests mean is not its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.server.connection import SCRATCH_BYTES, Connection
+from penstock.server.limits import Limits
+from penstock.server.memory import Memory
+from penstock.wire.buffers import Buffer
+from penstock.wire.exchange import Reply, Request
+
+log = logging.getLogger(__name__)
+
+Handle = Callable[[Request], list[Buffer] | Reply | None]
+
+
+class ListenError(Exception):
+    """An address cannot be listened on. The message is one sentence for a person."""
+
+
+class Bound(NamedTuple):
+    """An address that a listener was given; the port is the real one where 0 was asked for."""
+
+    name: str
+    host: str
+    port: int
+
+
+class Server:
+    def __init__(self, handle: Handle, limits: Limits | None = None) -> None:
+        self.handle = handle
+        self.limits = limits if limits is not None else Limits()
+        self.scratch = bytearray(SCRATCH_BYTES)
+        self.scratch_view = memoryview(self.scratch)
+        self.memory = Memory(self.limits.memory_bytes_max, self._relieve)
+        self._loop = asyncio.get_running_loop()
+        self._sockets: list[tuple[str, socket.socket]] = []
+        self._listeners: list[asyncio.Server] = []
+        self._connections: dict[Connection, None] = {}
+        self._hosts: dict[str, int] = {}
+        self._marked: list[Connection] = []
+        self._relieving = False
+        self._draining = False
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+
+    # -- listening ------------------------------------------------------------------------------------
+
+    def bind(self, name: str, host: str, port: int) -> Bound:
+        """Reserve an address without accepting yet, so that it can be told to others beforehand."""
+        try:
+            found = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+            )
+        except socket.gaierror as error:
+            raise ListenError(
+                f"The listen address {host}:{port} cannot be resolved: {error.strerror}."
+            ) from error
+        family, _type, _proto, _canonical, address = found[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # "::" serves IPv4 as well, as it does for a Java broker.
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind(address)
+        except OSError as error:
+            listener.close()
+            raise ListenError(_bind_failure(host, port, error)) from error
+        listener.setblocking(False)
+        self._sockets.append((name, listener))
+        return Bound(name, host, listener.getsockname()[1])
+
+    async def start(self) -> None:
+        """Accept connections on every address that was bound."""
+        for name, listener in self._sockets:
+            try:
+                self._listeners.append(
+                    await self._loop.create_server(
+                        lambda name=name: Connection(self, name),  # type: ignore[misc]
+                        sock=listener,
+                        backlog=self.limits.accept_queue,
+                    )
+                )
+            except OSError as error:
+                address = listener.getsockname()
+                raise ListenError(_bind_failure(address[0], address[1], error)) from error
+        self._sockets.clear()
+        self._sweep()
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> str | None:
+        """Count a new connection in, or say why not."""
+        host = connection.session.peer_host
+        same_host = self._hosts.get(host, 0)
+        self._connections[connection] = None
+        self._hosts[host] = same_host + 1
+        connection.idle_since = self._loop.time()
+        if self._draining:
+            return "the broker is stopping"
+        if len(self._connections) > self.limits.connections_max:
+            return f"there are {self.limits.connections_max} connections already (max.connections)"
+        if same_host >= self.limits.connections_per_host_max:
+            return f"this address has {same_host} connections already (max.connections.per.ip)"
+        return None
+
+    def release(self, connection: Connection) -> None:
+        del self._connections[connection]
+        host = connection.session.peer_host
+        left = self._hosts[host] - 1
+        if left:
+            self._hosts[host] = left
+        else:
+            del self._hosts[host]
+        if not self._connections and self._emptied is not None:
+            self._emptied.set()
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    def mark(self, connection: Connection) -> None:
+        """A connection has an answer to send. All that come up in one turn of the loop go together."""
+        if not self._marked:
+            self._loop.call_soon(self._flush_marked)
+        self._marked.append(connection)
+
+    def _flush_marked(self) -> None:
+        marked, self._marked = self._marked, []
+        for connection in marked:
+            connection.flush()
+
+    def _relieve(self) -> None:
+        """Memory has become free, or another frame may go on: let those go on that were held back."""
+        if not self._relieving:
+            self._relieving = True
+            self._loop.call_soon(self._proceed_all)
+
+    def _proceed_all(self) -> None:
+        self._relieving = False
+        for connection in list(self._connections):
+            connection.proceed()
+
+    def _sweep(self) -> None:
+        """Close the idle, and while memory is short those that hold some of it and do nothing."""
+        now = self._loop.time()
+        idle = self.limits.idle_timeout_ms / 1000
+        stalled = self.limits.stalled_timeout_ms / 1000
+        short = self.memory.short
+        for connection in list(self._connections):
+            if connection.active:
+                connection.active = False
+                connection.idle_since = now
+                continue
+            silent = now - connection.idle_since
+            if short and connection.stalled and silent >= stalled:
+                log.warning(
+                    "closed a stalled connection to free memory; peer=%s", connection.session.peer_host
+                )
+                connection.abort()
+            elif silent >= idle and (connection.stalled or not connection.waiting):
+                log.info("closed an idle connection; peer=%s", connection.session.peer_host)
+                connection.abort()
+        self._sweeper = self._loop.call_later(min(5.0, idle / 4, stalled / 4), self._sweep)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    async def drain(self, timeout: float) -> bool:
+        """Stop accepting, answer what is under way, close. True if all was answered in time."""
+        self._draining = True
+        self._stop_listening()
+        self._emptied = asyncio.Event()
+        for connection in list(self._connections):
+            connection.stop()
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._emptied.wait(), timeout)
+            except asyncio.TimeoutError:
+                log.warning(
+                    "closed connections that did not finish in time; count=%d", len(self._connections)
+                )
+        all_answered = not self._connections
+        await self.abort()
+        return all_answered
+
+    async def abort(self) -> None:
+        """Stop accepting and close every connection at once."""
+        self._draining = True
+        self._stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        if self._connections:
+            self._emptied = asyncio.Event()
+            for connection in list(self._connections):
+                connection.abort()
+            await self._emptied.wait()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for _name, unused in self._sockets:
+            unused.close()
+        self._sockets.clear()
+
+
+def _bind_failure(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"The address {host}:{port} is in use by another process; choose another with --listen."
+    if error.errno == errno.EACCES:
+        return f"This user may not listen on {host}:{port}."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"The address {host} does not belong to this machine."
+    return f"Listening on {host}:{port} failed: {error.strerror}."

@@ -1,0 +1,180 @@
+"""What peers can make the server hold is bounded, and a bad or slow peer is nobody else's business."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+
+import pytest
+
+from penstock.server.limits import Limits
+from penstock.server.server import ListenError, Server
+from tests.server.conftest import BIG, ECHO, HOLD, HOLD_ALONE, Bench, Desk, frame
+
+
+async def test_huge_and_negative_lengths_close_only_that_connection(bench: Bench, desk: Desk) -> None:
+    await bench.serve(desk.handle)
+    healthy = await bench.connect()
+    for size in (-1, -(2**31), 2**31 - 1, 104_857_601, 0, 7):
+        peer = await bench.connect()
+        await peer.send(struct.pack(">i", size) + b"x" * 16)
+        assert await peer.closed()
+    await healthy.send(frame(ECHO, 1, b"still here"))
+    assert await healthy.receive() == (1, b"still here")
+
+
+async def test_a_frame_of_the_largest_size_passes_and_one_more_byte_does_not(
+    bench: Bench, desk: Desk
+) -> None:
+    whole = frame(ECHO, 1, b"x" * 1000)
+    await bench.serve(desk.handle, frame_bytes_max=len(whole) - 4)
+    peer = await bench.connect()
+    await peer.send(whole)
+    assert (await peer.receive())[0] == 1
+    await peer.send(frame(ECHO, 2, b"x" * 1001))
+    assert await peer.closed()
+
+
+async def test_random_bytes_harm_nobody_else(bench: Bench, desk: Desk) -> None:
+    server = await bench.serve(desk.handle)
+    healthy = await bench.connect()
+    seeded = random.Random(7)
+    for number in range(60):
+        peer = await bench.connect()
+        await peer.send(seeded.randbytes(seeded.randrange(1, 4000)))
+        await peer.close()
+        await healthy.send(frame(ECHO, number))
+        assert (await healthy.receive())[0] == number
+    await desk.until(lambda: server.connections == 1)
+    assert server.memory.used == 0
+
+
+async def test_half_open_connections_by_the_hundred_cost_little(bench: Bench, desk: Desk) -> None:
+    server = await bench.serve(desk.handle)
+    healthy = await bench.connect()
+    announcing = [await bench.connect() for _ in range(100)]
+    for peer in announcing:
+        await peer.send(struct.pack(">i", 104_857_600) + b"\0" * 40)
+    silent = [await bench.connect() for _ in range(100)]
+    await desk.until(lambda: server.connections == 201)
+    await healthy.send(frame(ECHO, 1))
+    assert (await healthy.receive())[0] == 1
+    await desk.until(lambda: len(server.memory.line) == 100)
+    assert server.memory.used <= 100 * 16_384
+    assert len(silent) == 100
+
+
+async def test_too_many_connections(bench: Bench, desk: Desk) -> None:
+    await bench.serve(desk.handle, connections_max=3)
+    peers = [await bench.connect() for _ in range(3)]
+    for number, peer in enumerate(peers):
+        await peer.send(frame(ECHO, number))
+        assert (await peer.receive())[0] == number
+    surplus = await bench.connect()
+    assert await surplus.closed()
+    await peers.pop().close()
+    await asyncio.sleep(0)
+    again = await bench.connect()
+    await again.send(frame(ECHO, 9))
+    assert (await again.receive())[0] == 9
+
+
+async def test_too_many_connections_from_one_address(bench: Bench, desk: Desk) -> None:
+    await bench.serve(desk.handle, connections_per_host_max=1)
+    first = await bench.connect()
+    await first.send(frame(ECHO, 1))
+    assert (await first.receive())[0] == 1
+    assert await (await bench.connect()).closed()
+
+
+async def test_a_slow_reader_is_not_read_from_and_others_are(bench: Bench, desk: Desk) -> None:
+    server = await bench.serve(desk.handle)
+    slow = await bench.connect()
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for number in range(200):
+        slow.writer.write(frame(BIG, number, b"1000000"))
+    await desk.until(lambda: bool(desk.seen))
+    healthy = await bench.connect()
+    for number in range(1000, 1020):
+        await healthy.send(frame(ECHO, number))
+        assert (await healthy.receive())[0] == number
+    started = [number for number in desk.seen if number < 1000]
+    assert len(started) < 50, "requests of a peer that does not read were started all the same"
+    slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    for number in range(200):
+        correlation_id, body = await slow.receive()
+        assert (correlation_id, len(body)) == (number, 1_000_000)
+    assert server.memory.used == 0
+
+
+async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(bench: Bench, desk: Desk) -> None:
+    await bench.serve(desk.handle, idle_timeout_ms=200)
+    waiting = await bench.connect()
+    await waiting.send(frame(HOLD_ALONE, 1, b"patience"))
+    idle = await bench.connect()
+    assert await idle.closed()
+    desk.complete()
+    assert await waiting.receive() == (1, b"patience")
+    assert await waiting.closed()
+
+
+async def test_memory_in_flight_stops_reading_until_it_falls(bench: Bench, desk: Desk) -> None:
+    server = await bench.serve(desk.handle, memory_bytes_max=1_000_000)
+    peers = [await bench.connect() for _ in range(8)]
+    sending = [
+        asyncio.ensure_future(peer.send(frame(HOLD, n, b"m" * 400_000))) for n, peer in enumerate(peers)
+    ]
+    answered = 0
+    while answered < 8:
+        await desk.until(lambda: bool(desk.held))
+        assert server.memory.used <= 1_000_000 + 2 * 400_100
+        desk.complete()
+        answered += 1
+    for number, peer in enumerate(peers):
+        correlation_id, body = await peer.receive()
+        assert (correlation_id, len(body)) == (number, 400_000)
+    await asyncio.gather(*sending)
+    assert server.memory.used == 0
+
+
+async def test_stalled_frames_cannot_hold_memory_for_ever(bench: Bench, desk: Desk) -> None:
+    server = await bench.serve(desk.handle, memory_bytes_max=300_000, stalled_timeout_ms=200)
+    stalled = [await bench.connect() for _ in range(4)]
+    for peer in stalled:
+        await peer.send(struct.pack(">i", 1_000_000) + b"\0" * 100_000)
+    await desk.until(lambda: server.memory.short)
+    healthy = await bench.connect()
+    await healthy.send(frame(ECHO, 1))
+    assert (await healthy.receive())[0] == 1
+
+
+async def test_a_failing_handler_closes_only_that_connection(bench: Bench, desk: Desk) -> None:
+    def broken(request: object) -> None:
+        raise ValueError("a bug")
+
+    await bench.serve(broken)
+    peer = await bench.connect()
+    await peer.send(frame(ECHO, 1))
+    assert await peer.closed()
+    assert await (await _sent(bench, frame(ECHO, 2))).closed()
+
+
+async def _sent(bench: Bench, data: bytes):  # type: ignore[no-untyped-def]
+    peer = await bench.connect()
+    await peer.send(data)
+    return peer
+
+
+async def test_a_used_port_is_told_in_one_sentence(desk: Desk) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = Server(desk.handle, Limits())
+        with pytest.raises(ListenError, match=rf"127\.0\.0\.1:{port} is in use by another process"):
+            server.bind("PLAINTEXT", "127.0.0.1", port)
+        with pytest.raises(ListenError, match="cannot be resolved"):
+            server.bind("PLAINTEXT", "no-such-host.invalid", 0)
+        await server.abort()
