@@ -136,7 +136,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     wal_uses: Mapping[WalRef, int] = {}
     """How many partitions name each write-ahead log."""
     folded_names: Mapping[str, str] = {}
-    """Topic names by their form with '.' written as '_': Kafka lets no two topics share one."""
+    """Topic names that have '.' or '_', by their form with '.' written as '_'. No two may share one."""
 
     @property
     def controller_id(self) -> int:
@@ -202,6 +202,11 @@ def fold_name(name: str) -> str:
     return name.replace(".", "_")
 
 
+def has_fold(name: str) -> bool:
+    """Whether another name could have the same folded form."""
+    return "." in name or "_" in name
+
+
 def live(brokers: Iterable[BrokerInfo]) -> tuple[BrokerInfo, ...]:
     return tuple(sorted((b for b in brokers if not b.fenced), key=lambda b: b.id))
 
@@ -222,5 +227,5 @@ def derive(image: ClusterImage) -> ClusterImage:
         live_brokers=live(image.brokers.values()),
         leader_counts=leader_counts,
         wal_uses=wal_uses,
-        folded_names={fold_name(name): name for name in image.topics},
+        folded_names={fold_name(name): name for name in image.topics if has_fold(name)},
     )

@@ -1,0 +1,254 @@
+"""An image being built: the mutable side of `apply`.
+
+A draft starts as an image and copies a mapping when it is first written, so an entry that creates one
+topic copies only what a topic touches, and an entry (or a whole log tail) of thousands of commands copies
+each mapping once. The partitions of a topic under change are a list until an image is asked for, so
+moving ten thousand partitions of one topic does not copy ten thousand tuples.
+
+The draft also keeps every derived field of the image in step; `image.derive` states what they mean.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from penstock.metadata.image import (
+    NO_LEADER,
+    TOPIC_CONFIG,
+    BrokerInfo,
+    ClusterImage,
+    PartitionInfo,
+    TopicInfo,
+    WalRef,
+    fold_name,
+    has_fold,
+    live,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Draft:
+    """All changes of one entry (or of several, replayed in one go)."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.version = image.version
+        self.cluster_id = image.cluster_id
+        self.next_producer_id = image.next_producer_id
+        self._adopt(image)
+
+    def _adopt(self, image: ClusterImage) -> None:
+        """Continue from `image`, owning none of its mappings."""
+        self._brokers = image.brokers
+        self._topics = image.topics
+        self._names = image.names
+        self._configs = image.configs
+        self._sealed = image.sealed
+        self._wal_starts = image.wal_starts
+        self._live = image.live_brokers
+        self._leader_counts = image.leader_counts
+        self._wal_uses = image.wal_uses
+        self._folded = image.folded_names
+        self._owned: set[str] = set()
+        self._open: dict[str, list[PartitionInfo]] = {}
+        self._maybe_unused: set[WalRef] = set()
+
+    # Reading.
+
+    def broker(self, broker: int) -> BrokerInfo | None:
+        return self._brokers.get(broker)
+
+    def topic_names(self) -> tuple[str, ...]:
+        return tuple(self._topics)
+
+    def topic_name(self, topic_id: bytes) -> str:
+        return self._names[topic_id]
+
+    def partitions(self, name: str) -> "list[PartitionInfo] | tuple[PartitionInfo, ...]":
+        return self._open.get(name) or self._topics[name].partitions
+
+    def first_live(self, replicas: tuple[int, ...]) -> int:
+        for broker in replicas:
+            info = self._brokers.get(broker)
+            if info is not None and not info.fenced:
+                return broker
+        return NO_LEADER
+
+    def wal_of(self, broker: int) -> WalRef:
+        """The log of the broker's present incarnation."""
+        return self._brokers[broker].wal
+
+    # Writing.
+
+    def _own(self, field: str) -> dict[K, V]:
+        """The mapping behind `field`, ours to write."""
+        mapping = getattr(self, field)
+        if field not in self._owned:
+            mapping = dict(mapping)
+            setattr(self, field, mapping)
+            self._owned.add(field)
+        owned: dict[K, V] = mapping
+        return owned
+
+    def put_broker(self, info: BrokerInfo) -> None:
+        brokers: dict[int, BrokerInfo] = self._own("_brokers")
+        brokers[info.id] = info
+        self._live = live(brokers.values())
+
+    def drop_broker(self, broker: int) -> None:
+        brokers: dict[int, BrokerInfo] = self._own("_brokers")
+        wal = brokers.pop(broker).wal
+        self._live = live(brokers.values())
+        self._maybe_unused.add(wal)
+
+    def put_topic(self, topic: TopicInfo) -> None:
+        """Add a topic that is not there."""
+        topics: dict[str, TopicInfo] = self._own("_topics")
+        names: dict[bytes, str] = self._own("_names")
+        topics[topic.name] = topic
+        names[topic.id] = topic.name
+        if has_fold(topic.name):
+            folded: dict[str, str] = self._own("_folded")
+            folded[fold_name(topic.name)] = topic.name
+        for partition in topic.partitions:
+            self._count(None, partition)
+
+    def add_partitions(self, name: str, partitions: list[PartitionInfo]) -> None:
+        self._opened(name).extend(partitions)
+        for partition in partitions:
+            self._count(None, partition)
+
+    def pin_topic(self, name: str) -> None:
+        topics: dict[str, TopicInfo] = self._own("_topics")
+        topics[name] = msgspec.structs.replace(topics[name], pinned=True)
+
+    def drop_topic(self, name: str) -> None:
+        for partition in self.partitions(name):
+            self._count(partition, None)
+        self._open.pop(name, None)
+        topics: dict[str, TopicInfo] = self._own("_topics")
+        names: dict[bytes, str] = self._own("_names")
+        del names[topics.pop(name).id]
+        if has_fold(name):
+            folded: dict[str, str] = self._own("_folded")
+            del folded[fold_name(name)]
+        self.put_config(TOPIC_CONFIG, name, {})
+
+    def put_partition(self, name: str, index: int, partition: PartitionInfo) -> None:
+        partitions = self._opened(name)
+        self._count(partitions[index], partition)
+        partitions[index] = partition
+
+    def put_config(self, resource_type: int, name: str, values: dict[str, str]) -> None:
+        """Set all dynamic settings of one resource; none at all forgets it."""
+        key = (resource_type, name)
+        if values:
+            configs: dict[tuple[int, str], dict[str, str]] = self._own("_configs")
+            configs[key] = values
+        elif key in self._configs:
+            configs = self._own("_configs")
+            del configs[key]
+
+    def config(self, resource_type: int, name: str) -> dict[str, str]:
+        return dict(self._configs.get((resource_type, name), {}))
+
+    def seal(self, wal: WalRef, flush_count: int) -> None:
+        """The log holds `flush_count` flushes for ever. Kept only while some partition needs them."""
+        sealed: dict[WalRef, int] = self._own("_sealed")
+        sealed[wal] = flush_count
+        self._maybe_unused.add(wal)
+
+    def retire_wal(self, wal: WalRef) -> None:
+        """Nobody will write to the log again and nothing in it is left to read."""
+        self._maybe_unused.add(wal)
+
+    def start_wal(self, wal: WalRef, flush: int) -> None:
+        starts: dict[WalRef, int] = self._own("_wal_starts")
+        starts[wal] = flush
+
+    def _opened(self, name: str) -> list[PartitionInfo]:
+        partitions = self._open.get(name)
+        if partitions is None:
+            partitions = self._open[name] = list(self._topics[name].partitions)
+        return partitions
+
+    def _count(self, old: PartitionInfo | None, new: PartitionInfo | None) -> None:
+        """Keep the derived counts in step with one partition's change."""
+        old_leader = NO_LEADER if old is None else old.leader
+        new_leader = NO_LEADER if new is None else new.leader
+        if old_leader != new_leader:
+            counts: dict[int, int] = self._own("_leader_counts")
+            _add(counts, old_leader, -1)
+            _add(counts, new_leader, 1)
+            counts.pop(NO_LEADER, None)
+        old_wals = () if old is None else old.wals
+        new_wals = () if new is None else new.wals
+        if old_wals != new_wals:
+            uses: dict[WalRef, int] = self._own("_wal_uses")
+            for wal in old_wals:
+                if _add(uses, wal, -1) == 0:
+                    self._maybe_unused.add(wal)
+            for wal in new_wals:
+                _add(uses, wal, 1)
+
+    # Results.
+
+    def view(self) -> ClusterImage:
+        """The image so far, for a look only: the next write may change it."""
+        self._settle()
+        return ClusterImage(
+            version=self.version,
+            cluster_id=self.cluster_id,
+            brokers=self._brokers,
+            topics=self._topics,
+            names=self._names,
+            configs=self._configs,
+            next_producer_id=self.next_producer_id,
+            sealed=self._sealed,
+            wal_starts=self._wal_starts,
+            live_brokers=self._live,
+            leader_counts=self._leader_counts,
+            wal_uses=self._wal_uses,
+            folded_names=self._folded,
+        )
+
+    def image(self) -> ClusterImage:
+        """The image so far, to keep: later writes copy again."""
+        image = self.view()
+        self._owned.clear()
+        return image
+
+    def _settle(self) -> None:
+        if self._open:
+            topics: dict[str, TopicInfo] = self._own("_topics")
+            for name, partitions in self._open.items():
+                topics[name] = msgspec.structs.replace(topics[name], partitions=tuple(partitions))
+            self._open.clear()
+        if self._maybe_unused:
+            self._forget_unused_wals()
+
+    def _forget_unused_wals(self) -> None:
+        """A log that no partition names is needed no more, unless its incarnation may still write to it."""
+        for wal in self._maybe_unused:
+            if wal in self._wal_uses:
+                continue
+            self._maybe_drop("_sealed", wal)
+            info = self._brokers.get(wal.broker)
+            if info is None or info.fenced or info.epoch != wal.epoch:
+                self._maybe_drop("_wal_starts", wal)
+        self._maybe_unused.clear()
+
+    def _maybe_drop(self, field: str, wal: WalRef) -> None:
+        if wal in getattr(self, field):
+            owned: dict[WalRef, int] = self._own(field)
+            del owned[wal]
+
+
+def _add(counts: dict[K, int], key: K, amount: int) -> int:
+    count = counts.get(key, 0) + amount
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
+    return count
