@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -68,10 +69,10 @@ class Desk:
         request, body, reply = self.held.pop(at)
         reply.complete([struct.pack(">i", request.correlation_id), body])
 
-    async def until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Let the loop run until `condition` holds."""
-        async with asyncio.timeout(timeout):
-            while not condition():
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
 
@@ -106,10 +107,8 @@ class Peer:
 
     async def close(self) -> None:
         self.writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 class Bench:

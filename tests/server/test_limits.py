@@ -25,9 +25,7 @@ async def test_huge_and_negative_lengths_close_only_that_connection(bench: Bench
     assert await healthy.receive() == (1, b"still here")
 
 
-async def test_a_frame_of_the_largest_size_passes_and_one_more_byte_does_not(
-    bench: Bench, desk: Desk
-) -> None:
+async def test_the_largest_frame_passes_and_one_more_byte_does_not(bench: Bench, desk: Desk) -> None:
     whole = frame(ECHO, 1, b"x" * 1000)
     await bench.serve(desk.handle, frame_bytes_max=len(whole) - 4)
     peer = await bench.connect()
@@ -158,13 +156,9 @@ async def test_a_failing_handler_closes_only_that_connection(bench: Bench, desk:
     peer = await bench.connect()
     await peer.send(frame(ECHO, 1))
     assert await peer.closed()
-    assert await (await _sent(bench, frame(ECHO, 2))).closed()
-
-
-async def _sent(bench: Bench, data: bytes):  # type: ignore[no-untyped-def]
-    peer = await bench.connect()
-    await peer.send(data)
-    return peer
+    another = await bench.connect()
+    await another.send(frame(ECHO, 2))
+    assert await another.closed()
 
 
 async def test_a_used_port_is_told_in_one_sentence(desk: Desk) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    __slots__ = ("_on_relief", "_resume_at", "line", "limit", "short", "used")
+    __slots__ = ("_on_relief", "_resume_at", "limit", "line", "short", "used")
 
     def __init__(self, limit: int, on_relief: Callable[[], None]) -> None:
         self.limit = limit

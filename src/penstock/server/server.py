@@ -176,7 +176,7 @@ class Server:
 
     # -- the end --------------------------------------------------------------------------------------
 
-    async def drain(self, timeout: float) -> bool:
+    async def drain(self, seconds: float) -> bool:
         """Stop accepting, answer what is under way, close. True if all was answered in time."""
         self._draining = True
         self._stop_listening()
@@ -185,8 +185,8 @@ class Server:
             connection.stop()
         if self._connections:
             try:
-                await asyncio.wait_for(self._emptied.wait(), timeout)
-            except asyncio.TimeoutError:
+                await asyncio.wait_for(self._emptied.wait(), seconds)
+            except TimeoutError:
                 log.warning(
                     "closed connections that did not finish in time; count=%d", len(self._connections)
                 )
