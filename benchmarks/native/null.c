@@ -135,12 +135,6 @@ static Partition *partition_of(Topic *topic, int64_t index) {
     return topic && index >= 0 && index < topic->count ? &topic->partitions[index] : NULL;
 }
 
-/* Readers get whole copies of one batch, so what they may read ends at a multiple of its records. */
-static int64_t readable_end(const Partition *partition) {
-    if (!partition->records) return partition->end;
-    return (partition->end + partition->records - 1) / partition->records * partition->records;
-}
-
 /* --- answers ------------------------------------------------------------------------------------------------ */
 
 static void answer_versions(int version, Buffer *out) {
@@ -238,7 +232,7 @@ static void answer_list_offsets(int version, Cursor *in, Buffer *out) {
             give_int(out, 4, index);
             give_int(out, 2, partition ? 0 : 3);
             give_int(out, 8, -1);
-            give_int(out, 8, partition && timestamp == -1 ? readable_end(partition) : 0);
+            give_int(out, 8, partition && timestamp == -1 ? partition->end : 0);
             if (version >= 4) give_int(out, 4, 0);
         }
     }
@@ -310,14 +304,17 @@ static int answer_produce(int version, Cursor *in, Buffer *out) {
 static size_t give_records(Buffer *out, const Partition *partition, int64_t offset, size_t most, int first) {
     size_t total = 0, length_at = out->end - out->start;
     give_int(out, 4, 0);
-    if (partition && partition->size && offset < readable_end(partition)) {
-        int64_t base = offset / partition->records * partition->records, end = readable_end(partition);
-        for (; base < end && (total + partition->size <= most || (first && !total)); base += partition->records) {
+    if (partition && partition->size && offset < partition->end) {
+        /* Whole copies of one batch, the last of them pulled back so that it ends where the log does; readers skip
+         * what lies before the offset they asked for. */
+        int64_t last = partition->end - partition->records, base = offset / partition->records * partition->records;
+        while (base < partition->end && (total + partition->size <= most || (first && !total))) {
             uint8_t *at = grow(out, partition->size);
             memcpy(at, partition->batch, partition->size);
-            put64(at, (uint64_t)base);
+            put64(at, (uint64_t)(base < last ? base : last));
             out->end += partition->size;
             total += partition->size;
+            base = base < last ? base + partition->records : partition->end;
         }
     }
     put32(out->bytes + out->start + length_at, (uint32_t)total);
@@ -354,7 +351,7 @@ static size_t answer_fetch(int version, Cursor *in, Buffer *out, int64_t *wait_m
             if (version >= 5) take_int(in, 8);
             size_t most = (size_t)take_int(in, 4);
             Partition *partition = partition_of(topic, index);
-            int64_t end = partition ? readable_end(partition) : -1;
+            int64_t end = partition ? partition->end : -1;
             give_int(out, 4, index);
             give_int(out, 2, partition ? 0 : 3);
             give_int(out, 8, end);
