@@ -1,0 +1,64 @@
+"""ApiVersions 0-4: what this broker serves, computed from the registry.
+
+- Versions of the request that are not known are answered in the form of version 0 with
+  UNSUPPORTED_VERSION and the range of ApiVersions itself (KIP-511), so that the client can ask again.
+- From version 3 the client names its software (KIP-511); a name or version that is not made of letters,
+  digits, dots and dashes is an INVALID_REQUEST.
+- Features (KIP-584): none are listed while none are finalised.
+- Anybody may ask, before authentication too. The answer is encoded once per version.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.broker.registry import APIS
+from penstock.wire.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.codec import decode, encode
+from penstock.wire.errors import ErrorCode
+from penstock.wire.headers import response_header
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.wire.buffers import Buffer
+    from penstock.wire.exchange import Request
+
+_KEY = ApiVersionsRequest.api_key
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+_answers: dict[int, bytes] = {}
+
+
+def handle_raw(broker: Broker, request: Request) -> list[Buffer]:
+    version = request.api_version
+    header = response_header(_KEY, version, request.correlation_id)
+    row = APIS[_KEY]
+    if not row.min_version <= version <= row.max_version:
+        return [header, encode(_refusal(), 0)]
+    if version >= 3:
+        message, _end = decode(ApiVersionsRequest, version, request.frame, request.body_at)
+        name, software_version = message.client_software_name, message.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(software_version)):
+            return [header, encode(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version)]
+        request.session.client_software_name = name
+        request.session.client_software_version = software_version
+    answer = _answers.get(version)
+    if answer is None:
+        answer = _answers[version] = encode(_listing(), version)
+    return [header, answer]
+
+
+def _listing() -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
+            for row in APIS.values()
+        ]
+    )
+
+
+def _refusal() -> ApiVersionsResponse:
+    row = APIS[_KEY]
+    own = ApiVersion(api_key=_KEY, min_version=row.min_version, max_version=row.max_version)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
