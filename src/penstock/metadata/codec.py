@@ -47,9 +47,10 @@ class Identity(msgspec.Struct, frozen=True, tag_field="kind", tag="penstock-clus
 
 
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A full image, or, once a later snapshot replaced it, a stub that keeps the version only."""
+    """A full image, or, once a later snapshot replaced it, a stub that keeps version and floor only."""
 
     version: int
+    floor: int
     stub: bool = False
     cluster_id: str = ""
     next_producer_id: int = 0
@@ -61,7 +62,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Stub(msgspec.Struct, frozen=True):
-    """A replaced snapshot: the log's entries up to `version` may be gone."""
+    """A replaced snapshot: the log's entries up to `version` may be gone, and its image is."""
 
     version: int
 
@@ -88,9 +89,11 @@ def decode_entry(data: bytes, number: int) -> Entry:
     return entry
 
 
-def encode_snapshot(image: ClusterImage) -> bytes:
+def encode_snapshot(image: ClusterImage, floor: int) -> bytes:
+    """`floor`: the version of the snapshot before; entries up to it may be deleted once this one exists."""
     snapshot = _Snapshot(
         version=image.version,
+        floor=floor,
         cluster_id=image.cluster_id,
         next_producer_id=image.next_producer_id,
         brokers=list(image.brokers.values()),
@@ -102,11 +105,12 @@ def encode_snapshot(image: ClusterImage) -> bytes:
     return _frame(_SNAPSHOT_MAGIC, _encode(snapshot))
 
 
-def encode_stub(version: int) -> bytes:
-    return _frame(_SNAPSHOT_MAGIC, _encode(_Snapshot(version=version, stub=True)))
+def encode_stub(version: int, floor: int) -> bytes:
+    return _frame(_SNAPSHOT_MAGIC, _encode(_Snapshot(version=version, floor=floor, stub=True)))
 
 
-def decode_snapshot(data: bytes, ordinal: int) -> ClusterImage | Stub:
+def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub]:
+    """The floor, and the image or what is left of it."""
     what = f"metadata snapshot {ordinal}"
     body = _unframe(_SNAPSHOT_MAGIC, data, what)
     try:
@@ -114,19 +118,18 @@ def decode_snapshot(data: bytes, ordinal: int) -> ClusterImage | Stub:
     except msgspec.DecodeError as error:
         raise FormatError(f"{what} holds something that this version does not know: {error}") from error
     if snapshot.stub:
-        return Stub(snapshot.version)
-    return derive(
-        ClusterImage(
-            version=snapshot.version,
-            cluster_id=snapshot.cluster_id,
-            next_producer_id=snapshot.next_producer_id,
-            brokers={info.id: info for info in snapshot.brokers},
-            topics={topic.name: topic for topic in snapshot.topics},
-            configs={(kind, name): values for kind, name, values in snapshot.configs},
-            sealed=dict(snapshot.sealed),
-            wal_starts=dict(snapshot.wal_starts),
-        )
+        return snapshot.floor, Stub(snapshot.version)
+    image = ClusterImage(
+        version=snapshot.version,
+        cluster_id=snapshot.cluster_id,
+        next_producer_id=snapshot.next_producer_id,
+        brokers={info.id: info for info in snapshot.brokers},
+        topics={topic.name: topic for topic in snapshot.topics},
+        configs={(kind, name): values for kind, name, values in snapshot.configs},
+        sealed=dict(snapshot.sealed),
+        wal_starts=dict(snapshot.wal_starts),
     )
+    return snapshot.floor, derive(image)
 
 
 def encode_identity(cluster_id: str) -> bytes:
