@@ -188,3 +188,11 @@ _RETRIABLE = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
+
+
+class BatchError(WireError):
+    """Records that a broker does not take. `code` is what their partition is answered with."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code

@@ -7,6 +7,10 @@ SMALL = tuple(bytes((value,)) for value in range(128))
 """The encodings of one byte, ready made: nearly all lengths are below 127."""
 
 
+NULL = b"\x01"
+"""The zigzag form of -1, which is the length of what is absent."""
+
+
 def unsigned(value: int) -> bytes:
     """Encode a value of up to 32 bits."""
     if value < 128:

@@ -1,0 +1,408 @@
+"""Record batches, magic 2: what is stored and served.
+
+A batch is opaque on the hot path, the first half of this module. `check_produced` unpacks its header once
+and computes one CRC32C over the rest; records are not looked at. Offsets are assigned by `stamp`, outside the
+part that the CRC covers, so that the bytes of the producer stay as they are.
+
+The second half looks inside: it builds batches and takes them apart. Nothing of it runs when records pass
+through a broker. It serves internal topics, transaction markers, old clients, compaction and tools.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from penstock.wire import compression, varint
+from penstock.wire.buffers import Buffer
+from penstock.wire.errors import BatchError, ErrorCode, WireError
+
+HEADER = Struct(">qiibIhiqqqhii")
+HEADER_SIZE = 61
+LENGTH_FROM = 12
+"""The length field counts what follows it."""
+CRC_FROM = 21
+"""The CRC covers all from the attributes on: not base offset, length, leader epoch and magic."""
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""The base timestamp is when tombstones and markers of this batch may be removed."""
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+
+EXPANDED_BYTES_MAX = 256 * 1024 * 1024
+"""Unless told otherwise, what a batch may become: well above what any topic accepts in one request."""
+
+STAMP = Struct(">qii")
+"""Base offset, length and leader epoch, for who knows all three: one call where `stamp` needs two."""
+
+_INT64 = Struct(">q")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_LENGTH = Struct(">8xi")
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP_AT = 35
+_unpack_header = HEADER.unpack_from
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LENGTH_FROM
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences wrap to zero after the largest 32-bit number."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+
+def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header as it stands, unchecked. `struct.error` if the buffer is shorter than one."""
+    return BatchHeader._make(_unpack_header(buf, pos))
+
+
+def check_batch(buf: Buffer, pos: int = 0, end: int | None = None) -> BatchHeader:
+    """The header of the batch at `pos`, which must be whole and undamaged. Anybody may have written it.
+
+    Raises BatchError: CORRUPT_MESSAGE for damage, INVALID_RECORD for a header that contradicts itself.
+    """
+    if end is None:
+        end = len(buf)
+    if end - pos < HEADER_SIZE:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "the records end inside a batch header")
+    header = BatchHeader._make(_unpack_header(buf, pos))
+    if header.magic != 2:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a record batch has magic {header.magic}, not 2")
+    stop = pos + header.length + LENGTH_FROM
+    if stop > end or header.length < HEADER_SIZE - LENGTH_FROM:
+        raise BatchError(
+            ErrorCode.CORRUPT_MESSAGE, f"a record batch has an impossible length {header.length}"
+        )
+    view = buf if type(buf) is memoryview else memoryview(buf)
+    if crc32c(view[pos + CRC_FROM : stop]) != header.crc:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a record batch does not match its CRC")
+    if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"a batch of {header.record_count} records has the last offset delta {header.last_offset_delta}",
+        )
+    return header
+
+
+def check_produced(buf: Buffer, pos: int = 0, end: int | None = None) -> BatchHeader:
+    """Like `check_batch`, for the one batch between `pos` and `end` that a client produced, and with Kafka's
+    rules for what clients may write, as far as the header tells.
+
+    Not checked, because it needs the records: that they parse, their offsets and timestamps, and keys on
+    compacted topics. See `validation` for those, and for when they are required.
+    """
+    if end is None:
+        end = len(buf)
+    header = check_batch(buf, pos, end)
+    if pos + header.length + LENGTH_FROM != end:
+        raise BatchError(ErrorCode.INVALID_RECORD, "the records must be exactly one batch")
+    if header.record_count != header.last_offset_delta + 1:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"the batch has {header.record_count} records for {header.last_offset_delta + 1} offsets",
+        )
+    if header.base_offset != 0:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"the base offset must be 0, but is {header.base_offset}")
+    attributes = header.attributes
+    if attributes & CONTROL:
+        raise BatchError(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
+    if attributes & CODEC_MASK > compression.ZSTD:
+        raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.codec}")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"sequence number {header.base_sequence} with producer id {header.producer_id}",
+        )
+    return header
+
+
+def iter_batches(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """Where each whole batch starts, and its header; nothing is checked. A batch that is cut short at the
+    end, as Fetch answers may have it, is left out."""
+    if end is None:
+        end = len(buf)
+    while end - pos >= HEADER_SIZE:
+        header = BatchHeader._make(_unpack_header(buf, pos))
+        size = header.length + LENGTH_FROM
+        if size < HEADER_SIZE or size > end - pos:
+            return
+        yield pos, header
+        pos += size
+
+
+def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at `pos` its place in the log. Its CRC does not change."""
+    _INT64.pack_into(buf, pos, base_offset)
+    _INT32.pack_into(buf, pos + 12, leader_epoch)
+
+
+def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp_ms: int) -> None:
+    """Make `timestamp_ms` the time of every record of the batch at `pos`: readers then take the maximum
+    timestamp of the batch and ignore those of its records."""
+    set_max_timestamp(buf, pos, timestamp_ms, log_append_time=True)
+
+
+def set_max_timestamp(
+    buf: bytearray | memoryview, pos: int, timestamp_ms: int, *, log_append_time: bool
+) -> None:
+    """Replace maximum timestamp and timestamp type of the batch at `pos`, and its CRC with them."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + CRC_FROM)
+    attributes = attributes | LOG_APPEND_TIME if log_append_time else attributes & ~LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(buf, pos + CRC_FROM, attributes)
+    _INT64.pack_into(buf, pos + _MAX_TIMESTAMP_AT, timestamp_ms)
+    refresh_crc(buf, pos)
+
+
+def refresh_crc(buf: bytearray | memoryview, pos: int = 0) -> None:
+    """Compute the CRC of the batch at `pos` anew, after something that it covers was changed."""
+    (length,) = _LENGTH.unpack_from(buf, pos)
+    crc = crc32c(memoryview(buf)[pos + CRC_FROM : pos + LENGTH_FROM + length])
+    _UINT32.pack_into(buf, pos + 17, crc)
+
+
+def assemble(header: BatchHeader, block: Buffer) -> bytearray:
+    """A batch of this header and this records block, already in the codec that the attributes name. Length
+    and CRC are computed."""
+    out = bytearray(HEADER_SIZE)
+    out += block
+    HEADER.pack_into(out, 0, *header._replace(length=len(out) - LENGTH_FROM, magic=2, crc=0))
+    refresh_crc(out)
+    return out
+
+
+RecordHeaders = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    offset: int = 0
+    timestamp: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: RecordHeaders = ()
+
+
+class RawRecord(NamedTuple):
+    """Where one record of a block keeps its parts. An absent key or value ends before it starts."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key_at: int
+    key_end: int
+    value_at: int
+    value_end: int
+    headers_at: int
+
+
+def records_block(buf: Buffer, pos: int, header: BatchHeader, limit: int = EXPANDED_BYTES_MAX) -> bytes:
+    """The records of the batch at `pos`, taken out of their codec. WireError if they would exceed `limit`."""
+    block = buf[pos + HEADER_SIZE : pos + LENGTH_FROM + header.length]
+    return bytes(compression.decompress(header.attributes & CODEC_MASK, block, limit))
+
+
+def iter_records(buf: Buffer, pos: int = 0, limit: int = EXPANDED_BYTES_MAX) -> Iterator[Record]:
+    """The records of the batch at `pos`, control records too, with the offsets and timestamps that consumers
+    see. WireError if they are malformed. The CRC is not checked."""
+    header = read_header(buf, pos)
+    data = records_block(buf, pos, header, limit)
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    for raw in iter_raw(data, header.record_count):
+        yield Record(
+            base_offset + raw.offset_delta,
+            base_timestamp + raw.timestamp_delta if append_time is None else append_time,
+            data[raw.key_at : raw.key_end] if raw.key_end >= raw.key_at else None,
+            data[raw.value_at : raw.value_end] if raw.value_end >= raw.value_at else None,
+            read_headers(data, raw.headers_at),
+        )
+
+
+def iter_raw(data: bytes, count: int) -> Iterator[RawRecord]:
+    """Walk over exactly `count` records that fill `data`. WireError where they do not."""
+    pos, end = 0, len(data)
+    read = varint.read_zigzag
+    try:
+        for _ in range(count):
+            size, pos = read(data, pos)
+            stop = pos + size
+            if size < 7 or stop > end:
+                raise WireError(f"a record claims {size} bytes")
+            timestamp_delta, pos = read(data, pos + 1)
+            offset_delta, pos = read(data, pos)
+            size, key_at = read(data, pos)
+            pos = key_end = key_at + size
+            if size < 0:
+                key_end, pos = key_at - 1, key_at
+            size, value_at = read(data, pos)
+            pos = value_end = value_at + size
+            if size < 0:
+                value_end, pos = value_at - 1, value_at
+            if pos >= stop:
+                raise WireError("a record is shorter than its key and value")
+            headers_at = pos
+            pos = _skip_headers(data, pos, stop) if data[pos] else pos + 1
+            if pos != stop:
+                raise WireError("a record has another size than it says")
+            yield RawRecord(timestamp_delta, offset_delta, key_at, key_end, value_at, value_end, headers_at)
+    except IndexError:
+        raise WireError("the records end too soon") from None
+    if pos != end:
+        raise WireError("there are more records than the batch says")
+
+
+def read_headers(data: bytes, pos: int) -> RecordHeaders:
+    count, pos = varint.read_zigzag(data, pos)
+    if count <= 0:
+        return ()
+    headers = []
+    try:
+        for _ in range(count):
+            size, pos = varint.read_zigzag(data, pos)
+            key = str(data[pos : pos + size], "utf-8")
+            size, pos = varint.read_zigzag(data, pos + size)
+            value = None if size < 0 else data[pos : pos + size]
+            pos += max(size, 0)
+            headers.append((key, value))
+    except UnicodeDecodeError:
+        raise WireError("the key of a record header is not UTF-8") from None
+    return tuple(headers)
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    codec: int = compression.NONE,
+    level: int | None = None,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: int | None = None,
+) -> bytearray:
+    """A batch of these records, whose offsets must rise. Offsets may have holes, and the batch may begin
+    before its first record and end after its last, as compaction leaves it; without records both must be
+    given."""
+    records = list(records)
+    base_offset = records[0].offset if base_offset is None else base_offset
+    last_offset = records[-1].offset if last_offset is None else last_offset
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    block = b"".join(encode_record(record, base_offset, base_timestamp) for record in records)
+    attributes = codec | TRANSACTIONAL * transactional | CONTROL * control
+    if log_append_time is not None:
+        attributes |= LOG_APPEND_TIME
+        max_timestamp = log_append_time
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return assemble(header, compression.compress(codec, block, level))
+
+
+def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    zigzag = varint.zigzag
+    parts = [
+        b"\0",
+        zigzag(record.timestamp - base_timestamp),
+        zigzag(record.offset - base_offset),
+        *_field(record.key),
+        *_field(record.value),
+        zigzag(len(record.headers)),
+    ]
+    for key, value in record.headers:
+        parts += _field(key.encode())
+        parts += _field(value)
+    body = b"".join(parts)
+    return zigzag(len(body)) + body
+
+
+def recompress(
+    buf: Buffer, pos: int, codec: int, level: int | None = None, limit: int = EXPANDED_BYTES_MAX
+) -> bytearray:
+    """The batch at `pos` in another codec. The records block is moved whole: no record is touched."""
+    header = read_header(buf, pos)
+    block = records_block(buf, pos, header, limit)
+    attributes = header.attributes & ~CODEC_MASK | codec
+    return assemble(header._replace(attributes=attributes), compression.compress(codec, block, level))
+
+
+def _field(value: bytes | None) -> tuple[bytes, ...]:
+    return (varint.NULL,) if value is None else (varint.zigzag(len(value)), value)
+
+
+def _skip_headers(data: bytes, pos: int, stop: int) -> int:
+    count, pos = varint.read_zigzag(data, pos)
+    if count < 0 or 2 * count > stop - pos:
+        raise WireError(f"a record claims {count} headers")
+    for _ in range(count):
+        size, pos = varint.read_zigzag(data, pos)
+        if size < 0 or pos + size > stop:
+            raise WireError(f"the key of a record header claims {size} bytes")
+        size, pos = varint.read_zigzag(data, pos + size)
+        pos += max(size, 0)
+        if pos > stop:
+            raise WireError(f"a record header claims {size} bytes")
+    return pos

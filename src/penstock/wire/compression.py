@@ -1,0 +1,240 @@
+"""The codecs of record batches, with bounded output.
+
+A few bytes can stand for gigabytes, so the frames of lz4 and zstd are walked first: their block headers bound
+what they can become. Only where that bound exceeds the limit is the data expanded into a buffer of the
+limit's size, and refused if it does not fit. Snappy says its size, and gzip can be told where to stop.
+
+Kafka's readers want particular dialects: snappy in the chunks of the xerial library (or bare), and lz4 in
+frames whose blocks do not depend on each other.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import Any
+
+from penstock.wire.buffers import Buffer
+from penstock.wire.errors import WireError
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_BIG32 = Struct(">i")
+_LITTLE32 = Struct("<I")
+
+_XERIAL_HEADER = b"\x82SNAPPY\0" + Struct(">ii").pack(1, 1)
+_XERIAL_CHUNK = 32 * 1024
+_SNAPPY_RATIO_MAX = 22
+"""A copy of 64 bytes takes three: no honest length is beyond 64/3 times the compressed bytes."""
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
+"""Independent blocks of at most 64 KiB, no checksums: what Kafka's own writer emits."""
+_LZ4_BLOCK = 64 * 1024
+_LZ4_RATIO_MAX = 255
+_LZ4_LEVEL_FAST = 9
+"""The level that Kafka calls default, and for which it uses the fast compressor."""
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_BLOCK = 128 * 1024
+_ZSTD_LEVEL = 3
+_GZIP_LEVEL = 6
+_GZIP_WINDOW = 31
+"""zlib's way to say: a window of 32 KiB and a gzip header."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """The records block in a codec, at Kafka's default level if none is given."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        import zlib
+
+        return zlib.compress(data, _GZIP_LEVEL if level is None else level, _GZIP_WINDOW)
+    if codec == SNAPPY:
+        return b"".join(_snappy_chunks(data))
+    if codec == LZ4:
+        return b"".join(_lz4_blocks(data, _LZ4_LEVEL_FAST if level is None else level))
+    if codec == ZSTD:
+        return bytes(_cramjam().zstd.compress(data, _ZSTD_LEVEL if level is None else level))
+    raise ValueError(f"no codec has the number {codec}")
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
+    """The records block taken out of a codec. WireError if it is damaged or would exceed `limit` bytes."""
+    if codec == NONE:
+        if len(data) > limit:
+            raise _too_large(limit)
+        return data
+    try:
+        if codec == GZIP:
+            return _gunzip(data, limit)
+        if codec == SNAPPY:
+            return _unsnappy(data, limit)
+        if codec == LZ4:
+            return _expand("lz4", data, limit, _lz4_bound(data, limit))
+        if codec == ZSTD:
+            return _expand("zstd", data, limit, _zstd_bound(data, limit))
+    except (struct_error, IndexError):
+        raise WireError(f"{CODEC_NAMES[codec]} data ends too soon") from None
+    raise WireError(f"no codec has the number {codec}")
+
+
+def _cramjam() -> Any:
+    """Imported when first needed: most brokers pass batches through as they are."""
+    import cramjam
+
+    return cramjam
+
+
+def _too_large(limit: int) -> WireError:
+    return WireError(f"the records expand to more than {limit} bytes")
+
+
+def _expand(codec: str, data: Buffer, limit: int, bound: int) -> Buffer:
+    cramjam = _cramjam()
+    module = getattr(cramjam, codec)
+    try:
+        if bound <= limit:
+            return memoryview(module.decompress(data))
+        out = bytearray(limit)
+        size: int = module.decompress_into(data, out)
+        return memoryview(out)[:size]
+    except cramjam.DecompressionError as error:
+        if "whole buffer" in str(error):
+            raise _too_large(limit) from None
+        raise WireError(f"bad {codec} data: {error}") from None
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    import zlib
+
+    parts: list[bytes] = []
+    remaining = limit
+    rest: Buffer = data
+    while len(rest) and not (parts and bytes(rest[:2]) != b"\x1f\x8b"):
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            part = member.decompress(rest, remaining + 1)
+        except zlib.error as error:
+            raise WireError(f"bad gzip data: {error}") from None
+        remaining -= len(part)
+        if remaining < 0:
+            raise _too_large(limit)
+        if not member.eof:
+            raise WireError("gzip data ends too soon")
+        parts.append(part)
+        rest = member.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unsnappy(data: Buffer, limit: int) -> Buffer:
+    raw = _cramjam().snappy
+    if data[:8] != _XERIAL_HEADER[:8]:
+        return _unsnappy_chunk(raw, data, limit)
+    parts = []
+    remaining = limit
+    pos = len(_XERIAL_HEADER)
+    end = len(data)
+    while pos < end:
+        (size,) = _BIG32.unpack_from(data, pos)
+        if data[pos : pos + 8] == _XERIAL_HEADER[:8]:
+            pos += len(_XERIAL_HEADER)  # streams may be joined end to end
+            continue
+        pos += 4
+        if size < 0 or size > end - pos:
+            raise WireError("snappy data ends too soon")
+        part = _unsnappy_chunk(raw, data[pos : pos + size], remaining)
+        remaining -= len(part)
+        parts.append(part)
+        pos += size
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unsnappy_chunk(raw: Any, chunk: Buffer, remaining: int) -> Buffer:
+    try:
+        size = raw.decompress_raw_len(chunk)
+        if size > remaining:
+            raise _too_large(remaining)
+        if size > len(chunk) * _SNAPPY_RATIO_MAX:
+            raise WireError("bad snappy data: its length is impossible")
+        return memoryview(raw.decompress_raw(chunk))
+    except _cramjam().DecompressionError as error:
+        raise WireError(f"bad snappy data: {error}") from None
+
+
+def _snappy_chunks(data: Buffer) -> Iterator[bytes]:
+    raw = _cramjam().snappy
+    yield _XERIAL_HEADER
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_CHUNK):
+        chunk = bytes(raw.compress_raw(view[start : start + _XERIAL_CHUNK]))
+        yield _BIG32.pack(len(chunk)) + chunk
+
+
+def _lz4_blocks(data: Buffer, level: int) -> Iterator[bytes]:
+    compress_block = _cramjam().lz4.compress_block
+    options: dict[str, Any] = {"store_size": False}
+    if level != _LZ4_LEVEL_FAST:
+        options |= {"mode": "high_compression", "compression": level}
+    yield _LZ4_HEADER
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_BLOCK):
+        plain = view[start : start + _LZ4_BLOCK]
+        block = bytes(compress_block(plain, **options))
+        if len(block) < len(plain):
+            yield _LITTLE32.pack(len(block)) + block
+        else:
+            yield _LITTLE32.pack(len(plain) | 0x80000000) + bytes(plain)
+    yield bytes(4)
+
+
+def _lz4_bound(data: Buffer, limit: int) -> int:
+    """No more than this can come out: enough to tell a batch from a bomb. Stops once beyond the limit."""
+    pos, end, bound = 0, len(data), 0
+    while pos < end and bound <= limit:
+        if data[pos : pos + 4] != _LZ4_MAGIC:
+            raise WireError("bad lz4 data: not a frame")
+        flags, block_code = data[pos + 4], data[pos + 5] >> 4 & 7
+        if flags >> 6 != 1 or block_code < 4:
+            raise WireError("bad lz4 data: not a frame of version 1")
+        block_max = 1 << 8 + 2 * block_code
+        block_checksum = 4 if flags & 0x10 else 0
+        pos += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+        while bound <= limit:
+            (size,) = _LITTLE32.unpack_from(data, pos)
+            pos += 4
+            if size == 0:
+                break
+            if size & 0x80000000:
+                size &= 0x7FFFFFFF
+                bound += size
+            else:
+                bound += min(block_max, size * _LZ4_RATIO_MAX)
+            pos += size + block_checksum
+        pos += 4 if flags & 0x04 else 0
+    return bound
+
+
+def _zstd_bound(data: Buffer, limit: int) -> int:
+    """Like `_lz4_bound`. The size that a frame may declare is not trusted: only its blocks are."""
+    pos, end, bound = 0, len(data), 0
+    while pos < end and bound <= limit:
+        (magic,) = _LITTLE32.unpack_from(data, pos)
+        pos += 4
+        if magic & 0xFFFFFFF0 == 0x184D2A50:  # a frame to be skipped
+            pos += 4 + int(_LITTLE32.unpack_from(data, pos)[0])
+            continue
+        if data[pos - 4 : pos] != _ZSTD_MAGIC:
+            raise WireError("bad zstd data: not a frame")
+        flags = data[pos]
+        single = flags >> 5 & 1
+        pos += 1 + (1 - single) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
+        last = 0
+        while not last and bound <= limit:
+            block = data[pos] | data[pos + 1] << 8 | data[pos + 2] << 16
+            last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            bound += _ZSTD_BLOCK if kind == 2 else min(size, _ZSTD_BLOCK)
+            pos += 3 + (1 if kind == 1 else size)
+        pos += 4 if flags & 4 else 0
+    return bound
