@@ -142,27 +142,42 @@ def check_produced(buf: Buffer, pos: int = 0, end: int | None = None) -> BatchHe
     """
     if end is None:
         end = len(buf)
-    header = check_batch(buf, pos, end)
-    if pos + header.length + LENGTH_FROM != end:
-        raise BatchError(ErrorCode.INVALID_RECORD, "the records must be exactly one batch")
+    if end - pos >= HEADER_SIZE:
+        fields = _unpack_header(buf, pos)
+        base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, count = fields
+        if (
+            magic == 2
+            and pos + length + LENGTH_FROM == end
+            and delta + 1 == count > 0
+            and base_offset == 0
+            and not attributes & CONTROL
+            and attributes & CODEC_MASK <= compression.ZSTD
+            and (sequence >= 0 or producer_id < 0)
+            and crc32c((buf if type(buf) is memoryview else memoryview(buf))[pos + CRC_FROM : end]) == crc
+        ):
+            return BatchHeader._make(fields)
+    raise _refusal(check_batch(buf, pos, end), end - pos)
+
+
+def _refusal(header: BatchHeader, size: int) -> BatchError:
+    """Why a client may not write a batch that is whole and undamaged."""
+    if header.size != size:
+        return BatchError(ErrorCode.INVALID_RECORD, "the records must be exactly one batch")
     if header.record_count != header.last_offset_delta + 1:
-        raise BatchError(
+        return BatchError(
             ErrorCode.INVALID_RECORD,
             f"the batch has {header.record_count} records for {header.last_offset_delta + 1} offsets",
         )
     if header.base_offset != 0:
-        raise BatchError(ErrorCode.INVALID_RECORD, f"the base offset must be 0, but is {header.base_offset}")
-    attributes = header.attributes
-    if attributes & CONTROL:
-        raise BatchError(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
-    if attributes & CODEC_MASK > compression.ZSTD:
-        raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.codec}")
-    if header.producer_id >= 0 and header.base_sequence < 0:
-        raise BatchError(
-            ErrorCode.INVALID_RECORD,
-            f"sequence number {header.base_sequence} with producer id {header.producer_id}",
-        )
-    return header
+        return BatchError(ErrorCode.INVALID_RECORD, f"the base offset must be 0, but is {header.base_offset}")
+    if header.is_control:
+        return BatchError(ErrorCode.INVALID_RECORD, "clients are not allowed to write control records")
+    if header.codec > compression.ZSTD:
+        return BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.codec}")
+    return BatchError(
+        ErrorCode.INVALID_RECORD,
+        f"sequence number {header.base_sequence} with producer id {header.producer_id}",
+    )
 
 
 def iter_batches(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
@@ -273,7 +288,7 @@ def iter_raw(data: bytes, count: int) -> Iterator[RawRecord]:
         for _ in range(count):
             size, pos = read(data, pos)
             stop = pos + size
-            if size < 7 or stop > end:
+            if size < 6 or stop > end:
                 raise WireError(f"a record claims {size} bytes")
             timestamp_delta, pos = read(data, pos + 1)
             offset_delta, pos = read(data, pos)
