@@ -175,7 +175,9 @@ class Decoder:
         try:
             data = decompress(int(row[kernels.ATTRIBUTES]) & CODEC_MASK, block, DECOMPRESSED_BYTES_MAX)
         except Exception as error:
-            raise self._corrupt(f"a block that does not decompress ({error})", int(row[kernels.BASE_OFFSET])) from error
+            raise self._corrupt(
+                f"a block that does not decompress ({error})", int(row[kernels.BASE_OFFSET])
+            ) from error
         records = row.reshape(1, -1).copy()
         records[0, kernels.POSITION] = 0
         records[0, kernels.SIZE] = len(data)
@@ -228,12 +230,13 @@ class _Buffers:
 
     def decode(self, src: Any, part: Any, low: int, high: int, want: int) -> int:
         key, value, name, header = self._key, self._value, self._header_key, self._header_value
-        return kernels.decode_batches(  # type: ignore[no-any-return]
+        fault: int = kernels.decode_batches(
             src, part, 0, len(part), low, high, want, self.cursor,
             self._offsets, self._timestamps, self._append_time,
             key.ends, key.data, key.valid, value.ends, value.data, value.valid,
             self._header_ends, name.ends, name.data, header.ends, header.data, header.valid,
         )  # fmt: skip
+        return fault
 
     def arrow(self, columns: tuple[str, ...], topic: str, partition: int) -> pa.RecordBatch:
         rows = self.rows

@@ -50,8 +50,8 @@ _I64 = numba.int64[::1]
 _TABLE = numba.int64[:, ::1]
 
 
-def _compiled(*signature: Any) -> Any:
-    return numba.njit(*signature, cache=True, nogil=True, boundscheck=False, error_model="numpy")
+def _compiled(signature: Any = None) -> Any:
+    return numba.njit(signature, cache=True, nogil=True, boundscheck=False, error_model="numpy")
 
 
 @_compiled()
@@ -61,7 +61,7 @@ def _big_endian(src: Any, at: int, width: int) -> int:
         value -= 256
     for i in range(1, width):
         value = (value << 8) | np.int64(src[at + i])
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 @_compiled([numba.int64(_U8, numba.int64, numba.int64, _TABLE)])
@@ -136,7 +136,15 @@ def _copy(dst: Any, to: int, src: Any, at: int, length: int) -> None:
 
 @_compiled()
 def _headers(
-    src: Any, at: int, end: int, cursor: Any, names: Any, name_data: Any, values: Any, value_data: Any, valid: Any
+    src: Any,
+    at: int,
+    end: int,
+    cursor: Any,
+    names: Any,
+    name_data: Any,
+    values: Any,
+    value_data: Any,
+    valid: Any,
 ) -> int:
     """Append the headers of one record; the position after them, or a negated fault."""
     count, at = _varint(src, at, end)
@@ -170,7 +178,7 @@ def _headers(
     _U8, _TABLE, numba.int64, numba.int64, numba.int64, numba.int64, numba.int64, _I64,
     _I64, _I64, _MU8, _I32, _MU8, _MU8, _I32, _MU8, _MU8, _I32, _I32, _MU8, _I32, _MU8, _MU8,
 )])  # fmt: skip
-def decode_batches(
+def decode_batches(  # noqa: PLR0915 - one loop, kept whole for the compiler
     src: Any, table: Any, first: int, last: int, low: int, high: int, want: int, cursor: Any,
     offsets: Any, timestamps: Any, append_time: Any,
     key_ends: Any, key_data: Any, key_valid: Any, value_ends: Any, value_data: Any, value_valid: Any,

@@ -1,0 +1,234 @@
+"""The options of `format("penstock")`: Spark's Kafka source's names where they mean the same.
+
+Everything is checked when the query is planned. A wrong option is an `OptionError` of one sentence.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+EARLIEST, LATEST = -2, -1
+
+_T = TypeVar("_T")
+
+KNOWN = (
+    "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss", "includeHeaders", "minPartitions", "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "splitBytes",
+    "kafka.bootstrap.servers", "store", "kafka.isolation.level", "group.id", "kafka.group.id",
+    "checkCrc", "topic", "includeEmptyBatches",
+)  # fmt: skip
+
+SPLIT_BYTES = 64 * 1024 * 1024
+
+
+class OptionError(ValueError):
+    """An option is missing, unknown or contradicts another. The message is one sentence for a person."""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Where reading starts or ends, per partition: an offset, a timestamp, or EARLIEST/LATEST for all.
+
+    `partitions` holds the partitions that are named: offsets (or EARLIEST/LATEST) if `by_timestamp` is
+    false, else milliseconds. `everywhere` holds for every other partition, where the form allows it.
+    """
+
+    everywhere: int | None = None
+    partitions: dict[str, dict[int, int]] = {}
+    by_timestamp: bool = False
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which topics: exactly one of the three is set."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: dict[str, tuple[int, ...]] | None = None
+
+    def takes(self, topic: str) -> bool:
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        if self.partitions is not None:
+            return topic in self.partitions
+        return topic in self.names
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    selection: Selection
+    store: str | None
+    bootstrap: str | None
+    start: Bound
+    end: Bound
+    timestamp_without_match: str = "error"
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    min_partitions: int = 0
+    max_records_per_partition: int = 0
+    max_offsets_per_trigger: int = 0
+    max_bytes_per_trigger: int = 0
+    split_bytes: int = SPLIT_BYTES
+    read_uncommitted: bool = False
+    check_crc: bool = True
+    group: str | None = None
+
+
+def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """The checked options of a batch or streaming read."""
+    options = {key.lower(): value for key, value in raw.items()}
+    _known(raw)
+    store, bootstrap = options.get("store"), options.get("kafka.bootstrap.servers")
+    if not store and not bootstrap:
+        raise OptionError("Set the option 'store' (a directory or URL), or 'kafka.bootstrap.servers'.")
+    isolation = options.get("kafka.isolation.level", "read_committed")
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise OptionError(
+            f"kafka.isolation.level is 'read_committed' or 'read_uncommitted', not {isolation!r}."
+        )
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error")
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"startingOffsetsByTimestampStrategy is 'error' or 'latest', not {strategy!r}.")
+    return ReadOptions(
+        selection=_selection(options),
+        store=store,
+        bootstrap=bootstrap,
+        start=_bound(options, "starting", default=LATEST if streaming else EARLIEST, streaming=streaming),
+        end=_ending(options, streaming=streaming),
+        timestamp_without_match=strategy,
+        fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+        include_headers=_flag(options, "includeHeaders", default=False),
+        min_partitions=_count(options, "minPartitions"),
+        max_records_per_partition=_count(options, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=_count(options, "maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=_count(options, "maxBytesPerTrigger"),
+        split_bytes=_count(options, "splitBytes") or SPLIT_BYTES,
+        read_uncommitted=isolation == "read_uncommitted",
+        check_crc=_flag(options, "checkCrc", default=True),
+        group=options.get("group.id") or options.get("kafka.group.id"),
+    )
+
+
+def _known(raw: Mapping[str, str]) -> None:
+    """Refuse what nothing here reads: an option that is ignored silently is a trap.
+
+    Spark itself adds `path` and its own names, and other `kafka.` settings are for a client that the
+    native reader does not have; only those that mean something are taken.
+    """
+    from difflib import get_close_matches
+
+    known = {name.lower() for name in KNOWN} | {"path"}
+    for name in raw:
+        if name.lower() not in known:
+            near = get_close_matches(name, KNOWN, 1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise OptionError(f"The option {name!r} is not one of format('penstock').{hint}")
+
+
+def _selection(options: Mapping[str, str]) -> Selection:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in options]
+    if len(given) != 1:
+        raise OptionError("Set exactly one of the options 'subscribe', 'subscribePattern' and 'assign'.")
+    text = options[given[0].lower()]
+    match given[0]:
+        case "subscribe":
+            names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+            if not names:
+                raise OptionError("The option 'subscribe' names no topic.")
+            return Selection(names=names)
+        case "subscribePattern":
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise OptionError(
+                    f"subscribePattern {text!r} is not a regular expression: {error}."
+                ) from None
+            return Selection(pattern=text)
+    partitions = {
+        topic: tuple(sorted(set(indexes)))
+        for topic, indexes in _json(text, "assign", dict[str, list[int]]).items()
+    }
+    if not any(partitions.values()):
+        raise OptionError("The option 'assign' names no partition.")
+    return Selection(partitions=partitions)
+
+
+def _bound(options: Mapping[str, str], side: str, *, default: int, streaming: bool) -> Bound:
+    """The starting or ending bound: timestamps by partition, one timestamp, offsets; in that order."""
+    by_timestamp, timestamp, offsets = (
+        f"{side}OffsetsByTimestamp", f"{side}Timestamp", f"{side}Offsets",
+    )  # fmt: skip
+    if by_timestamp.lower() in options:
+        return Bound(
+            partitions=_by_partition(options[by_timestamp.lower()], by_timestamp, least=0), by_timestamp=True
+        )
+    if timestamp.lower() in options:
+        return Bound(everywhere=_count(options, timestamp), by_timestamp=True)
+    text = options.get(offsets.lower())
+    if text is None:
+        return Bound(everywhere=default)
+    word = text.strip().lower()
+    if word == "earliest":
+        if side == "ending":
+            raise OptionError("endingOffsets is 'latest' or JSON with an offset for each partition.")
+        return Bound(everywhere=EARLIEST)
+    if word == "latest":
+        if side == "starting" and not streaming:
+            raise OptionError("A batch read starts at 'earliest' or at given offsets, never at 'latest'.")
+        return Bound(everywhere=LATEST)
+    least = LATEST if side == "ending" else EARLIEST
+    partitions = _by_partition(text, offsets, least=least)
+    if side == "starting" and not streaming:
+        for topic, indexes in partitions.items():
+            if LATEST in indexes.values():
+                raise OptionError(
+                    f"A batch read cannot start at 'latest' (-1), as startingOffsets asks of {topic!r}."
+                )
+    return Bound(partitions=partitions)
+
+
+def _ending(options: Mapping[str, str], *, streaming: bool) -> Bound:
+    given = [
+        n for n in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp") if n.lower() in options
+    ]
+    if streaming and given:
+        raise OptionError(f"A streaming read has no end, so the option '{given[0]}' makes no sense there.")
+    return _bound(options, "ending", default=LATEST, streaming=streaming)
+
+
+def _by_partition(text: str, name: str, *, least: int) -> dict[str, dict[int, int]]:
+    found = _json(text, name, dict[str, dict[str, int]])
+    result: dict[str, dict[int, int]] = {}
+    for topic, entries in found.items():
+        for index, value in entries.items():
+            if not index.isdigit() or value < least:
+                raise OptionError(f"The option '{name}' has a bad entry for {topic!r}: {index!r}: {value}.")
+            result.setdefault(topic, {})[int(index)] = value
+    if not result:
+        raise OptionError(f"The option '{name}' names no partition.")
+    return result
+
+
+def _json(text: str, name: str, kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(json.loads(text), kind)
+    except (ValueError, msgspec.ValidationError):
+        example = '{"topic": [0, 1]}' if name == "assign" else '{"topic": {"0": 23, "1": -2}}'
+        raise OptionError(f"The option '{name}' is JSON such as {example}, not {text!r}.") from None
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"The option '{name}' is 'true' or 'false', not {text!r}.")
+    return text == "true"
+
+
+def _count(options: Mapping[str, str], name: str) -> int:
+    text = options.get(name.lower(), "0").strip()
+    if not text.isdigit():
+        raise OptionError(f"The option '{name}' is a whole number, not {text!r}.")
+    return int(text)
