@@ -59,3 +59,15 @@ def led_partition(
         if current_leader_epoch > partition.leader_epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
     return partition
+
+
+def epoch_at(broker: Broker, partition: Partition, offset: int) -> int:
+    """The leader epoch in which the record at `offset` was written, the present one at the log's end."""
+    low, high = 0, partition.leader_epoch
+    while low < high:
+        middle = (low + high) // 2
+        if broker.ledger.end_offset_for_epoch(partition, middle).end_offset > offset:
+            high = middle
+        else:
+            low = middle + 1
+    return low

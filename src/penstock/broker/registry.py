@@ -63,7 +63,18 @@ class Api(NamedTuple):
 _ROWS = (
     Api(0, "Produce", 0, 13, Operation.WRITE, Resource.TOPIC, raw=True),
     Api(1, "Fetch", 0, 18, Operation.READ, Resource.TOPIC, raw=True),
+    Api(2, "ListOffsets", 0, 11, Operation.DESCRIBE, Resource.TOPIC),
+    Api(3, "Metadata", 0, 13, Operation.DESCRIBE, Resource.TOPIC),
     Api(18, "ApiVersions", 0, 4, None, None, raw=True),
+    Api(20, "DeleteTopics", 0, 6, Operation.DELETE, Resource.TOPIC),
+    Api(22, "InitProducerId", 0, 5, Operation.WRITE, Resource.TRANSACTIONAL_ID),
+    Api(23, "OffsetForLeaderEpoch", 0, 4, Operation.DESCRIBE, Resource.TOPIC),
+    Api(35, "DescribeLogDirs", 0, 5, Operation.DESCRIBE, Resource.CLUSTER),
+    Api(37, "CreatePartitions", 0, 3, Operation.ALTER, Resource.TOPIC),
+    Api(60, "DescribeCluster", 0, 2, None, None),
+    Api(61, "DescribeProducers", 0, 0, Operation.READ, Resource.TOPIC),
+    Api(74, "ListConfigResources", 0, 1, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
+    Api(75, "DescribeTopicPartitions", 0, 0, Operation.DESCRIBE, Resource.TOPIC),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

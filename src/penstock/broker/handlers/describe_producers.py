@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.partitions import knows, led_partition, newest_image
-from penstock.broker.topic_names import name_fault
+from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,
@@ -65,7 +65,7 @@ def _answer(
 def _topic_refusal(
     broker: Broker, image: ClusterImage, request: Request, topic: TopicRequest
 ) -> Refusal | None:
-    fault = name_fault(topic.name)
+    fault = topic_name_problem(topic.name)
     if fault is not None:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if not broker.authorized(request.session, Operation.READ, Resource.TOPIC, topic.name):

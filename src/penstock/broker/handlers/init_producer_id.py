@@ -1,0 +1,74 @@
+"""InitProducerId 0-5: an id and an epoch for an idempotent producer (KIP-98).
+
+- Without a transactional id the producer gets a new id with epoch 0, whatever id it says it had: an
+  idempotent producer starts again under a new one. The id is unique in the cluster for ever.
+- From version 3 a producer may say which id and epoch it had (KIP-360): one without the other is
+  INVALID_REQUEST.
+- With a transactional id: INVALID_REQUEST if it is empty, INVALID_TRANSACTION_TIMEOUT unless 0 < timeout <=
+  `transaction.max.timeout.ms`, and then NOT_COORDINATOR, for this broker coordinates no transactions.
+- Version 6, two-phase commit (KIP-939), is unstable in Kafka too and is not served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
+from penstock.broker.producer_ids import ProducerIds
+from penstock.metadata.refusal import Refusal
+from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.wire.exchange import Request
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+
+
+def handle(
+    broker: Broker, request: Request, message: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    code = _fault(broker, request, message)
+    if code is not None:
+        return refused(message, code)
+    ids = broker.service(ProducerIds)
+    taken = ids.take()
+    return _wait(ids, message) if taken is None else _granted(taken)
+
+
+def refused(message: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+
+
+def _granted(producer_id: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _wait(ids: ProducerIds, message: InitProducerIdRequest) -> InitProducerIdResponse:
+    taken = await ids.wait()
+    if isinstance(taken, Refusal):
+        # The metadata log cannot be written, or this broker was fenced: the client is to try again.
+        return refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _granted(taken)
+
+
+def _fault(broker: Broker, request: Request, message: InitProducerIdRequest) -> ErrorCode | None:
+    session, transactional_id = request.session, message.transactional_id
+    if transactional_id is not None:
+        allowed = broker.authorized(session, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
+        if not allowed:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not broker.authorized(session, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    if transactional_id is None:
+        return None
+    if not transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if not 0 < message.transaction_timeout_ms <= broker.settings.transaction_max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NOT_COORDINATOR

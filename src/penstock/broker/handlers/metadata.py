@@ -1,0 +1,282 @@
+"""Metadata 0-13: brokers, controller, topics, partitions and their leaders.
+
+- Topics: null asks for all of them (an empty list does so in version 0, and for none from version 1);
+  names from version 0; ids from version 12 (KIP-516). An entry with an id is looked up by the id, whatever
+  its name. Repeated entries are answered once. Versions 10 and 11 carry ids in requests but may not use
+  them: INVALID_REQUEST for the whole request, as for an entry that has neither a name nor an id.
+- A name that is unknown is looked for again in the newest image before the answer says so. If the request
+  allows it (always below version 4) and `auto.create.topics.enable` is set, it is created, and the answer
+  has its partitions at once. Kafka creates it after an answer of UNKNOWN_TOPIC_OR_PARTITION; a client
+  cannot tell this from a topic that somebody created just before it asked.
+- Errors: INVALID_TOPIC_EXCEPTION for a name that cannot be, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
+  (with a null name); per partition LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND (from version 6), and in
+  version 0 REPLICA_NOT_AVAILABLE, whose replica lists hold only live brokers.
+- Authorised operations of topics (from version 8) and of the cluster (versions 8 to 10), if asked for.
+- Brokers, controller, leaders and replicas are computed from one image. An answer that needed nothing but
+  the image is encoded once per image, version and question, and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
+from penstock.broker.operations import NOT_ASKED, cluster_operations, topic_operations
+from penstock.broker.partitions import newest_image
+from penstock.broker.placements import Placements
+from penstock.broker.topic_names import is_internal
+from penstock.metadata.names import topic_name_problem
+from penstock.wire.api.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.wire.codec import encode
+from penstock.wire.errors import ErrorCode
+from penstock.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage, TopicInfo
+    from penstock.metadata.refusal import Refusal
+    from penstock.wire.exchange import Request
+
+BY_ID_SINCE = 12
+# What may be kept of encoded answers. Questions come from clients, so their length and number are bounded;
+# a cluster of many clients asks for a few dozen different sets of topics.
+KEPT_QUESTION_BYTES_MAX = 4096
+KEPT_ANSWERS_MAX = 256
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Wanted(NamedTuple):
+    """The topics that a request asks for. `names` is None for all topics; both are without repetition."""
+
+    names: tuple[str, ...] | None
+    ids: tuple[bytes, ...]
+
+
+class Created(NamedTuple):
+    """What became of names that did not exist, where they are to be answered with an error."""
+
+    refusals: dict[str, Refusal]
+    unauthorized: frozenset[str]
+
+
+Key = tuple[int, str, str, bytes]
+
+
+class KeptAnswers:
+    """Encoded answers that follow from one image alone."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._image: ClusterImage | None = None
+        self._answers: dict[Key, bytes] = {}
+        self._size = 0
+
+    def find(self, image: ClusterImage, key: Key) -> bytes | None:
+        return self._answers.get(key) if image is self._image else None
+
+    def keep(self, image: ClusterImage, key: Key, answer: bytes) -> None:
+        if image is not self._image:
+            self._image, self._answers, self._size = image, {}, 0
+        if (
+            len(key[-1]) <= KEPT_QUESTION_BYTES_MAX
+            and len(self._answers) < KEPT_ANSWERS_MAX
+            and self._size + len(answer) <= KEPT_BYTES_MAX
+        ):
+            self._answers[key] = answer
+            self._size += len(answer)
+
+
+def handle(
+    broker: Broker, request: Request, message: MetadataRequest
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse]:
+    image, kept = broker.image, broker.service(KeptAnswers)
+    session = request.session
+    key = (request.api_version, session.listener, session.principal, bytes(request.frame[request.body_at :]))
+    known = kept.find(image, key)
+    if known is not None:
+        return known
+    if _malformed(message, request.api_version):
+        return refused(message, ErrorCode.INVALID_REQUEST)
+    wanted = _wanted(message, request.api_version)
+    if not _all_known(image, wanted):
+        return _answer_unknown(broker, request, message, wanted)
+    answer = encode(_answer(broker, image, request, message, wanted, None), request.api_version)
+    kept.keep(image, key, answer)
+    return answer
+
+
+def refused(message: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in message.topics or ()
+        ],
+        error_code=code,
+    )
+
+
+def _malformed(message: MetadataRequest, version: int) -> bool:
+    if version >= BY_ID_SINCE:
+        return any(topic.name is None and topic.topic_id == ZERO_UUID for topic in message.topics or ())
+    return any(topic.name is None or topic.topic_id != ZERO_UUID for topic in message.topics or ())
+
+
+def _wanted(message: MetadataRequest, version: int) -> Wanted:
+    if message.topics is None or (version == 0 and not message.topics):
+        return Wanted(None, ())
+    ids = dict.fromkeys(topic.topic_id for topic in message.topics if topic.topic_id != ZERO_UUID)
+    names = dict.fromkeys(
+        topic.name for topic in message.topics if topic.topic_id == ZERO_UUID and topic.name is not None
+    )
+    return Wanted(tuple(names), tuple(ids))
+
+
+def _all_known(image: ClusterImage, wanted: Wanted) -> bool:
+    return all(name in image.topics for name in wanted.names or ()) and all(
+        topic_id in image.names for topic_id in wanted.ids
+    )
+
+
+async def _answer_unknown(
+    broker: Broker, request: Request, message: MetadataRequest, wanted: Wanted
+) -> MetadataResponse:
+    image = await newest_image(broker)
+    missing = [name for name in wanted.names or () if name not in image.topics]
+    created = None
+    if missing and message.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
+        image, created = await _create(broker, request, image, missing)
+    return _answer(broker, image, request, message, wanted, created)
+
+
+async def _create(
+    broker: Broker, request: Request, image: ClusterImage, missing: list[str]
+) -> tuple[ClusterImage, Created]:
+    """Create what may be created, and say of the rest why not."""
+    from penstock.broker.topics import create_automatically
+
+    session = request.session
+    valid = [
+        name
+        for name in missing
+        if topic_name_problem(name) is None
+        and broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, name)
+    ]
+    allowed = valid
+    if not broker.authorized(session, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
+        allowed = [
+            name for name in valid if broker.authorized(session, Operation.CREATE, Resource.TOPIC, name)
+        ]
+    refusals: dict[str, Refusal] = {}
+    if allowed:
+        image, refusals = await create_automatically(broker, allowed)
+    return image, Created(refusals, frozenset(valid).difference(allowed))
+
+
+def _answer(
+    broker: Broker,
+    image: ClusterImage,
+    request: Request,
+    message: MetadataRequest,
+    wanted: Wanted,
+    created: Created | None,
+) -> MetadataResponse:
+    version, session = request.api_version, request.session
+    placements = Placements(image, session.listener)
+
+    def may_describe(name: str) -> bool:
+        return broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, name)
+
+    topics = []
+    described = []
+    for topic_id in wanted.ids:
+        topic = image.topic_by_id(topic_id)
+        if topic is None:
+            topics.append(_error(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id))
+        elif may_describe(topic.name):
+            described.append(_topic(placements, topic, version))
+        else:
+            topics.append(_error(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id))
+    for name in image.topics if wanted.names is None else wanted.names:
+        topic = image.topics.get(name)
+        if not may_describe(name):
+            if wanted.names is not None:
+                topics.append(_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, internal=False))
+        elif topic is not None:
+            described.append(_topic(placements, topic, version))
+        elif created is not None and name in created.unauthorized:
+            topics.append(_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        else:
+            described.append(_error(name, _unknown(name, created)))
+    if message.include_topic_authorized_operations:
+        for entry in described:
+            entry.topic_authorized_operations = topic_operations(broker, session, entry.name or "")
+    return MetadataResponse(
+        brokers=_brokers(image, session.listener),
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id if image.controller_id in placements.reachable else -1,
+        topics=[*topics, *described],
+        cluster_authorized_operations=cluster_operations(broker, session)
+        if message.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+def _brokers(image: ClusterImage, listener: str) -> list[MetadataResponseBroker]:
+    return [
+        MetadataResponseBroker(node_id=info.id, host=address.host, port=address.port, rack=info.rack)
+        for info in image.live_brokers
+        if (address := info.listener(listener)) is not None
+    ]
+
+
+def _unknown(name: str, created: Created | None) -> ErrorCode:
+    if topic_name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if created is not None and name in created.refusals:
+        return created.refusals[name].code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _error(
+    name: str | None, code: ErrorCode, topic_id: bytes = ZERO_UUID, *, internal: bool | None = None
+) -> MetadataResponseTopic:
+    if internal is None:
+        internal = name is not None and is_internal(name)
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=internal)
+
+
+def _topic(placements: Placements, topic: TopicInfo, version: int) -> MetadataResponseTopic:
+    partitions = []
+    for index, partition in enumerate(topic.partitions):
+        where = placements.of(partition)
+        error, replicas, isr = where.error, where.replicas, where.isr
+        if error is ErrorCode.LISTENER_NOT_FOUND and version < 6:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        if version == 0:
+            replicas, isr = _alive(placements, replicas), _alive(placements, isr)
+            if error is ErrorCode.NONE and len(replicas) < len(where.replicas):
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=error,
+                partition_index=index,
+                leader_id=where.leader,
+                leader_epoch=where.leader_epoch,
+                replica_nodes=replicas,
+                isr_nodes=isr,
+                offline_replicas=where.offline,
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.id, is_internal=is_internal(topic.name), partitions=partitions
+    )
+
+
+def _alive(placements: Placements, replicas: Iterable[int]) -> list[int]:
+    return [replica for replica in replicas if replica in placements.reachable]

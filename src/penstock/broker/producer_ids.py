@@ -1,0 +1,69 @@
+"""Producer ids for idempotent producers: taken from the metadata log in blocks, handed out one by one.
+
+A block belongs to this incarnation alone, so two brokers never give out the same id, and what is left of
+a block when the broker stops is never used. The next block is fetched before the present one is empty, so
+a producer waits for the metadata log only when very many start at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.cluster.metadata_log import MetadataUnavailableError
+from penstock.metadata.refusal import Refusal
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+
+BLOCK_SIZE = 1000
+PREFETCH_BELOW = BLOCK_SIZE // 10
+
+
+class ProducerIds:
+    """The producer ids of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ids = range(0)
+        self._spare = range(0)
+        self._fetching: asyncio.Task[Refusal | None] | None = None
+
+    def take(self) -> int | None:
+        """An id that nobody else has, if one is at hand."""
+        if not self._ids:
+            self._ids, self._spare = self._spare, range(0)
+        if len(self._ids) < PREFETCH_BELOW and not self._spare and self._fetching is None:
+            self._fetching = self._broker.spawn(self._fetch())
+        if not self._ids:
+            return None
+        taken = self._ids[0]
+        self._ids = self._ids[1:]
+        return taken
+
+    async def wait(self) -> int | Refusal:
+        """An id that nobody else has, however long the metadata log takes; or why there is none."""
+        while True:
+            taken = self.take()
+            if taken is not None:
+                return taken
+            assert self._fetching is not None, "an empty block has a successor under way"
+            refusal = await asyncio.shield(self._fetching)
+            if refusal is not None:
+                return refusal
+
+    async def _fetch(self) -> Refusal | None:
+        broker = self._broker
+        try:
+            block = await broker.metadata.allocate_producer_ids(
+                broker.broker_id, broker.broker_epoch, BLOCK_SIZE
+            )
+        except MetadataUnavailableError:
+            return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The metadata log cannot be written.")
+        finally:
+            self._fetching = None
+        if isinstance(block, Refusal):
+            return block
+        self._spare = block
+        return None
