@@ -4,7 +4,10 @@
 what Kafka's own start script gives it, or the comparison would be unfair.
 """
 
+import os
 import shutil
+import subprocess
+from pathlib import Path
 
 from conformance.oracle import ApacheKafka
 from conformance.parts import PartMissing
@@ -53,6 +56,20 @@ class NullBroker(Server):
 
     def command(self) -> list[str]:
         return [str(self.program), self.bootstrap]
+
+
+def launch(server: Server) -> None:
+    """Start the process and wait for nothing: how long it takes to serve is the measurement."""
+    with server.log.open("ab") as output:
+        server.process = subprocess.Popen(
+            server.command(), stdout=output, stderr=subprocess.STDOUT, cwd=server.folder
+        )
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def durability_settings(name: str, durability: str) -> dict[str, str]:

@@ -1,0 +1,265 @@
+"""The clients that put load on a broker, each a program of its own that prints what it measured.
+
+Java's ProducerPerformance is Kafka's own; the others are in `native/` and say there how they work. What a
+client produces it reads back: `Measured.digest` is a checksum over contents and offsets, from the
+acknowledgements when producing and from the records when consuming, and the two must be equal.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from conformance import parts
+
+from benchmarks import build
+
+RUN_TIMEOUT_S = 300
+# Of the records that a Java client handles, this share is not timed: the JIT compiler is at work then.
+JAVA_WARM_SHARE = 0.25
+STEADY = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
+
+
+class ClientFailed(Exception):
+    """A client ended with an error, or read other records than were acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run of a client gave."""
+
+    records: int
+    records_per_second: float
+    megabytes_per_second: float
+    digest: str | None = None
+    ack_p50_us: float = 0.0
+    ack_p99_us: float = 0.0
+    end_to_end_p50_us: float = 0.0
+    end_to_end_p99_us: float = 0.0
+
+
+class Client(Protocol):
+    """What bulk measurements need."""
+
+    name: str
+
+    def produce(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured: ...
+
+    def consume(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured: ...
+
+
+class Sender(Protocol):
+    """What measurements of small requests need; both read everything back."""
+
+    name: str
+
+    def small(
+        self, bootstrap: str, topic: str, connections: int, seconds: float, value_bytes: int, *, verify: bool
+    ) -> Measured: ...
+
+    def latency(
+        self, bootstrap: str, topic: str, rate: float, seconds: float, value_bytes: int, *, verify: bool
+    ) -> Measured: ...
+
+
+class Program:
+    """native/rdkafka.c or native/franz: two programs with one command line."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.path = path
+
+    def produce(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured:
+        return self._run("produce", bootstrap, topic, f"--records={records}", f"--value={value_bytes}")
+
+    def consume(
+        self, bootstrap: str, topic: str, records: int, value_bytes: int, partitions: int = 1
+    ) -> Measured:
+        sizes = (f"--records={records}", f"--value={value_bytes}", f"--partitions={partitions}")
+        return self._run("consume", bootstrap, topic, *sizes)
+
+    def small(
+        self, bootstrap: str, topic: str, connections: int, seconds: float, value_bytes: int, *, verify: bool
+    ) -> Measured:
+        sizes = (f"--connections={connections}", f"--seconds={seconds}", f"--value={value_bytes}")
+        sent = self._run("small", bootstrap, topic, *sizes)
+        if verify:
+            same(self.name, sent, self.consume(bootstrap, topic, sent.records, value_bytes, connections))
+        return sent
+
+    def latency(
+        self, bootstrap: str, topic: str, rate: float, seconds: float, value_bytes: int, *, verify: bool
+    ) -> Measured:
+        sizes = (f"--rate={rate}", f"--seconds={seconds}", f"--value={value_bytes}")
+        sent = self._run("latency", bootstrap, topic, *sizes)
+        if verify:
+            same(self.name, sent, self.consume(bootstrap, topic, sent.records, value_bytes))
+        return sent
+
+    def _run(self, mode: str, bootstrap: str, topic: str, *options: str) -> Measured:
+        command = [str(self.path), mode, f"--broker={bootstrap}", f"--topic={topic}", *options]
+        return measured(json.loads(output(self.name, command)))
+
+
+class Raw:
+    """native/load.c: prebuilt frames, so that nearly all the processor time is the broker's."""
+
+    name = "raw frames"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def small(
+        self, bootstrap: str, topic: str, connections: int, seconds: float, value_bytes: int, *, verify: bool
+    ) -> Measured:
+        shape = (f"--workload={value_bytes}-{connections}x1", f"--partitions={connections}")
+        return self._run(bootstrap, topic, seconds, value_bytes, verify, *shape)
+
+    def latency(
+        self, bootstrap: str, topic: str, rate: float, seconds: float, value_bytes: int, *, verify: bool
+    ) -> Measured:
+        shape = (f"--workload={value_bytes}-d1", f"--rate={rate}", "--tail")
+        return self._run(bootstrap, topic, seconds, value_bytes, verify, *shape)
+
+    def alone(
+        self, bootstrap: str, topic: str, workload: str, seconds: float, value_bytes: int, *, verify: bool
+    ) -> Measured:
+        """One of the workloads of `python -m benchmarks.load`."""
+        return self._run(bootstrap, topic, seconds, value_bytes, verify, f"--workload={workload}")
+
+    def _run(
+        self, bootstrap: str, topic: str, seconds: float, value_bytes: int, verify: bool, *shape: str
+    ) -> Measured:
+        command = [str(self.path), f"--broker={bootstrap}", f"--topic={topic}", f"--seconds={seconds}"]
+        command += [f"--value={value_bytes}", *shape, *(() if verify else ("--no-verify",))]
+        printed = json.loads(output(self.name, command))
+        return measured(printed | {"records": printed["requests"]})
+
+
+class Java:
+    """ProducerPerformance, and a consumer with the loop of ConsumerPerformance that needs no group."""
+
+    name = "Java"
+
+    def __init__(self, classpath: str, classes: Path) -> None:
+        heap = "-Xmx512M"  # as kafka-producer-perf-test.sh has it
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+        self.java = ["java", heap, quiet, "-cp", f"{classpath}{os.pathsep}{classes}"]
+        self.digests: dict[tuple[int, int], str] = {}
+
+    def produce(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured:
+        warm = int(records * JAVA_WARM_SHARE)
+        tool = "org.apache.kafka.tools.ProducerPerformance"
+        sizes = [
+            "--num-records",
+            str(records),
+            "--record-size",
+            str(value_bytes),
+            "--warmup-records",
+            str(warm),
+        ]
+        place = ["--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"]
+        printed = output(self.name, [*self.java, tool, *place, *sizes, "--reporting-interval", "600000"])
+        found = STEADY.search(printed)
+        if found is None or int(found[1]) != records - warm:
+            raise ClientFailed(f"{self.name}: ProducerPerformance did not send everything: {printed.strip()}")
+        rate = float(found[2])
+        return Measured(records, rate, rate * value_bytes / 1e6, self._expected(records, value_bytes))
+
+    def consume(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured:
+        warm = int(records * JAVA_WARM_SHARE)
+        sizes = [str(records), str(value_bytes), str(warm)]
+        return measured(
+            json.loads(output(self.name, [*self.java, "Read", "consume", bootstrap, topic, *sizes]))
+        )
+
+    def _expected(self, records: int, value_bytes: int) -> str:
+        key = (records, value_bytes)
+        if key not in self.digests:
+            command = [*self.java, "Read", "expected", str(records), str(value_bytes)]
+            self.digests[key] = str(json.loads(output(self.name, command))["digest"])
+        return self.digests[key]
+
+
+def measured(printed: dict[str, Any]) -> Measured:
+    ack, whole = printed.get("ack_us") or {}, printed.get("end_to_end_us") or {}
+    return Measured(
+        records=int(printed["records"]),
+        records_per_second=float(printed["records_per_second"]),
+        megabytes_per_second=float(printed["megabytes_per_second"]),
+        digest=printed.get("digest"),
+        ack_p50_us=float(ack.get("p50", 0)),
+        ack_p99_us=float(ack.get("p99", 0)),
+        end_to_end_p50_us=float(whole.get("p50", 0)),
+        end_to_end_p99_us=float(whole.get("p99", 0)),
+    )
+
+
+def same(name: str, sent: Measured, read: Measured) -> None:
+    """What was read back must be what was acknowledged."""
+    if sent.records != read.records or sent.digest != read.digest:
+        raise ClientFailed(
+            f"{name}: {sent.records} records with digest {sent.digest} were acknowledged, "
+            f"{read.records} with {read.digest} were read"
+        )
+
+
+def output(name: str, command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise ClientFailed(f"{name}: no end after {RUN_TIMEOUT_S} s") from late
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise ClientFailed(f"{name}: {'; '.join(said[-3:]) or f'ended with {done.returncode}'}")
+    return done.stdout
+
+
+@cache
+def librdkafka() -> Program:
+    """Built against the library that the confluent-kafka wheel carries."""
+    found = importlib.util.find_spec("confluent_kafka")
+    if found is None or found.origin is None:
+        raise parts.PartMissing(
+            "librdkafka cannot be had: the Python package confluent-kafka is not installed."
+        )
+    folder = Path(found.origin).parent.parent / "confluent_kafka.libs"
+    libraries = sorted(folder.glob("librdkafka-*.so*"))
+    if not libraries:
+        raise parts.PartMissing(f"librdkafka cannot be had: {folder} has no librdkafka.")
+    flags = (str(libraries[0]), f"-Wl,-rpath,{folder}", "-Wl,--allow-shlib-undefined", "-lpthread")
+    return Program("librdkafka", build.c_program("rdkafka", *flags))
+
+
+@cache
+def franz_go() -> Program:
+    source = build.NATIVE / "franz"
+    program = build.BIN / "franz"
+    if not build.fresh(program, source / "main.go", source / "go.mod"):
+        build.run("the franz-go program", ["go", "build", "-o", str(program), "."], source)
+    return Program("franz-go", program)
+
+
+@cache
+def java() -> Java:
+    classpath = parts.kafka_classpath(parts.KAFKA_NEWEST)
+    source = build.NATIVE / "java" / "Read.java"
+    classes = build.BIN / "java"
+    if not build.fresh(classes / "Read.class", source):
+        build.run(
+            "the Java consumer",
+            ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)],
+            source.parent,
+        )
+    return Java(classpath, classes)
+
+
+@cache
+def raw() -> Raw:
+    return Raw(build.c_program("load"))

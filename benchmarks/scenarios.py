@@ -1,0 +1,230 @@
+"""What is measured: each scenario puts one kind of load on one broker and gives one figure per row.
+
+A row says what its figure means, which direction is better, and what is expected of it.
+"""
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from conformance.server import Server
+
+from benchmarks import brokers, clients, control
+from benchmarks.load import WORKLOADS
+
+numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """How many times better than the others Penstock should be; `at_most` is a bound on its own figure."""
+
+    than_kafka: float = 1.0
+    than_null: float | None = None
+    at_most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    key: str
+    label: str
+    unit: str
+    higher_is_better: bool
+    goal: Goal = Goal()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One load; `run` gives a figure for each row's key. Rows of one scenario come from the same run."""
+
+    key: str
+    rows: tuple[Row, ...]
+    run: Callable[["Target"], dict[str, float]]
+    # Set where the scenario starts brokers of its own and is not given a running one.
+    starts: bool = False
+
+
+@dataclass(slots=True)
+class Target:
+    """A broker under test."""
+
+    name: str
+    server: Server
+    topics: list[str] = field(default_factory=list)
+
+    @property
+    def keeps(self) -> bool:
+        """False for the null broker, from which nothing can be read back."""
+        return self.name != "null"
+
+    def topic(self, partitions: int = 1) -> str:
+        """A new topic of its own for a run."""
+        name = f"bench-{os.getpid()}-{next(numbers)}"
+        connection = control.Control(self.server.host, self.server.port)
+        connection.create_topic(name, partitions)
+        connection.close()
+        self.topics.append(name)
+        return name
+
+    def unused_topic(self) -> str:
+        """A name for a client that creates the topic itself."""
+        self.topics.append(f"bench-{os.getpid()}-{next(numbers)}")
+        return self.topics[-1]
+
+    def forget_topics(self) -> None:
+        """Delete what the runs made, so that its write-back does not burden the next one."""
+        if self.keeps and self.topics:
+            connection = control.Control(self.server.host, self.server.port)
+            for name in self.topics:
+                connection.delete_topic(name)
+            connection.close()
+        self.topics.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of each load: the full measure, or --quick."""
+
+    bulk_bytes: int = 300_000_000
+    java_bulk_bytes: int = 200_000_000
+    small_seconds: float = 2.0
+    latency_seconds: float = 4.0
+    alone_seconds: float = 1.5
+    warm_seconds: float = 4.0
+
+
+QUICK = Size(60_000_000, 60_000_000, 0.7, 1.5, 0.5, 1.0)
+LATENCY_RATE = 1000.0
+SMALL_VALUE_BYTES = 1024
+BULK_GOAL = Goal(than_kafka=1.0, than_null=0.9)
+
+
+def human(value_bytes: int) -> str:
+    return "1 KiB" if value_bytes == 1024 else f"{value_bytes} B"
+
+
+def bulk(
+    prefix: str, make: Callable[[], clients.Client], name: str, value_bytes: int, total: int
+) -> Scenario:
+    records = total // value_bytes
+
+    def run(target: Target) -> dict[str, float]:
+        client = make()
+        topic = target.topic()
+        sent = client.produce(target.server.bootstrap, topic, records, value_bytes)
+        read = client.consume(target.server.bootstrap, topic, records, value_bytes)
+        if target.keeps:
+            clients.same(client.name, sent, read)
+        return {f"{key}/produce": sent.megabytes_per_second, f"{key}/consume": read.megabytes_per_second}
+
+    key = f"{prefix}/bulk/{name}/{value_bytes}"
+    label = f"{name}, {human(value_bytes)}"
+    rows = (
+        Row(f"{key}/produce", f"bulk produce, {label}", "MB/s", True, BULK_GOAL),
+        Row(f"{key}/consume", f"bulk consume, {label}", "MB/s", True, BULK_GOAL),
+    )
+    return Scenario(key, rows, run)
+
+
+def small(
+    prefix: str, make: Callable[[], clients.Sender], name: str, connections: int, seconds: float
+) -> Scenario:
+    def run(target: Target) -> dict[str, float]:
+        client = make()
+        owns = isinstance(client, clients.Raw)
+        topic = target.unused_topic() if owns else target.topic(connections)
+        where = target.server.bootstrap
+        sent = client.small(where, topic, connections, seconds, SMALL_VALUE_BYTES, verify=target.keeps)
+        return {key: sent.records_per_second}
+
+    key = f"{prefix}/small/{name}/{connections}"
+    noun = "connection" if connections == 1 else "connections"
+    label = f"small requests, {name}, {connections} {noun}"
+    return Scenario(key, (Row(key, label, "req/s", True, Goal(than_kafka=2.0)),), run)
+
+
+def latency(prefix: str, make: Callable[[], clients.Sender], name: str, seconds: float) -> Scenario:
+    def run(target: Target) -> dict[str, float]:
+        client = make()
+        owns = isinstance(client, clients.Raw)
+        topic = target.unused_topic() if owns else target.topic()
+        where = target.server.bootstrap
+        got = client.latency(where, topic, LATENCY_RATE, seconds, SMALL_VALUE_BYTES, verify=target.keeps)
+        return {
+            f"{key}/ack-p50": got.ack_p50_us / 1e3,
+            f"{key}/ack-p99": got.ack_p99_us / 1e3,
+            f"{key}/end-p50": got.end_to_end_p50_us / 1e3,
+            f"{key}/end-p99": got.end_to_end_p99_us / 1e3,
+        }
+
+    key = f"{prefix}/latency/{name}"
+    rows = tuple(
+        Row(f"{key}/{short}-{quantile}", f"{what} {quantile}, {name}", "ms", False, goal)
+        for short, what in (("ack", "acknowledgement"), ("end", "end to end"))
+        for quantile, goal in (("p50", Goal()), ("p99", Goal(than_kafka=3.0)))
+    )
+    return Scenario(key, rows, run)
+
+
+def alone(prefix: str, workload: str, seconds: float) -> Scenario:
+    def run(target: Target) -> dict[str, float]:
+        topic = target.unused_topic()
+        where = target.server.bootstrap
+        got = clients.raw().alone(where, topic, workload, seconds, SMALL_VALUE_BYTES, verify=target.keeps)
+        return {key: got.megabytes_per_second}
+
+    key = f"{prefix}/alone/{workload}"
+    return Scenario(key, (Row(key, f"prebuilt frames, {workload}", "MB/s", True),), run)
+
+
+def start(prefix: str) -> Scenario:
+    """From the command to the first acknowledged record, on an empty store."""
+
+    def run(target: Target) -> dict[str, float]:
+        server = target.server
+        began = time.monotonic()
+        brokers.launch(server)
+        control.first_produce(server.host, server.port)
+        return {key: time.monotonic() - began}
+
+    key = f"{prefix}/start"
+    goal = Goal(at_most=0.25)
+    return Scenario(
+        key, (Row(key, "start to first acknowledged record", "s", False, goal),), run, starts=True
+    )
+
+
+def memory_rows(prefix: str) -> tuple[Row, Row]:
+    """Figures that the harness reads off the running brokers itself."""
+    return (
+        Row(f"{prefix}/rss/idle", "resident memory, idle", "MB", False, Goal(at_most=50)),
+        Row(f"{prefix}/rss/loaded", "resident memory, after the bulk runs", "MB", False, Goal(at_most=200)),
+    )
+
+
+def scenarios(durability: str, size: Size) -> Iterator[Scenario]:
+    """Every scenario at this durability; where each answer waits for the disk, fewer clients say it all."""
+    everything = durability == "os"
+    if everything:
+        for value_bytes in (1024, 100):
+            yield bulk(durability, clients.java, "Java", value_bytes, size.java_bulk_bytes)
+    for value_bytes in (1024, 100):
+        yield bulk(durability, clients.librdkafka, "librdkafka", value_bytes, size.bulk_bytes)
+        if everything:
+            yield bulk(durability, clients.franz_go, "franz-go", value_bytes, size.bulk_bytes)
+    for connections in (1, 8, 16):
+        yield small(durability, clients.raw, "raw frames", connections, size.small_seconds)
+        if everything:
+            yield small(durability, clients.librdkafka, "librdkafka", connections, size.small_seconds)
+        yield small(durability, clients.franz_go, "franz-go", connections, size.small_seconds)
+    yield latency(durability, clients.raw, "raw frames", size.latency_seconds)
+    yield latency(durability, clients.franz_go, "franz-go", size.latency_seconds)
+    if everything:
+        yield latency(durability, clients.librdkafka, "librdkafka", size.latency_seconds)
+        for workload in WORKLOADS:
+            yield alone(durability, workload, size.alone_seconds)
+        yield start(durability)
