@@ -69,10 +69,10 @@ def must_look_inside(header: BatchHeader, limits: TimestampLimits | None, *, key
 def set_timestamp_type(
     buf: bytearray | memoryview, pos: int, header: BatchHeader, append_time_ms: int | None
 ) -> None:
-    """Give a produced batch the timestamp type of its topic: LogAppendTime if a time is given, else CreateTime.
+    """Give a produced batch the timestamp type of its topic: LogAppendTime if a time is given.
 
-    As in Kafka, a producer that claims LogAppendTime is refused where the topic has it, and corrected where not.
-    Raises BatchError.
+    As in Kafka, a producer that claims LogAppendTime is refused where the topic has it (BatchError), and
+    corrected where it has CreateTime.
     """
     claimed = header.attributes & LOG_APPEND_TIME
     if append_time_ms is not None:

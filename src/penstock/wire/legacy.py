@@ -1,0 +1,235 @@
+"""Message sets of magic 0 and 1, which clients before 2017 write and read, to and from record batches.
+
+A message set is a row of messages, each with its own offset and CRC. A compressed one is a message whose value
+is a message set: the wrapper. Inside a wrapper of magic 0 offsets are absolute; inside one of magic 1 they count
+from the first, and the wrapper has the offset of the last. Offsets that producers send mean nothing: records
+are numbered anew.
+
+Magic 0 has no timestamps, neither has record headers; both are lost on the way down. Writers of lz4 at magic 0
+computed the header checksum over too many bytes, readers of that time expect it so, and Kafka does the same.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from zlib import crc32
+
+from penstock.wire import compression
+from penstock.wire.batch import (
+    CODEC_MASK,
+    EXPANDED_BYTES_MAX,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Record,
+    build_batch,
+    check_produced,
+    iter_batches,
+    iter_records,
+)
+from penstock.wire.buffers import Buffer
+from penstock.wire.errors import BatchError, ErrorCode, WireError
+
+MAGIC_AT = 16
+"""Where the magic byte is, in messages and record batches alike."""
+
+_SET_OVERHEAD = 12
+_PREFIX = Struct(">qiIbb")
+_SIZES = {0: 14, 1: 22}
+"""The least size of a message by magic: no key, no value."""
+_TIMESTAMP = Struct(">q")
+_LENGTH = Struct(">i")
+_UINT32 = Struct(">I")
+_OFFSET_AND_SIZE = Struct(">qi")
+_LZ4_HEADER_SIZE = 7
+_LZ4_BROKEN_HEADER = b"\x04\x22\x4d\x18\x60\x40\xc0"
+"""What Kafka writes at magic 0: the checksum, the last byte, covers the magic number too."""
+
+
+class _Message:
+    """One message as it stands in its set."""
+
+    __slots__ = ("attributes", "key", "magic", "offset", "timestamp", "value")
+
+    def __init__(
+        self, magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        self.magic = magic
+        self.attributes = attributes
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+
+
+def upconvert(buf: Buffer, limit: int = EXPANDED_BYTES_MAX) -> bytearray | None:
+    """What an old client produced, as one record batch in the same codec; None if there is no whole message.
+
+    A record batch passes as it is once `check_produced` has nothing against it. Raises BatchError.
+    """
+    if len(buf) > MAGIC_AT and buf[MAGIC_AT] == 2:
+        check_produced(buf)
+        return bytearray(buf)
+    outer = list(_iter_messages(buf))
+    if not outer:
+        return None
+    codec = max(message.attributes & CODEC_MASK for message in outer)
+    if codec and len(outer) > 1:
+        raise _invalid("a compressed message must be the only one of its set")
+    if len({message.magic for message in outer}) > 1:
+        raise _invalid("the messages of a set have different magic numbers")
+    inner = _unwrap(outer[0], limit) if codec else outer
+    records = [Record(at, message.timestamp, message.key, message.value) for at, message in enumerate(inner)]
+    return build_batch(records, codec=codec)
+
+
+def downconvert(buf: Buffer, magic: int, first_offset: int, limit: int = EXPANDED_BYTES_MAX) -> bytes:
+    """Record batches as a message set of magic 0 or 1, for who fetches from `first_offset`.
+
+    Control batches are left out: old readers know nothing of transactions. The result can therefore be empty
+    though there was something, and the caller has to read on. Raises BatchError for zstd, which old readers do
+    not have, and WireError for damaged records.
+    """
+    out = []
+    for pos, header in iter_batches(buf):
+        if header.is_control:
+            continue
+        if header.codec == compression.ZSTD:
+            raise BatchError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd records cannot be given to a client this old"
+            )
+        records = iter_records(buf, pos, limit)
+        if header.codec:
+            out += _wrap(header, list(records), magic)
+        else:
+            kind = header.attributes & LOG_APPEND_TIME
+            # Some clients cannot skip messages before the offset they asked for, except inside a wrapper.
+            out += [
+                _encode(magic, kind, record.offset, record.timestamp, record.key, record.value)
+                for record in records
+                if record.offset >= first_offset
+            ]
+    return b"".join(out)
+
+
+def _iter_messages(buf: Buffer) -> Iterator[_Message]:
+    """The whole messages of a set; one that is cut short at the end is left out, as Kafka does."""
+    pos, end = 0, len(buf)
+    view = memoryview(buf)
+    while end - pos > MAGIC_AT:
+        offset, size, crc, magic, attributes = _PREFIX.unpack_from(view, pos) if end - pos >= 18 else (0,) * 5
+        stop = pos + _SET_OVERHEAD + size
+        if stop > end or end - pos < 18:
+            return
+        if size < _SIZES.get(magic, size + 1):
+            raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a message of magic {magic} claims {size} bytes")
+        if crc32(view[pos + MAGIC_AT : stop]) != crc:
+            raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message does not match its CRC")
+        at = pos + 18
+        timestamp = NO_TIMESTAMP
+        if magic:
+            (timestamp,) = _TIMESTAMP.unpack_from(view, at)
+            at += 8
+        key, at = _read_field(view, at, stop)
+        value, at = _read_field(view, at, stop)
+        if at != stop:
+            raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message has another size than it says")
+        yield _Message(magic, attributes, offset, timestamp, key, value)
+        pos = stop
+
+
+def _read_field(view: memoryview, at: int, stop: int) -> tuple[bytes | None, int]:
+    if stop - at < 4:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message ends too soon")
+    (size,) = _LENGTH.unpack_from(view, at)
+    at += 4
+    if size < 0:
+        return None, at
+    if size > stop - at:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message is shorter than its key and value")
+    return bytes(view[at : at + size]), at + size
+
+
+def _unwrap(wrapper: _Message, limit: int) -> list[_Message]:
+    codec = wrapper.attributes & CODEC_MASK
+    if wrapper.value is None or codec > compression.LZ4:
+        raise _invalid(
+            f"a message of magic {wrapper.magic} is compressed with codec {codec}, or has no value"
+        )
+    value = wrapper.value
+    if codec == compression.LZ4 and wrapper.magic == 0:
+        value = _repair_lz4(value)
+    try:
+        inner = list(_iter_messages(compression.decompress(codec, value, limit)))
+    except BatchError:
+        raise
+    except WireError as error:
+        raise _invalid(str(error)) from None
+    if not inner:
+        raise _invalid("a compressed message has nothing in it")
+    for message in inner:
+        if message.magic != wrapper.magic or message.attributes & CODEC_MASK:
+            raise _invalid("a compressed message has messages of another kind in it")
+        if wrapper.magic and wrapper.attributes & LOG_APPEND_TIME:
+            message.timestamp = wrapper.timestamp
+    return inner
+
+
+def _wrap(header: BatchHeader, records: list[Record], magic: int) -> list[bytes]:
+    if not records:
+        return []
+    kind = header.attributes & LOG_APPEND_TIME
+    base = records[0].offset if magic else 0
+    inner = b"".join(
+        _encode(magic, kind, record.offset - base, record.timestamp, record.key, record.value)
+        for record in records
+    )
+    value = compression.compress(header.codec, inner)
+    if header.codec == compression.LZ4 and magic == 0:
+        value = _LZ4_BROKEN_HEADER + value[_LZ4_HEADER_SIZE:]
+    timestamp = max(record.timestamp for record in records)
+    return [_encode(magic, kind | header.codec, records[-1].offset, timestamp, None, value)]
+
+
+def _encode(
+    magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None
+) -> bytes:
+    parts = [bytes((magic, attributes if magic else attributes & CODEC_MASK))]
+    if magic:
+        parts.append(_TIMESTAMP.pack(timestamp))
+    for field in (key, value):
+        if field is None:
+            parts.append(b"\xff\xff\xff\xff")
+        else:
+            parts.append(_LENGTH.pack(len(field)))
+            parts.append(field)
+    body = b"".join(parts)
+    return _OFFSET_AND_SIZE.pack(offset, len(body) + 4) + _UINT32.pack(crc32(body)) + body
+
+
+def _repair_lz4(frame: bytes) -> bytes:
+    """The frame with the header checksum that its format demands, whatever the writer thought it to be."""
+    if len(frame) < _LZ4_HEADER_SIZE:
+        return frame
+    at = 6 + (8 if frame[4] & 0x08 else 0) + (4 if frame[4] & 0x01 else 0)
+    checksum = _xxh32_short(frame[4:at]) >> 8 & 0xFF
+    return frame[:at] + bytes((checksum,)) + frame[at + 1 :]
+
+
+def _xxh32_short(data: bytes) -> int:
+    """xxHash of fewer than sixteen bytes, seed 0."""
+    mask = 0xFFFFFFFF
+    state = 374761393 + len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        state = state + int.from_bytes(data[at : at + 4], "little") * 3266489917 & mask
+        state = (state << 17 | state >> 15) * 668265263 & mask
+    for byte in data[whole:]:
+        state = state + byte * 374761393 & mask
+        state = (state << 11 | state >> 21) * 2654435761 & mask
+    state = (state ^ state >> 15) * 2246822519 & mask
+    state = (state ^ state >> 13) * 3266489917 & mask
+    return state ^ state >> 16
+
+
+def _invalid(message: str) -> BatchError:
+    return BatchError(ErrorCode.INVALID_RECORD, message)
