@@ -1,17 +1,20 @@
 """Message sets of magic 0 and 1, which clients before 2017 write and read, to and from record batches.
 
-A message set is a row of messages, each with its own offset and CRC. A compressed one is a message whose value
-is a message set: the wrapper. Inside a wrapper of magic 0 offsets are absolute; inside one of magic 1 they count
-from the first, and the wrapper has the offset of the last. Offsets that producers send mean nothing: records
-are numbered anew.
+A message set is a row of messages, each with its own offset and CRC. A compressed one is a message whose
+value is a message set: the wrapper. Inside a wrapper of magic 0 offsets are absolute; inside one of magic 1
+they count from the first, and the wrapper has the offset of the last. Offsets that producers send mean
+nothing: records are numbered anew.
 
-Magic 0 has no timestamps, neither has record headers; both are lost on the way down. Writers of lz4 at magic 0
-computed the header checksum over too many bytes, readers of that time expect it so, and Kafka does the same.
+Magic 0 has no timestamps, neither has record headers; both are lost on the way down. Writers of lz4 at
+magic 0 computed the header checksum over too many bytes, readers of that time expect it so, and Kafka does
+the same.
 """
 
 from collections.abc import Iterator
 from struct import Struct
 from zlib import crc32
+
+import msgspec
 
 from penstock.wire import compression
 from penstock.wire.batch import (
@@ -41,24 +44,19 @@ _LENGTH = Struct(">i")
 _UINT32 = Struct(">I")
 _OFFSET_AND_SIZE = Struct(">qi")
 _LZ4_HEADER_SIZE = 7
-_LZ4_BROKEN_HEADER = b"\x04\x22\x4d\x18\x60\x40\xc0"
+_LZ4_BROKEN_HEADER = b"\x04\x22\x4d\x18\x60\x40\x1a"
 """What Kafka writes at magic 0: the checksum, the last byte, covers the magic number too."""
 
 
-class _Message:
+class _Message(msgspec.Struct, gc=False):
     """One message as it stands in its set."""
 
-    __slots__ = ("attributes", "key", "magic", "offset", "timestamp", "value")
-
-    def __init__(
-        self, magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None
-    ) -> None:
-        self.magic = magic
-        self.attributes = attributes
-        self.offset = offset
-        self.timestamp = timestamp
-        self.key = key
-        self.value = value
+    magic: int
+    attributes: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
 
 
 def upconvert(buf: Buffer, limit: int = EXPANDED_BYTES_MAX) -> bytearray | None:
@@ -86,8 +84,8 @@ def downconvert(buf: Buffer, magic: int, first_offset: int, limit: int = EXPANDE
     """Record batches as a message set of magic 0 or 1, for who fetches from `first_offset`.
 
     Control batches are left out: old readers know nothing of transactions. The result can therefore be empty
-    though there was something, and the caller has to read on. Raises BatchError for zstd, which old readers do
-    not have, and WireError for damaged records.
+    though there was something, and the caller has to read on. Raises BatchError for zstd, which old readers
+    do not have, and WireError for damaged records.
     """
     out = []
     for pos, header in iter_batches(buf):
@@ -115,10 +113,10 @@ def _iter_messages(buf: Buffer) -> Iterator[_Message]:
     """The whole messages of a set; one that is cut short at the end is left out, as Kafka does."""
     pos, end = 0, len(buf)
     view = memoryview(buf)
-    while end - pos > MAGIC_AT:
-        offset, size, crc, magic, attributes = _PREFIX.unpack_from(view, pos) if end - pos >= 18 else (0,) * 5
+    while end - pos >= _SET_OVERHEAD + _SIZES[0]:
+        offset, size, crc, magic, attributes = _PREFIX.unpack_from(view, pos)
         stop = pos + _SET_OVERHEAD + size
-        if stop > end or end - pos < 18:
+        if stop > end:
             return
         if size < _SIZES.get(magic, size + 1):
             raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a message of magic {magic} claims {size} bytes")
@@ -152,9 +150,7 @@ def _read_field(view: memoryview, at: int, stop: int) -> tuple[bytes | None, int
 def _unwrap(wrapper: _Message, limit: int) -> list[_Message]:
     codec = wrapper.attributes & CODEC_MASK
     if wrapper.value is None or codec > compression.LZ4:
-        raise _invalid(
-            f"a message of magic {wrapper.magic} is compressed with codec {codec}, or has no value"
-        )
+        raise _invalid(f"a message of magic {wrapper.magic} has codec {codec}, or no value")
     value = wrapper.value
     if codec == compression.LZ4 and wrapper.magic == 0:
         value = _repair_lz4(value)
