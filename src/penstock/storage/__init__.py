@@ -1,0 +1,40 @@
+"""Shared storage: the create-if-absent port and its implementations, write-ahead logs, the ledger."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.storage.objects import ObjectStore
+    from penstock.storage.wal import WalStore
+
+
+def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
+    """The store at a directory, or at a URL: file:///dir, memory://, s3://bucket/prefix, gs://, az://.
+
+    `sync`: on a directory, what is written survives a loss of power. Raises StoreError, with one
+    sentence, for a URL that names no store.
+    """
+    scheme, separator, rest = location.partition("://")
+    if not separator or scheme == "file":
+        from penstock.storage.directory import DirectoryStore
+
+        return DirectoryStore(rest if separator else location, sync=sync)
+    if scheme == "memory":
+        from penstock.storage.memory import MemoryStore
+
+        return MemoryStore()
+    from penstock.storage.remote import RemoteStore
+
+    return RemoteStore(location)
+
+
+def open_wal_store(store: "ObjectStore", *, file_bytes: int = 64 * 1024 * 1024) -> "WalStore":
+    """Where write-ahead logs go: appended files on a directory, one object per flush elsewhere."""
+    from penstock.storage.directory import DirectoryStore
+
+    if isinstance(store, DirectoryStore):
+        from penstock.storage.wal_directory import DirectoryWalStore
+
+        return DirectoryWalStore(store, file_bytes=file_bytes)
+    from penstock.storage.wal_objects import ObjectWalStore
+
+    return ObjectWalStore(store)

@@ -2,9 +2,22 @@
 
 from typing import NamedTuple
 
-import msgspec
-
+from penstock.log.markers import AbortedTransaction
 from penstock.wire.buffers import Buffer
+
+__all__ = (
+    "AbortedTransaction",
+    "Appended",
+    "EpochEnd",
+    "OffsetOutOfRangeError",
+    "ProducerView",
+    "Slice",
+    "TimestampOffset",
+)
+
+
+class OffsetOutOfRangeError(Exception):
+    """The offset lies below the log start or beyond the end that the reader may see."""
 
 
 class Appended(NamedTuple):
@@ -51,12 +64,3 @@ class ProducerView(NamedTuple):
     last_timestamp: int
     coordinator_epoch: int
     current_txn_start_offset: int
-
-
-class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True):
-    """An aborted range: records of `producer_id` from `first_offset` to its marker at `last_offset`."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int

@@ -52,7 +52,7 @@ class ObjectStore(Protocol):
     async def get(self, key: str) -> bytes | None:
         """The whole object, or None if there is none."""
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> bytes | bytearray:
         """Exactly `length` bytes from `start`; ObjectMissingError if the object is gone or shorter."""
 
     async def delete(self, key: str) -> None:

@@ -1,0 +1,84 @@
+"""A partition's manifest: everything about its settled records, in one range of one object.
+
+It lists the partition's segments and carries the state at `end_offset` (leader epochs, producers, open
+and aborted transactions), so that opening a partition reads one range, whatever its history, and then
+only the write-ahead log from there on.
+
+Stored form: four bytes CRC32C (big-endian) of the rest, then MessagePack. The manifests of all partitions
+that one settling touched lie one after the other in one object; the cluster image says where each is.
+A field may be added at the end with a default; a field is never removed.
+"""
+
+import msgspec
+from crc32c import crc32c
+
+from penstock.log.epochs import EpochStart
+from penstock.log.markers import AbortedTransaction
+from penstock.log.producers import ProducerEntry
+from penstock.wire.buffers import Buffer
+
+FORMAT = 1
+
+
+class ManifestError(Exception):
+    """The stored manifest is damaged, or of a format that this version does not know."""
+
+
+class SegmentRef(msgspec.Struct, frozen=True, array_like=True):
+    """The records of one partition in one object, from `base_offset` up to, not including, `end_offset`.
+
+    Other partitions may lie in the same object. `index_key` holds the extents, `index_length` bytes from
+    `index_start`; it is the object itself, or, for a write-ahead file that became a segment without being
+    copied, another one. After compaction, offsets in the range may be missing.
+    """
+
+    key: str
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    """Bytes of this partition's batches in the object."""
+    max_timestamp: int
+    index_key: str
+    index_start: int
+    index_length: int
+    min_timestamp: int = -1
+    """The least of its extents' greatest timestamps: a bound for segment.ms, not for searching."""
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True):
+    topic_id: bytes
+    partition: int
+    end_offset: int
+    segments: tuple[SegmentRef, ...] = ()
+    epochs: tuple[EpochStart, ...] = ()
+    producers: dict[int, ProducerEntry] = {}
+    ongoing: dict[int, int] = {}
+    aborted: tuple[AbortedTransaction, ...] = ()
+    compacted_end: int = 0
+    """Below this, key compaction has been here."""
+    format: int = FORMAT
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Manifest] | None = None
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    body = _encoder.encode(manifest)
+    return crc32c(body).to_bytes(4, "big") + body
+
+
+def decode_manifest(stored: Buffer) -> Manifest:
+    global _decoder  # noqa: PLW0603  Built on first use: a broker without settled records needs none.
+    if _decoder is None:
+        _decoder = msgspec.msgpack.Decoder(Manifest)
+    body = memoryview(stored)[4:]
+    if len(stored) < 4 or crc32c(body) != int.from_bytes(stored[:4], "big"):
+        raise ManifestError("the manifest has a wrong checksum")
+    try:
+        manifest = _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"the manifest cannot be read: {error}") from error
+    if manifest.format != FORMAT:
+        raise ManifestError(f"the manifest has format {manifest.format}; this version knows {FORMAT}")
+    return manifest

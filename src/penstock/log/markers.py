@@ -1,0 +1,77 @@
+"""Transaction markers: the one record of a control batch, and the aborted ranges that follow from it."""
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.wire.buffers import Buffer
+
+_KEY = struct.Struct(">hh")
+_VALUE = struct.Struct(">hi")
+
+
+class MarkerKind(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    kind: MarkerKind
+    coordinator_epoch: int
+
+
+class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True):
+    """Records of `producer_id` from `first_offset` up to its marker at `last_offset` do not count.
+
+    `last_stable_offset` is where the stable end stood once the marker was written: a reader that looks
+    for ranges touching [start, end) may stop at the first one whose stable offset is at or beyond `end`.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def parse_marker(records: Buffer) -> Marker | None:
+    """The marker in the records of a control batch, or None: other control records end no transaction."""
+    view = memoryview(records)
+    try:
+        _length, at = _varint(view, 0)
+        at += 1  # Attributes, unused.
+        for _ in ("timestamp delta", "offset delta"):
+            _value, at = _varint(view, at)
+        key_size, at = _varint(view, at)
+        _version, kind = _KEY.unpack_from(view, at)
+        value_size, at = _varint(view, at + key_size)
+        if kind not in (MarkerKind.ABORT, MarkerKind.COMMIT) or value_size < _VALUE.size:
+            return None
+        _version, coordinator_epoch = _VALUE.unpack_from(view, at)
+    except (IndexError, struct.error):
+        return None
+    return Marker(MarkerKind(kind), coordinator_epoch)
+
+
+def touching(aborted: Sequence[AbortedTransaction], start: int, end: int) -> list[AbortedTransaction]:
+    """The ranges that overlap offsets in [start, end). They are kept in the order of their markers."""
+    found = []
+    for transaction in aborted:
+        if transaction.last_offset >= start and transaction.first_offset < end:
+            found.append(transaction)
+        if transaction.last_stable_offset >= end:
+            break
+    return found
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7

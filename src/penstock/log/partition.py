@@ -1,0 +1,309 @@
+"""One partition's log as a state machine: what may be appended, and what it gets.
+
+An append goes through two states, and only the second is visible to readers:
+
+    stage     offsets, sequences, epochs and times are decided and stamped into the batch; `next_offset`
+              and the producer's entry move on
+    publish   the write was durable: `high_watermark` and `last_stable_offset` move on
+
+A staged append whose write failed is undone: `undo` puts back what `stage` replaced, newest first. All
+that changes this state lives in this module; the ledger calls it in the order of its flushes.
+
+`stage` runs once per batch on the hot path and is written plainly for it: one unpack, one pack, no
+per-record work, no object for a batch without a producer id.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.log import epochs as epoch_table
+from penstock.log.epochs import EpochStart
+from penstock.log.flush import (
+    BATCH_HEADER,
+    BATCH_HEADER_SIZE,
+    BATCH_LENGTH_AT,
+    CONTROL_BATCH,
+    LOG_APPEND_TIME_BATCH,
+    TRANSACTIONAL_BATCH,
+    BatchFields,
+)
+from penstock.log.markers import AbortedTransaction, MarkerKind, parse_marker, touching
+from penstock.log.producers import (
+    NO_PRODUCER,
+    NO_SEQUENCE,
+    NO_TRANSACTION,
+    ProducerEntry,
+    SequencedBatch,
+    check_sequence,
+    find_duplicate,
+    is_expired,
+    last_sequence_of,
+    with_batch,
+    with_marker,
+)
+from penstock.wire.errors import ErrorCode
+
+_PLACE = struct.Struct(">qii")  # base offset, length, leader epoch: the first 16 bytes of a batch
+_TIMED = struct.Struct(">Ih")  # crc and attributes at 17
+_MAX_TIMESTAMP = struct.Struct(">q")
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+NO_TIMESTAMP = -1
+
+
+class Placed(NamedTuple):
+    """A batch that was given its place. Not yet durable."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time_ms: int
+
+
+class Duplicate(NamedTuple):
+    """A batch that is in the log already, at this place. Kafka reports its greatest timestamp as the
+    append time, whoever set it."""
+
+    base_offset: int
+    log_append_time_ms: int
+
+
+class Undo(NamedTuple):
+    """What one `stage` replaced, the next offset aside."""
+
+    producer_id: int
+    entry: ProducerEntry | None
+    ongoing: dict[int, int] | None
+    aborted_count: int
+
+
+class PartitionLog:
+    __slots__ = (
+        "aborted",
+        "epochs",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_append_time",
+        "log_start_offset",
+        "next_offset",
+        "ongoing",
+        "producers",
+    )
+
+    def __init__(self, leader_epoch: int, *, log_start_offset: int = 0, next_offset: int = 0) -> None:
+        self.leader_epoch = leader_epoch
+        self.log_append_time = False
+        """Whether the broker's clock stamps batches (message.timestamp.type=LogAppendTime)."""
+        self.log_start_offset = log_start_offset
+        self.next_offset = next_offset
+        """The offset that the next staged batch gets."""
+        self.high_watermark = next_offset
+        self.last_stable_offset = next_offset
+        self.producers: dict[int, ProducerEntry] = {}
+        self.epochs: tuple[EpochStart, ...] = ()
+        self.ongoing: dict[int, int] = {}
+        """First offset of each open transaction by producer id, in the order they began."""
+        self.aborted: list[AbortedTransaction] = []
+
+    def lead(self) -> None:
+        """Begin this leader epoch at the present end."""
+        self.epochs = epoch_table.with_epoch(self.epochs, self.leader_epoch, self.next_offset)
+
+    @property
+    def staged_stable_offset(self) -> int:
+        """The last stable offset once all that is staged is durable."""
+        for first_offset in self.ongoing.values():
+            return first_offset
+        return self.next_offset
+
+    def stage(
+        self, batch: bytearray | memoryview, now_ms: int, undo: list[Undo]
+    ) -> Placed | Duplicate | ErrorCode:
+        """Decide on one checked batch, and stamp it if it is accepted."""
+        (
+            _base, length, _epoch, _magic, _crc, attributes, last_delta, _first_time, max_timestamp,
+            producer_id, producer_epoch, base_sequence, _count,
+        ) = BATCH_HEADER.unpack_from(batch)  # fmt: skip
+        base = self.next_offset
+        last = base + last_delta
+        append_time = NO_TIMESTAMP
+        if self.log_append_time:
+            append_time = max_timestamp = now_ms
+        if producer_id == NO_PRODUCER:
+            pass
+        elif attributes & CONTROL_BATCH:
+            refusal = self._stage_marker(batch, producer_id, producer_epoch, max_timestamp, now_ms, undo)
+            if refusal is not None:
+                return refusal
+        else:
+            entry = self.producers.get(producer_id)
+            last_sequence = NO_SEQUENCE
+            if base_sequence >= 0:
+                last_sequence = last_sequence_of(base_sequence, last_delta)
+                if entry is not None:
+                    earlier = find_duplicate(entry, producer_epoch, base_sequence, last_sequence)
+                    if earlier is not None:
+                        return Duplicate(earlier.base_offset, earlier.timestamp)
+            refusal = self._stage_data(
+                entry,
+                producer_id,
+                producer_epoch,
+                SequencedBatch(base_sequence, last_sequence, base, last, max_timestamp),
+                bool(attributes & TRANSACTIONAL_BATCH),
+                now_ms,
+                undo,
+            )
+            if refusal is not None:
+                return refusal
+        if append_time >= 0:
+            _stamp_time(batch, attributes, now_ms)
+        _PLACE.pack_into(batch, 0, base, length, self.leader_epoch)
+        self.next_offset = last + 1
+        return Placed(base, last, max_timestamp, append_time)
+
+    def _stage_data(
+        self,
+        entry: ProducerEntry | None,
+        producer_id: int,
+        producer_epoch: int,
+        batch: SequencedBatch,
+        transactional: bool,
+        now_ms: int,
+        undo: list[Undo],
+    ) -> ErrorCode | None:
+        if batch.base_sequence >= 0:
+            refusal = check_sequence(entry, producer_epoch, batch.base_sequence)
+            if refusal is not None:
+                return refusal
+        elif entry is not None and producer_epoch < entry.epoch:
+            # The group coordinator's transactional offset commits carry no sequence.
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        open_transaction = entry is not None and entry.txn_first_offset != NO_TRANSACTION
+        if open_transaction and not transactional:
+            return ErrorCode.INVALID_TXN_STATE
+        ongoing = None
+        if transactional and not open_transaction:
+            ongoing = dict(self.ongoing)
+            self.ongoing[producer_id] = batch.base_offset
+        undo.append(Undo(producer_id, entry, ongoing, len(self.aborted)))
+        self.producers[producer_id] = with_batch(
+            entry, producer_epoch, batch, now_ms, transactional=transactional
+        )
+        return None
+
+    def _stage_marker(
+        self,
+        batch: bytearray | memoryview,
+        producer_id: int,
+        producer_epoch: int,
+        timestamp: int,
+        now_ms: int,
+        undo: list[Undo],
+    ) -> ErrorCode | None:
+        marker = parse_marker(batch[BATCH_HEADER_SIZE:])
+        if marker is None:
+            return None
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            if producer_epoch < entry.epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            if marker.coordinator_epoch < entry.coordinator_epoch:
+                return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        undo.append(Undo(producer_id, entry, dict(self.ongoing), len(self.aborted)))
+        self._end_transaction(producer_id, self.next_offset, marker.kind)
+        self.producers[producer_id] = with_marker(
+            entry, producer_epoch, marker.coordinator_epoch, timestamp, now_ms
+        )
+        return None
+
+    def _end_transaction(self, producer_id: int, marker_offset: int, kind: MarkerKind) -> None:
+        first_offset = self.ongoing.pop(producer_id, NO_TRANSACTION)
+        if first_offset == NO_TRANSACTION or kind is not MarkerKind.ABORT:
+            return
+        stable = next(iter(self.ongoing.values()), marker_offset + 1)
+        self.aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable))
+
+    def undo(self, next_offset: int, staged: Sequence[Undo]) -> None:
+        """Take back what was staged last, in the order it was staged, from `next_offset` on."""
+        self.next_offset = next_offset
+        for step in reversed(staged):
+            if step.entry is None:
+                self.producers.pop(step.producer_id, None)
+            else:
+                self.producers[step.producer_id] = step.entry
+            if step.ongoing is not None:
+                self.ongoing = step.ongoing
+                del self.aborted[step.aborted_count :]
+
+    def replay(self, fields: BatchFields, control: bytes, now_ms: int) -> None:
+        """Take over a durable batch from a log: decided long ago, so nothing is checked."""
+        self.next_offset = fields.last_offset + 1
+        self.epochs = epoch_table.with_epoch(self.epochs, fields.leader_epoch, fields.base_offset)
+        producer_id = fields.producer_id
+        if producer_id == NO_PRODUCER:
+            return
+        entry = self.producers.get(producer_id)
+        if fields.attributes & CONTROL_BATCH:
+            marker = parse_marker(control)
+            if marker is not None:
+                self._end_transaction(producer_id, fields.base_offset, marker.kind)
+                self.producers[producer_id] = with_marker(
+                    entry, fields.producer_epoch, marker.coordinator_epoch, fields.max_timestamp, now_ms
+                )
+            return
+        transactional = bool(fields.attributes & TRANSACTIONAL_BATCH)
+        if transactional and (entry is None or entry.txn_first_offset == NO_TRANSACTION):
+            self.ongoing[producer_id] = fields.base_offset
+        sequence = fields.base_sequence
+        last_sequence = last_sequence_of(sequence, fields.last_offset_delta) if sequence >= 0 else NO_SEQUENCE
+        batch = SequencedBatch(
+            sequence, last_sequence, fields.base_offset, fields.last_offset, fields.max_timestamp
+        )
+        self.producers[producer_id] = with_batch(
+            entry, fields.producer_epoch, batch, now_ms, transactional=transactional
+        )
+
+    def publish(self, end_offset: int, stable_offset: int) -> None:
+        """All below `end_offset` is durable."""
+        assert end_offset >= self.high_watermark, "the high watermark never goes back"
+        self.high_watermark = end_offset
+        self.last_stable_offset = stable_offset
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone."""
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        self.epochs = epoch_table.without_below(self.epochs, offset)
+        self.aborted = [t for t in self.aborted if t.last_offset >= offset]
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        expired = [p for p, entry in self.producers.items() if is_expired(entry, now_ms, expiration_ms)]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+    def end_of_epoch(self, epoch: int) -> EpochStart:
+        return epoch_table.end_of_epoch(self.epochs, epoch, self.high_watermark)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted ranges that touch offsets in [start, end), for read_committed fetches."""
+        return touching(self.aborted, start, end) if self.aborted else []
+
+
+def _stamp_time(batch: bytearray | memoryview, attributes: int, now_ms: int) -> None:
+    """Give the batch the broker's time, as Kafka does: attributes and greatest timestamp, and the CRC."""
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+    _TIMED.pack_into(batch, _CRC_AT, 0, attributes | LOG_APPEND_TIME_BATCH)
+    crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
+    _TIMED.pack_into(batch, _CRC_AT, crc, attributes | LOG_APPEND_TIME_BATCH)
+
+
+def batch_size(batch: bytearray | memoryview | bytes) -> int:
+    """The size that the batch's own header claims."""
+    return 12 + int.from_bytes(batch[BATCH_LENGTH_AT : BATCH_LENGTH_AT + 4], "big")

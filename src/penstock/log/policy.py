@@ -1,0 +1,27 @@
+"""The topic settings that the log itself obeys, typed."""
+
+import msgspec
+
+UNLIMITED = -1
+
+
+class LogPolicy(msgspec.Struct, frozen=True):
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    """retention.ms; -1: for ever."""
+    retention_bytes: int = UNLIMITED
+    """retention.bytes; -1: without limit."""
+    segment_bytes: int = 1 << 30
+    """segment.bytes: no segment grows beyond it, and retention removes records in pieces of at most this."""
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    """segment.ms: no segment spans more time than this."""
+    delete: bool = True
+    """cleanup.policy names delete."""
+    compact: bool = False
+    """cleanup.policy names compact."""
+    log_append_time: bool = False
+    """message.timestamp.type is LogAppendTime."""
+    file_delete_delay_ms: int = 60_000
+    """file.delete.delay.ms: how long objects outlive the last reference to them."""
+
+
+DEFAULT_POLICY = LogPolicy()

@@ -1,0 +1,284 @@
+"""The store on a local directory: one broker, or several broker processes on one machine, share it.
+
+- `create` writes a temporary file and links it to its name. Linking fails if the name exists, so exactly
+  one of many callers wins, and a name that exists has its whole contents.
+- `put` never needs new space once a key was written: it overwrites a spare file of the same size and
+  renames it into place, keeping the replaced file as the next spare. A lease is renewed on a full disk.
+- With `sync`, contents are synced before they get their name, and the directory afterwards.
+- Reading first asks the page cache without waiting (RWF_NOWAIT), from the loop; what is not there is
+  read by a thread.
+
+Network file systems that cache names on the client do not give the guarantee that `create` and sealing
+rest on; several brokers on one directory means several processes on one machine.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from penstock.storage.descriptors import Descriptors, OpenFile
+from penstock.storage.files import Files, store_error
+from penstock.storage.objects import ObjectInfo, ObjectMissingError, StoreError
+from penstock.wire.buffers import Buffer
+
+T = TypeVar("T")
+
+_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+_TEMPORARY = "tmp"
+_INLINE_BYTES = 64 * 1024  # Written from the loop: a thread costs more than that much page cache.
+_SPARE_BYTES_MAX = 4096
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+
+
+class DirectoryStore:
+    def __init__(
+        self, root: str, *, sync: bool = False, files: Files | None = None, threads: int = 4
+    ) -> None:
+        self.root = os.path.abspath(root)
+        self.files = files or Files()
+        self.sync = sync
+        self._names = itertools.count()
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-store")
+        self.descriptors = Descriptors(self.files, self.root)
+        self._parents: set[str] = set()
+        self._spares: dict[str, tuple[str, int]] = {}
+        self._published: dict[str, int] = {}
+
+    def path(self, key: str) -> str:
+        if not _KEY.fullmatch(key):
+            raise StoreError(f"{key!r} is not a key")
+        return f"{self.root}/{key}"
+
+    async def run(self, work: Callable[..., T], *args: object) -> T:
+        """Run blocking work in this store's threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+
+    async def create(self, key: str, *parts: Buffer) -> bool:
+        path = self.path(key)
+        if self.sync or sum(map(len, parts)) > _INLINE_BYTES:
+            return await self.run(self._create, path, parts)
+        return self._create(path, parts)
+
+    def _create(self, path: str, parts: Sequence[Buffer]) -> bool:
+        if self.files.exists(path):
+            return False  # Known without writing: also on a full disk.
+        try:
+            temporary = self._write_temporary(parts)
+            try:
+                return self.link(temporary, path)
+            finally:
+                self.files.unlink(temporary)
+        except OSError as error:
+            raise store_error(error, f"could not create {path}") from error
+
+    def link(self, source: str, path: str) -> bool:
+        """Give a whole file the name `path`, unless that exists. Raises OSError."""
+        self._make_parent(path)
+        try:
+            self.files.link(source, path)
+        except FileExistsError:
+            return False
+        if self.sync:
+            self.files.sync_directory(os.path.dirname(path))
+        return True
+
+    def _write_temporary(self, parts: Sequence[Buffer]) -> str:
+        name = f"{self.root}/{_TEMPORARY}/{os.getpid()}-{next(self._names)}"
+        self._make_parent(name)
+        # O_TRUNC: an earlier process with this number may have left its file when it was killed.
+        fd = self.files.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.files.write_all(fd, parts, 0)
+            if self.sync:
+                self.files.fdatasync(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.files.unlink(name)
+            raise
+        finally:
+            self.files.close(fd)
+        return name
+
+    def _make_parent(self, path: str) -> None:
+        parent = os.path.dirname(path)
+        if parent not in self._parents:
+            self.files.make_directories(parent, sync=self.sync)
+            self._parents.add(parent)
+
+    async def put(self, key: str, *parts: Buffer) -> None:
+        path = self.path(key)
+        contents = b"".join(parts)
+        try:
+            if self.sync or len(contents) > _INLINE_BYTES:
+                await self.run(self._put, key, path, contents)
+            else:
+                self._put(key, path, contents)
+        except OSError as error:
+            raise store_error(error, f"could not write {path}") from error
+        self.descriptors.drop(key)
+
+    def _put(self, key: str, path: str, contents: bytes) -> None:
+        self._make_parent(path)
+        spare = self._spares.pop(key, None)
+        if spare is not None and spare[1] == len(contents):
+            name = spare[0]
+            self._overwrite(name, contents)
+        else:
+            if spare is not None:
+                self.files.unlink(spare[0])
+            name = self._write_temporary((contents,))
+        try:
+            self._keep_replaced(key, path, contents)
+            inode = self.files.inode(name)
+            self.files.rename(name, path)
+        except OSError:
+            self._spares[key] = (name, len(contents))
+            raise
+        self._published[key] = inode
+        if self.sync:
+            self.files.sync_directory(os.path.dirname(path))
+        if key not in self._spares and len(contents) <= _SPARE_BYTES_MAX:
+            with contextlib.suppress(OSError):
+                self._spares[key] = (self._write_temporary((contents,)), len(contents))
+
+    def _overwrite(self, name: str, contents: bytes) -> None:
+        fd = self.files.open(name, os.O_WRONLY)
+        try:
+            self.files.write_all(fd, (contents,), 0)
+            if self.sync:
+                self.files.fdatasync(fd)
+        finally:
+            self.files.close(fd)
+
+    def _keep_replaced(self, key: str, path: str, contents: bytes) -> None:
+        """Keep the file about to be replaced as the spare for the next time, if it is our own work.
+
+        Another process may have replaced it meanwhile; two processes must never share a spare.
+        """
+        if key not in self._published or len(contents) > _SPARE_BYTES_MAX:
+            return
+        name = f"{self.root}/{_TEMPORARY}/{os.getpid()}-{next(self._names)}"
+        with contextlib.suppress(OSError):
+            self.files.link(path, name)
+            if self.files.inode(name) == self._published[key]:
+                self._spares[key] = (name, len(contents))
+            else:
+                self.files.unlink(name)
+
+    async def get(self, key: str) -> bytes | None:
+        path = self.path(key)
+        try:
+            fd = self.files.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise store_error(error, f"could not read {path}") from error
+        try:
+            size = self.files.size(fd)
+            now = self._read_cached(fd, 0, size)
+            return bytes(now) if now is not None else await self.run(self._read, fd, 0, size)
+        except OSError as error:
+            raise store_error(error, f"could not read {path}") from error
+        finally:
+            self.files.close(fd)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes | bytearray:
+        entry = self._hold(key)
+        try:
+            now: bytes | bytearray | None = self._read_cached(entry.fd, start, length)
+            if now is None:
+                now = await self.run(self._read, entry.fd, start, length)
+        except OSError as error:
+            raise store_error(error, f"could not read {self.root}/{key}") from error
+        finally:
+            self.descriptors.release(entry)
+        if len(now) != length:
+            raise ObjectMissingError(f"{key} ends before byte {start + length}")
+        return now
+
+    def get_range_now(self, key: str, start: int, length: int) -> bytearray | None:
+        """`get_range` if the page cache has all of it, else None. Never waits for the disk."""
+        entry = self._hold(key)
+        try:
+            return self._read_cached(entry.fd, start, length)
+        except OSError as error:
+            raise store_error(error, f"could not read {self.root}/{key}") from error
+        finally:
+            self.descriptors.release(entry)
+
+    def _hold(self, key: str) -> OpenFile:
+        try:
+            return self.descriptors.hold(key)
+        except OSError as error:
+            raise store_error(error, f"could not open {self.root}/{key}") from error
+
+    def _read_cached(self, fd: int, start: int, length: int) -> bytearray | None:
+        if not _NOWAIT:
+            return None
+        buffer = bytearray(length)
+        try:
+            count = self.files.preadv(fd, (buffer,), start, _NOWAIT) if length else 0
+        except OSError:
+            # Not in the page cache (EAGAIN), or a file system that cannot tell (EOPNOTSUPP).
+            return None
+        return buffer if count == length else None
+
+    def _read(self, fd: int, start: int, length: int) -> bytes:
+        parts = []
+        while length > 0:
+            part = self.files.pread(fd, length, start)
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+            length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def delete(self, key: str) -> None:
+        path = self.path(key)
+        self.descriptors.drop(key)
+        try:
+            await self.run(self.files.unlink, path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise store_error(error, f"could not delete {path}") from error
+
+    def _walk(self, prefix: str) -> tuple[ObjectInfo, ...]:
+        found = []
+        # Whole directories of the prefix narrow the walk; its last part is a prefix of names.
+        pending = [prefix.rpartition("/")[0]]
+        while pending:
+            directory = pending.pop()
+            with (
+                contextlib.suppress(FileNotFoundError, NotADirectoryError),
+                os.scandir(f"{self.root}/{directory}") as entries,
+            ):
+                for entry in entries:
+                    key = f"{directory}/{entry.name}" if directory else entry.name
+                    if key == _TEMPORARY:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        if key.startswith(prefix) or prefix.startswith(f"{key}/"):
+                            pending.append(key)
+                    elif key.startswith(prefix):
+                        with contextlib.suppress(FileNotFoundError):
+                            found.append(ObjectInfo(key, entry.stat().st_size))
+        return tuple(sorted(found))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        try:
+            found = await self.run(self._walk, prefix)
+        except OSError as error:
+            raise store_error(error, f"could not list {self.root}/{prefix}") from error
+        for info in found:
+            yield info
+
+    async def close(self) -> None:
+        self.descriptors.close()
+        self._executor.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,134 @@
+"""The operating system's file calls, as an object: the seam at which tests make a disk fail.
+
+`Files` is what production uses. A test passes one that runs out of space, turns read-only, or forgets at
+"power loss" whatever was not synced.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+
+from penstock.storage.objects import (
+    ObjectMissingError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from penstock.wire.buffers import Buffer
+
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_READ_ONLY = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
+_UNAVAILABLE = frozenset((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+
+IOV_MAX = 1024  # Linux's limit on buffers in one vectored call.
+
+
+class Files:
+    """One method per system call, with its errors."""
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, buffers, position)
+
+    def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int, flags: int) -> int:
+        return os.preadv(fd, buffers, position, flags)
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        return os.pread(fd, length, position)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def inode(self, path: str) -> int:
+        return os.stat(path).st_ino
+
+    def ftruncate(self, fd: int, length: int) -> None:
+        os.ftruncate(fd, length)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the entries of a directory survive a loss of power."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.access(path, os.F_OK)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def copy_range(self, source: int, target: int, length: int, source_at: int, target_at: int) -> int:
+        return os.copy_file_range(source, target, length, source_at, target_at)
+
+    def make_directories(self, path: str, *, sync: bool) -> None:
+        """Create `path` and its missing parents, each entry made durable if `sync`."""
+        missing = []
+        while path and not self.exists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for directory in reversed(missing):
+            try:
+                self.mkdir(directory)
+            except FileExistsError:
+                continue
+            if sync:
+                self.sync_directory(os.path.dirname(directory) or ".")
+
+    def write_all(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        """Write all parts at `position`; how many bytes that were. Raises OSError when it cannot."""
+        buffers: list[Buffer] = [part for part in parts if len(part)]
+        start = position
+        while buffers:
+            written = self.pwritev(fd, buffers[:IOV_MAX], position)
+            position += written
+            buffers = _after(buffers, written)
+        return position - start
+
+
+def _after(buffers: list[Buffer], written: int) -> list[Buffer]:
+    """What is left to write after `written` bytes."""
+    for at, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[at + 1 :]]
+        written -= len(buffer)
+    return []
+
+
+def store_error(error: OSError, what: str) -> StoreError:
+    """The port's error for an operating system's one. `what` begins the sentence."""
+    sentence = f"{what}: {error.strerror or error}"
+    if error.errno in _FULL:
+        return StoreFullError(sentence)
+    if error.errno in _READ_ONLY:
+        return StoreReadOnlyError(sentence)
+    if error.errno == errno.ENOENT:
+        return ObjectMissingError(sentence)
+    if error.errno in _UNAVAILABLE:
+        return StoreUnavailableError(sentence)
+    return StoreError(sentence)

@@ -1,0 +1,28 @@
+"""What bounds the ledger."""
+
+import msgspec
+
+
+class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    flush_bytes_max: int = 16 * 1024 * 1024
+    """Batches beyond this wait for the next flush, so that one flush does not hold up the loop for long."""
+    flush_batches_max: int = 1000
+    """One buffer per batch, and Linux takes 1024 in one call."""
+    tail_cache_bytes: int = 64 * 1024 * 1024
+    index_cache_bytes: int = 32 * 1024 * 1024
+    """Memory for the indexes of segments."""
+    settle_bytes: int = 64 * 1024 * 1024
+    """Unsettled bytes that start a settling: bounds what recovery has to look through."""
+    settle_extents: int = 100_000
+    """Unsettled extents that start a settling: bounds the memory of their index."""
+    settle_interval_ms: int = 10_000
+    """How long records may stay unsettled; they are settled earlier than bounds require only then."""
+    merge_bytes_max: int = 64 * 1024 * 1024
+    """Segments are merged into ones of at most this, or segment.bytes if that is less."""
+    merge_count: int = 8
+    """So many neighbouring segments of about one size are merged into one."""
+    retention_check_interval_ms: int = 300_000
+    producer_expiration_ms: int = 86_400_000
+    """producer.id.expiration.ms."""
+    delete_delay_ms: int = 60_000
+    """How long objects outlive the last reference to them, for readers that are still on them."""

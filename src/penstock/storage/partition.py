@@ -1,0 +1,93 @@
+"""One partition led here: its log state, where its batches lie, and who waits for more."""
+
+from collections.abc import Callable
+
+from penstock.log.extents import Extents
+from penstock.log.manifest import Manifest
+from penstock.log.partition import PartitionLog
+from penstock.log.policy import DEFAULT_POLICY, LogPolicy
+from penstock.metadata.image import ManifestRef
+from penstock.storage.answers import Appended, ProducerView
+from penstock.storage.tail_cache import Tail
+from penstock.wire.errors import ErrorCode
+
+Done = Callable[[Appended | ErrorCode], None]
+Waiting = tuple[bytearray | memoryview, Done]
+
+
+class Partition(PartitionLog):
+    """Handlers read its attributes and never write them.
+
+    Records lie in three places, by offset: settled ones in the manifest's segments, up to
+    `manifest.end_offset`; then `unsettled` ones in write-ahead logs; the newest also in `tail`.
+    """
+
+    __slots__ = (
+        "_watchers",
+        "closed",
+        "index",
+        "manifest",
+        "manifest_ref",
+        "pending",
+        "policy",
+        "size_bytes",
+        "tail",
+        "topic",
+        "topic_id",
+        "unsettled",
+    )
+
+    def __init__(self, topic_id: bytes, topic: str, index: int, leader_epoch: int) -> None:
+        super().__init__(leader_epoch)
+        self.topic_id = topic_id
+        self.topic = topic
+        self.index = index
+        self.policy: LogPolicy = DEFAULT_POLICY
+        self.closed = False
+        """True once this broker no longer leads it."""
+        self.size_bytes = 0
+        """Bytes of batches from the log start on, as far as whole segments go."""
+        self.manifest: Manifest | None = None
+        self.manifest_ref: ManifestRef | None = None
+        self.unsettled = Extents()
+        self.tail = Tail()
+        self.pending: list[Waiting] = []
+        """Batches that wait for the next flush."""
+        self._watchers: dict[int, Callable[[], None]] = {}
+
+    @property
+    def settled_end(self) -> int:
+        """Records below this are in segments."""
+        return self.manifest.end_offset if self.manifest is not None else 0
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` each time the high watermark advances or the partition closes, until the
+        function that is returned is called. A callback may stop itself or others."""
+        key = id(callback)
+        while key in self._watchers:
+            key += 1
+        self._watchers[key] = callback
+
+        def stop() -> None:
+            self._watchers.pop(key, None)
+
+        return stop
+
+    def wake(self) -> None:
+        if self._watchers:
+            for callback in tuple(self._watchers.values()):
+                callback()
+
+    def producer_views(self) -> list[ProducerView]:
+        """For DescribeProducers."""
+        return [
+            ProducerView(
+                producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.txn_first_offset,
+            )
+            for producer_id, entry in self.producers.items()
+        ]

@@ -1,0 +1,194 @@
+"""Reading a partition: from the tail cache, from write-ahead logs, from segments.
+
+Nothing here lists the store. A read is answered at once if the tail cache has it, or if the index is in
+memory and the store has the bytes at hand (the page cache of a local directory); otherwise it is an
+awaitable. Indexes of segments are kept in memory, bounded in bytes, least recently used out first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from penstock.log.extents import Extents, ExtentsError
+from penstock.log.manifest import SegmentRef
+from penstock.log.slicing import Range, cut, plan_ranges
+from penstock.storage.answers import OffsetOutOfRangeError, Slice
+from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.partition import Partition
+from penstock.wire.buffers import Buffer
+
+_EXTENT_BYTES_HELD = 48  # Six columns of eight bytes.
+
+
+@runtime_checkable
+class ImmediateStore(Protocol):
+    """A store that can tell, without waiting, whether it has a range at hand."""
+
+    def get_range_now(self, key: str, start: int, length: int) -> bytes | bytearray | None: ...
+
+
+class Reader:
+    def __init__(self, store: ObjectStore, file_key: Callable[[int], str], index_bytes_max: int) -> None:
+        self._store = store
+        self._now = store.get_range_now if isinstance(store, ImmediateStore) else None
+        self._file_key = file_key
+        self._index_bytes_max = index_bytes_max
+        self._index_bytes = 0
+        self._indexes: OrderedDict[tuple[str, int], Extents] = OrderedDict()
+        self.requests = 0
+        """Reads of the store, for metrics."""
+        self.held: dict[str, int] = {}
+        """Objects that a read is on, and how many: these are not deleted."""
+
+    def read(
+        self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice | Awaitable[Slice]:
+        tail = partition.tail
+        if 0 <= tail.start <= offset < limit_offset:
+            return Slice(*tail.read(offset, max_bytes, limit_offset))
+        if not partition.log_start_offset <= offset <= partition.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is not in [{partition.log_start_offset}, {partition.high_watermark}]"
+            )
+        if offset >= limit_offset:
+            return Slice([], 0, offset)
+        if offset >= partition.settled_end:
+            return self._read_unsettled(partition, offset, max_bytes, limit_offset)
+        return self._read_settled(partition, offset, max_bytes, limit_offset)
+
+    def _read_unsettled(
+        self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice | Awaitable[Slice]:
+        extents = partition.unsettled
+        ranges = plan_ranges(extents, extents.find(offset), max_bytes, limit_offset)
+        keys = [self._file_key(planned.file) for planned in ranges]
+        return self._read_ranges(keys, ranges, offset, max_bytes, limit_offset)
+
+    def _read_settled(
+        self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice | Awaitable[Slice]:
+        segment = find_segment(partition, offset)
+        if segment is None:
+            # Compaction took the end of the settled part: the next record is unsettled.
+            return self._read_unsettled(partition, offset, max_bytes, limit_offset)
+        extents = self._cached_index(segment)
+        if extents is None:
+            return self._read_with_index(partition, segment, offset, max_bytes, limit_offset)
+        return self._read_segment(partition, segment, extents, offset, max_bytes, limit_offset)
+
+    async def _read_with_index(
+        self, partition: Partition, segment: SegmentRef, offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice:
+        extents = await self.index(segment)
+        answer = self._read_segment(partition, segment, extents, offset, max_bytes, limit_offset)
+        return answer if isinstance(answer, Slice) else await answer
+
+    def _read_segment(
+        self,
+        partition: Partition,
+        segment: SegmentRef,
+        extents: Extents,
+        offset: int,
+        max_bytes: int,
+        limit_offset: int,
+    ) -> Slice | Awaitable[Slice]:
+        first = extents.find(offset)
+        if first == len(extents):
+            # Compaction took the end of this segment.
+            return self.read(partition, segment.end_offset, max_bytes, limit_offset)
+        ranges = plan_ranges(extents, first, max_bytes, limit_offset)
+        return self._read_ranges([segment.key] * len(ranges), ranges, offset, max_bytes, limit_offset)
+
+    def _read_ranges(
+        self, keys: Sequence[str], ranges: Sequence[Range], offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice | Awaitable[Slice]:
+        buffers: list[Buffer] = []
+        if self._now is not None:
+            for key, wanted in zip(keys, ranges, strict=True):
+                self.requests += 1
+                buffer = self._now(key, wanted.position, wanted.length)
+                if buffer is None:
+                    break
+                buffers.append(buffer)
+        if len(buffers) == len(ranges):
+            return _slice(ranges, buffers, offset, max_bytes, limit_offset)
+        return self._read_later(keys, ranges, buffers, offset, max_bytes, limit_offset)
+
+    async def _read_later(
+        self,
+        keys: Sequence[str],
+        ranges: Sequence[Range],
+        buffers: list[Buffer],
+        offset: int,
+        max_bytes: int,
+        limit_offset: int,
+    ) -> Slice:
+        for at in range(len(buffers), len(ranges)):
+            buffers.append(await self.fetch(keys[at], ranges[at].position, ranges[at].length))
+        return _slice(ranges, buffers, offset, max_bytes, limit_offset)
+
+    async def fetch(self, key: str, start: int, length: int) -> Buffer:
+        """Read a range of an object that is held from deletion meanwhile."""
+        self.requests += 1
+        self.held[key] = self.held.get(key, 0) + 1
+        try:
+            return await self._store.get_range(key, start, length)
+        finally:
+            self.held[key] -= 1
+            if not self.held[key]:
+                del self.held[key]
+
+    def _cached_index(self, segment: SegmentRef) -> Extents | None:
+        key = (segment.index_key, segment.index_start)
+        extents = self._indexes.get(key)
+        if extents is not None:
+            self._indexes.move_to_end(key)
+        return extents
+
+    async def index(self, segment: SegmentRef) -> Extents:
+        """The extents of a segment, from memory or from the store."""
+        extents = self._cached_index(segment)
+        if extents is not None:
+            return extents
+        stored = await self.fetch(segment.index_key, segment.index_start, segment.index_length)
+        try:
+            extents = Extents.decode(stored)
+        except ExtentsError as error:
+            raise StoreError(f"the index of {segment.key} in {segment.index_key}: {error}") from error
+        self.remember_index(segment, extents)
+        return extents
+
+    def remember_index(self, segment: SegmentRef, extents: Extents) -> None:
+        key = (segment.index_key, segment.index_start)
+        if key in self._indexes:
+            return
+        self._indexes[key] = extents
+        self._index_bytes += len(extents) * _EXTENT_BYTES_HELD
+        while self._index_bytes > self._index_bytes_max and len(self._indexes) > 1:
+            _, dropped = self._indexes.popitem(last=False)
+            self._index_bytes -= len(dropped) * _EXTENT_BYTES_HELD
+
+
+def find_segment(partition: Partition, offset: int) -> SegmentRef | None:
+    """The first segment that ends after `offset`."""
+    if partition.manifest is None:
+        return None
+    segments = partition.manifest.segments
+    low, high = 0, len(segments)
+    while low < high:
+        middle = (low + high) // 2
+        if segments[middle].end_offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return segments[low] if low < len(segments) else None
+
+
+def _slice(
+    ranges: Sequence[Range], buffers: Sequence[Buffer], offset: int, max_bytes: int, limit_offset: int
+) -> Slice:
+    pieces: list[memoryview] = []
+    for wanted, buffer in zip(ranges, buffers, strict=True):
+        view = memoryview(buffer)
+        pieces.extend(view[piece.start : piece.start + piece.length] for piece in wanted.pieces)
+    return Slice(*cut(pieces, offset, max_bytes, limit_offset))

@@ -1,0 +1,163 @@
+"""Opening partitions: the manifest, then what the write-ahead logs of earlier incarnations hold beyond it.
+
+What it costs: one range read per object that manifests lie in, and one scan of each sealed log that some
+partition still needs, whatever the number of partitions and the length of their history.
+
+A record that was acknowledged is in the manifest or in one of those logs, so offsets must join without a
+gap. Where they do not, the store lost something: the partition stays closed and says so, since going on
+would hand out offsets a second time.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.log.flush import FlushBlock, iter_blocks
+from penstock.log.manifest import Manifest, ManifestError, decode_manifest
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
+from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.partition import Partition
+from penstock.storage.wal import WalStore
+from penstock.wire.buffers import Buffer
+
+logger = logging.getLogger(__name__)
+
+
+class Opening(NamedTuple):
+    """A partition to open, and what the image says of it."""
+
+    partition: Partition
+    info: PartitionInfo
+
+
+class _Found(NamedTuple):
+    """A partition's block in a flush."""
+
+    file: int
+    flush_position: int
+    time_ms: int
+    block: FlushBlock
+
+
+class DamagedError(Exception):
+    """What the store holds of a partition does not fit together."""
+
+
+Blocks = dict[tuple[bytes, int], list[_Found]]
+
+
+class Recovery:
+    def __init__(
+        self, store: ObjectStore, wal_store: WalStore, own: WalRef, file_id: Callable[[str], int]
+    ) -> None:
+        self._store = store
+        self._wal_store = wal_store
+        self._own = own
+        self._file_id = file_id
+
+    async def open(
+        self, openings: Sequence[Opening], image: ClusterImage
+    ) -> dict[tuple[bytes, int], DamagedError]:
+        """Bring each partition to the state in which its last leader left it. Those that are damaged are
+        returned with the reason. Raises StoreError if the store cannot be read now."""
+        manifests = await self.load_manifests([o.info.manifest for o in openings if o.info.manifest])
+        wanted = {(o.partition.topic_id, o.partition.index) for o in openings}
+        scans: dict[WalRef, Blocks] = {}
+        for opening in openings:
+            for wal in opening.info.wals:
+                if wal != self._own and wal not in scans:
+                    scans[wal] = await self._scan(wal, image, wanted)
+        damaged: dict[tuple[bytes, int], DamagedError] = {}
+        for opening in openings:
+            partition = opening.partition
+            try:
+                manifest = manifests.get(opening.info.manifest) if opening.info.manifest else None
+                restore(partition, opening.info, manifest)
+                for wal in opening.info.wals:
+                    found = scans.get(wal, {}).get((partition.topic_id, partition.index), ())
+                    _replay(partition, found)
+            except DamagedError as error:
+                logger.error(
+                    "a partition cannot be opened topic=%s partition=%d: %s",
+                    partition.topic,
+                    partition.index,
+                    error,
+                )
+                damaged[partition.topic_id, partition.index] = error
+                continue
+            partition.publish(partition.next_offset, partition.staged_stable_offset)
+            partition.advance_log_start(opening.info.log_start)
+            partition.lead()
+        return damaged
+
+    async def load_manifests(self, refs: Sequence[ManifestRef]) -> Mapping[ManifestRef, Manifest]:
+        """Manifests that lie in one object are read in one go."""
+        by_key: dict[str, list[ManifestRef]] = {}
+        for ref in refs:
+            by_key.setdefault(ref.key, []).append(ref)
+        loaded: dict[ManifestRef, Manifest] = {}
+        for key, together in by_key.items():
+            start = min(ref.start for ref in together)
+            end = max(ref.start + ref.length for ref in together)
+            stored: Buffer = memoryview(await self._store.get_range(key, start, end - start))
+            for ref in together:
+                at = ref.start - start
+                try:
+                    loaded[ref] = decode_manifest(stored[at : at + ref.length])
+                except ManifestError as error:
+                    raise StoreError(f"{key} at {ref.start}: {error}") from error
+        return loaded
+
+    async def _scan(self, wal: WalRef, image: ClusterImage, wanted: set[tuple[bytes, int]]) -> Blocks:
+        end = image.sealed.get(wal)
+        if end is None:
+            raise StoreError(
+                f"the write-ahead log of broker {wal.broker}, epoch {wal.epoch} is needed and was not sealed"
+            )
+        blocks: Blocks = {}
+        async for flush in self._wal_store.scan(wal, image.wal_starts.get(wal, 0), end):
+            file = self._file_id(flush.key)
+            for block in iter_blocks(flush.blocks):
+                key = (block.topic_id, block.partition)
+                if key in wanted:
+                    found = _Found(file, flush.position, flush.time_ms, block)
+                    blocks.setdefault(key, []).append(found)
+        return blocks
+
+
+def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None) -> None:
+    """Begin from the manifest: the state at its end."""
+    partition.log_start_offset = info.log_start
+    partition.manifest_ref = info.manifest
+    partition.manifest = manifest
+    if manifest is None:
+        return  # Nothing was settled yet, so the logs hold everything from offset 0 on.
+    if (manifest.topic_id, manifest.partition) != (partition.topic_id, partition.index):
+        raise DamagedError("the manifest is that of another partition")
+    partition.next_offset = manifest.end_offset
+    partition.producers = dict(manifest.producers)
+    partition.epochs = manifest.epochs
+    partition.ongoing = dict(manifest.ongoing)
+    partition.aborted = list(manifest.aborted)
+    partition.size_bytes = sum(s.size_bytes for s in manifest.segments if s.end_offset > info.log_start)
+
+
+def _replay(partition: Partition, found: Sequence[_Found]) -> None:
+    for file, flush_position, time_ms, block in found:
+        for fields, position, control in block.batches():
+            if fields.last_offset < partition.next_offset:
+                continue
+            if fields.base_offset != partition.next_offset:
+                raise DamagedError(
+                    f"records {partition.next_offset} to {fields.base_offset - 1} are missing from the store"
+                )
+            partition.replay(fields, control, time_ms)
+            partition.unsettled.append(
+                fields.base_offset,
+                fields.last_offset,
+                fields.max_timestamp,
+                flush_position + position,
+                fields.size,
+                file,
+            )
+            partition.size_bytes += fields.size

@@ -1,0 +1,120 @@
+"""The newest batches of all partitions, in memory: what most fetches are answered from.
+
+One queue over all partitions, oldest out first, bounded in bytes. Large batches are kept as the views
+that they arrived in, without a copy; such a view keeps the whole receive buffer behind it alive, so that
+buffer's size is what counts, once, however many batches lie in it. Small batches are copied, so that a
+few bytes do not hold a large buffer.
+"""
+
+from bisect import bisect_left
+from collections import deque
+
+from penstock.wire.buffers import Buffer
+
+COPIED_BYTES_MAX = 4096
+_ENTRY_BYTES = 200  # Roughly what the bookkeeping of one batch takes.
+_COMPACT_AT = 256
+
+
+class Tail:
+    """The cached batches of one partition: always a run that ends at the high watermark."""
+
+    __slots__ = ("buffers", "head", "last_offsets", "start")
+
+    def __init__(self) -> None:
+        self.last_offsets: list[int] = []
+        self.buffers: list[Buffer] = []
+        self.head = 0
+        """Entries before this one are gone."""
+        self.start = -1
+        """The first cached offset, or -1 when nothing is cached."""
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> tuple[list[Buffer], int, int]:
+        """Batches from the one that contains `offset`, which must be cached; their bytes; the offset
+        after them. At least one batch, if there is one below `limit_offset`."""
+        lasts = self.last_offsets
+        at = bisect_left(lasts, offset, self.head)
+        first = at
+        size = 0
+        end = len(lasts)
+        buffers = self.buffers
+        next_offset = offset
+        while at < end and lasts[at] < limit_offset:
+            size += len(buffers[at])
+            if size > max_bytes and at > first:
+                size -= len(buffers[at])
+                break
+            next_offset = lasts[at] + 1
+            at += 1
+        return buffers[first:at], size, next_offset
+
+    def _drop_first(self) -> Buffer:
+        head = self.head
+        buffer = self.buffers[head]
+        self.start = self.last_offsets[head] + 1
+        self.buffers[head] = b""
+        self.head = head = head + 1
+        if head == len(self.buffers):
+            self.last_offsets.clear()
+            self.buffers.clear()
+            self.head = 0
+            self.start = -1
+        elif head >= _COMPACT_AT and head * 2 >= len(self.buffers):
+            del self.last_offsets[:head]
+            del self.buffers[:head]
+            self.head = 0
+        return buffer
+
+
+class TailCache:
+    __slots__ = ("_order", "_pinned", "bytes_max", "bytes_used")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+        self._order: deque[Tail] = deque()
+        self._pinned: dict[int, list[int]] = {}
+        """By the identity of a receive buffer: how many cached batches lie in it, and its size."""
+
+    def append(self, tail: Tail, base_offset: int, last_offset: int, batch: bytearray | memoryview) -> None:
+        """Cache the batch that now ends the partition. A batch larger than the bound is cached alone."""
+        size = len(batch)
+        kept: Buffer
+        if size <= COPIED_BYTES_MAX:
+            kept = bytes(batch)
+            self.bytes_used += size + _ENTRY_BYTES
+        else:
+            kept = batch
+            self._pin(batch)
+        if tail.start < 0:
+            tail.start = base_offset
+        tail.last_offsets.append(last_offset)
+        tail.buffers.append(kept)
+        self._order.append(tail)
+        while self.bytes_used > self.bytes_max and len(self._order) > 1:
+            self._evict()
+
+    def _evict(self) -> None:
+        batch = self._order.popleft()._drop_first()
+        if isinstance(batch, bytes):
+            self.bytes_used -= len(batch) + _ENTRY_BYTES
+        else:
+            self._unpin(batch)
+
+    def _pin(self, batch: bytearray | memoryview) -> None:
+        owner = batch.obj if isinstance(batch, memoryview) else batch
+        pinned = self._pinned.get(id(owner))
+        if pinned is None:
+            size = memoryview(owner).nbytes + _ENTRY_BYTES
+            self._pinned[id(owner)] = [1, size]
+            self.bytes_used += size
+        else:
+            pinned[0] += 1
+
+    def _unpin(self, batch: bytearray | memoryview) -> None:
+        owner = batch.obj if isinstance(batch, memoryview) else batch
+        pinned = self._pinned[id(owner)]
+        pinned[0] -= 1
+        if not pinned[0]:
+            del self._pinned[id(owner)]
+            self.bytes_used -= pinned[1]

@@ -1,0 +1,103 @@
+"""The port to write-ahead logs. Each incarnation (broker, epoch) owns one, and only it writes there.
+
+A `WalWriter` takes flushes in order and tells for each what became of it: durable, fenced or failed. A
+flush is durable only if the log was not sealed before it was; so an incarnation whose log somebody sealed
+can acknowledge nothing more, without any clock or lock.
+
+Two implementations: numbered files that are appended to (`wal_directory`), and one object per flush
+(`wal_objects`). What is in a log is read by key and position through the ObjectStore, like a segment.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple, Protocol
+
+from penstock.metadata.image import WalRef
+from penstock.storage.objects import StoreError
+from penstock.wire.buffers import Buffer
+
+WAL_PREFIX = "wal/"
+
+
+class Durable(NamedTuple):
+    """The flush survives this process (durability=os) or this machine's power (fsync)."""
+
+    key: str
+    position: int
+    """Where the flush begins in the object `key`."""
+
+
+class Fenced(NamedTuple):
+    """The log was sealed: this incarnation is over, and the flush must not be acknowledged."""
+
+
+class Failed(NamedTuple):
+    """The flush is not in the log and never will be. Where `fatal`, that is not certain, and the
+    incarnation must end: what is in the log is then decided by who seals it."""
+
+    error: StoreError
+    fatal: bool = False
+
+
+Outcome = Durable | Fenced | Failed
+
+
+class ScannedFlush(NamedTuple):
+    number: int
+    key: str
+    position: int
+    time_ms: int
+    size: int
+    blocks: bytes
+    """The index block, its checksum verified: `log.flush.iter_blocks` reads it."""
+
+
+class WalFile(NamedTuple):
+    """A file (or object) of a log, and the number of the first flush in it."""
+
+    key: str
+    first_flush: int
+
+
+class WalWriter(Protocol):
+    depth: int
+    """How many flushes may be under way at once."""
+    nonce: bytes
+    """What every flush header of this log repeats."""
+
+    def write(
+        self, number: int, parts: list[Buffer], size: int, done: Callable[[Outcome], None]
+    ) -> Outcome | None:
+        """Write flush `number` (counted from 0, in order). The outcome is returned at once where it is
+        known, else `done` gets it from the loop; outcomes come in the order of numbers. `parts` must
+        not change until then."""
+
+    def rotate(self) -> None:
+        """End the present file; the next flush begins a new one."""
+
+    async def close(self) -> None:
+        """Wait for what is under way, and release files. The log stays as it is."""
+
+
+class WalStore(Protocol):
+    async def create(self, wal: WalRef) -> WalWriter | Fenced:
+        """Begin the log of a new incarnation, unless somebody sealed it before it began."""
+
+    async def seal(self, wal: WalRef, start: int = 0) -> int:
+        """Let nobody write to this log any more; how many flushes it then holds, counted from flush 0.
+
+        May be called again, by anybody, and then gives the same count or, if a fenced writer appended
+        unacknowledged flushes meanwhile, a greater one; the count that went into the metadata log
+        holds. `start` is the number of leading flushes that may be deleted already.
+        """
+
+    def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
+        """The flushes numbered from `start` (as far as not deleted) up to, not including, `end`, of a
+        sealed log. Raises StoreError if the log ends before `end`."""
+
+    async def delete_below(self, wal: WalRef, flush: int) -> None:
+        """Remove files (objects) that hold only flushes numbered below `flush`."""
+
+    async def delete(self, wal: WalRef) -> None:
+        """Remove the log, which must be sealed."""
+
+    async def close(self) -> None: ...
