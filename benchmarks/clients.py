@@ -23,6 +23,7 @@ from benchmarks import build
 RUN_TIMEOUT_S = 300
 # Of the records that a Java client handles, this share is not timed: the JIT compiler is at work then.
 JAVA_WARM_SHARE = 0.25
+JOIN_GROUP = 11
 STEADY = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
 
 
@@ -143,7 +144,7 @@ class Raw:
 
 
 class Java:
-    """ProducerPerformance, and a consumer with the loop of ConsumerPerformance that needs no group."""
+    """Kafka's ProducerPerformance and ConsumerPerformance, and the latter's loop without a group."""
 
     name = "Java"
 
@@ -178,6 +179,16 @@ class Java:
         return measured(
             json.loads(output(self.name, [*self.java, "Read", "consume", bootstrap, topic, *sizes]))
         )
+
+    def consume_in_group(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> float:
+        """ConsumerPerformance, which subscribes; megabytes per second once it has its partitions."""
+        tool = "org.apache.kafka.tools.ConsumerPerformance"
+        place = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(records)]
+        printed = output(self.name, [*self.java, tool, *place, "--hide-header"])
+        columns = printed.strip().splitlines()[-1].split(", ")
+        if len(columns) != 10 or int(columns[4]) < records:
+            raise ClientFailed(f"{self.name}: ConsumerPerformance did not read everything: {printed.strip()}")
+        return float(columns[9]) * value_bytes / 1e6
 
     def _expected(self, records: int, value_bytes: int) -> str:
         key = (records, value_bytes)

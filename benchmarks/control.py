@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import crc32c
 
 CLIENT = b"penstock-bench"
-PRODUCE, LIST_OFFSETS, CREATE_TOPICS, DELETE_TOPICS = 0, 2, 19, 20
+PRODUCE, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 2, 18, 19, 20
 # Between two attempts; small, because the time to the first success is itself a measurement.
 PAUSE_S = 0.001
 
@@ -45,6 +45,12 @@ class Control:
                 raise ConnectionResetError("the broker closed the connection")
             received += part
         return bytes(received)
+
+    def offers(self, api: int) -> bool:
+        """Whether ApiVersions 0 lists this API."""
+        answer = self.ask(API_VERSIONS, 0, b"")
+        (count,) = struct.unpack_from(">i", answer, 2)
+        return any(struct.unpack_from(">h", answer, 6 + 6 * index)[0] == api for index in range(count))
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """CreateTopics 4, then wait until each leader says that it serves its partition."""

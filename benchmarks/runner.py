@@ -140,7 +140,8 @@ def measure(scenario: Scenario, target: Target, table: Sequence[Figures]) -> Non
         with contextlib.suppress(OSError, control.Refused):
             target.forget_topics()
     for line in table:
-        line.by_broker.setdefault(target.name, []).append(figures[line.row.key])
+        if line.row.key in figures:
+            line.by_broker.setdefault(target.name, []).append(figures[line.row.key])
         line.processor.setdefault(target.name, []).append(round(spent, 3))
 
 
@@ -150,7 +151,10 @@ def run_starting(plan: Plan, durability: str, scenario: Scenario, say: Say) -> l
     for number in range(plan.rounds + 1):  # one more, not counted: the first finds files and caches cold
         for name in plan.names:
             say(f"{scenario.key}: round {number} of {plan.rounds}, {name}")
-            server = brokers.broker_named(name, brokers.durability_settings(name, durability))
+            try:
+                server = brokers.broker_named(name, brokers.durability_settings(name, durability))
+            except PartMissing:
+                continue
             try:
                 server.prepare()
                 figures = scenario.run(Target(name, server))

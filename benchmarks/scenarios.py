@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One load; `run` gives a figure for each row's key. Rows of one scenario come from the same run."""
+    """One load; `run` gives a figure for each row's key, as far as the broker offers what the row needs."""
 
     key: str
     rows: tuple[Row, ...]
@@ -60,6 +60,13 @@ class Target:
     def keeps(self) -> bool:
         """False for the null broker, from which nothing can be read back."""
         return self.name != "null"
+
+    def offers(self, api: int) -> bool:
+        connection = control.Control(self.server.host, self.server.port)
+        try:
+            return connection.offers(api)
+        finally:
+            connection.close()
 
     def topic(self, partitions: int = 1) -> str:
         """A new topic of its own for a run."""
@@ -119,14 +126,20 @@ def bulk(
         read = client.consume(target.server.bootstrap, topic, records, value_bytes)
         if target.keeps:
             clients.same(client.name, sent, read)
-        return {f"{key}/produce": sent.megabytes_per_second, f"{key}/consume": read.megabytes_per_second}
+        got = {f"{key}/produce": sent.megabytes_per_second, f"{key}/consume": read.megabytes_per_second}
+        if isinstance(client, clients.Java) and target.offers(clients.JOIN_GROUP):
+            where = target.server.bootstrap
+            got[f"{key}/group"] = client.consume_in_group(where, topic, records, value_bytes)
+        return got
 
     key = f"{prefix}/bulk/{name}/{value_bytes}"
     label = f"{name}, {human(value_bytes)}"
-    rows = (
+    rows: tuple[Row, ...] = (
         Row(f"{key}/produce", f"bulk produce, {label}", "MB/s", True, BULK_GOAL),
         Row(f"{key}/consume", f"bulk consume, {label}", "MB/s", True, BULK_GOAL),
     )
+    if make is clients.java:
+        rows += (Row(f"{key}/group", f"bulk consume in a group, {label}", "MB/s", True, BULK_GOAL),)
     return Scenario(key, rows, run)
 
 

@@ -6,29 +6,30 @@
  * and Fetch correctly as far as their form and their offsets go, and keeps of all that was produced only the largest
  * batch of each partition. A Fetch gets that batch again and again under the offsets asked for (the base offset is
  * outside a batch's CRC), so readers run at full speed with as many records as were produced, of the same sizes.
- * The versions it offers end where topic ids begin; only Produce 9 is flexible.
+ * Each member of a group is told that it is alone in it and leads it, which is what ConsumerPerformance needs. The
+ * versions on offer end where topic ids begin; only Produce 9 is flexible.
  */
-#include "wire.h"
+#include "fields.h"
 #include <signal.h>
 #include <sys/epoll.h>
 
-enum { NODE = 1, TOPICS_MAX = 4096, ROOM = 1 << 20, FRAME_MAX = 128 << 20, READ_AHEAD = 256 << 10 };
+enum { NODE = 1, TOPICS_MAX = 4096, FRAME_MAX = 128 << 20, READ_AHEAD = 256 << 10 };
 
 static const int16_t VERSIONS[][3] = {
     {API_PRODUCE, 3, 9}, {API_FETCH, 4, 11}, {API_LIST_OFFSETS, 1, 5}, {API_METADATA, 0, 8},
-    {API_VERSIONS, 0, 2}, {API_CREATE_TOPICS, 2, 4}, {API_INIT_PRODUCER_ID, 0, 1}};
+    {API_OFFSET_COMMIT, 2, 4}, {API_OFFSET_FETCH, 1, 4}, {API_FIND_COORDINATOR, 0, 2}, {API_JOIN_GROUP, 0, 4},
+    {API_HEARTBEAT, 0, 2}, {API_LEAVE_GROUP, 0, 2}, {API_SYNC_GROUP, 0, 2}, {API_VERSIONS, 0, 2},
+    {API_CREATE_TOPICS, 2, 4}, {API_INIT_PRODUCER_ID, 0, 1}};
 enum { APIS = sizeof VERSIONS / sizeof *VERSIONS };
 
 typedef struct { int64_t end; uint8_t *batch; size_t size; int64_t records; } Partition;
 typedef struct { char *name; size_t length; int count; Partition *partitions; } Topic;
-typedef struct { uint8_t *bytes; size_t room, start, end; } Buffer;
 typedef struct Connection {
     int fd, writing, parked;          /* parked: the first frame in `in` is a Fetch that waits */
     uint64_t deadline;
     Buffer in, out;
     struct Connection *next;
 } Connection;
-typedef struct { const uint8_t *at, *end; int flexible, bad; } Cursor;
 
 static Topic topics[TOPICS_MAX];
 static int topic_count, poll_fd, advertised_port;
@@ -36,83 +37,6 @@ static char advertised_host[256];
 static int64_t next_producer = 1;
 static Connection *all;
 static int produced;                  /* something came since the parked were last looked at */
-
-/* --- fields ------------------------------------------------------------------------------------------------- */
-
-static const uint8_t *take(Cursor *in, size_t length) {
-    const uint8_t *at = in->at;
-    if (in->bad || (size_t)(in->end - at) < length) { in->bad = 1; return NULL; }
-    in->at += length;
-    return at;
-}
-static int64_t take_int(Cursor *in, int size) {
-    const uint8_t *at = take(in, (size_t)size);
-    if (!at) return 0;
-    return size == 1 ? (int8_t)*at : size == 2 ? (int16_t)get16(at) : size == 4 ? (int32_t)get32(at) : (int64_t)get64(at);
-}
-static uint64_t take_uvarint(Cursor *in) {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 35; shift += 7) {
-        const uint8_t *at = take(in, 1);
-        if (!at) return 0;
-        value |= (uint64_t)(*at & 0x7f) << shift;
-        if (*at < 0x80) break;
-    }
-    return value;
-}
-static const uint8_t *take_text(Cursor *in, size_t *length) {
-    int64_t size = in->flexible ? (int64_t)take_uvarint(in) - 1 : take_int(in, 2);
-    *length = size > 0 ? (size_t)size : 0;
-    return take(in, *length);
-}
-static int64_t take_count(Cursor *in) { return in->flexible ? (int64_t)take_uvarint(in) - 1 : take_int(in, 4); }
-static void take_tags(Cursor *in) {
-    if (!in->flexible) return;
-    for (uint64_t tags = take_uvarint(in); tags && !in->bad; tags--) {
-        take_uvarint(in);
-        take(in, take_uvarint(in));
-    }
-}
-
-static uint8_t *grow(Buffer *buffer, size_t more) {
-    if (buffer->start == buffer->end) buffer->start = buffer->end = 0;
-    if (buffer->room - buffer->end < more && buffer->start) {
-        memmove(buffer->bytes, buffer->bytes + buffer->start, buffer->end - buffer->start);
-        buffer->end -= buffer->start;
-        buffer->start = 0;
-    }
-    if (buffer->room - buffer->end < more) {
-        while (buffer->room - buffer->end < more) buffer->room = buffer->room ? buffer->room * 2 : ROOM;
-        buffer->bytes = realloc(buffer->bytes, buffer->room);
-        if (!buffer->bytes) die("out of memory");
-    }
-    return buffer->bytes + buffer->end;
-}
-static void give(Buffer *out, const void *data, size_t length) {
-    uint8_t *at = grow(out, length);
-    if (length) memcpy(at, data, length);
-    out->end += length;
-}
-static void give_int(Buffer *out, int size, int64_t value) {
-    uint8_t *at = grow(out, 8);
-    if (size == 1) *at = (uint8_t)value;
-    else if (size == 2) put16(at, (uint16_t)value);
-    else if (size == 4) put32(at, (uint32_t)value);
-    else put64(at, (uint64_t)value);
-    out->end += (size_t)size;
-}
-static void give_text(Buffer *out, const void *text, size_t length, int flexible) {
-    if (flexible) {
-        uint8_t *at = grow(out, 8);
-        out->end += (size_t)(put_uvarint(at, length + 1) - at);
-    } else give_int(out, 2, (int64_t)length);
-    give(out, text, length);
-}
-static void give_count(Buffer *out, int64_t count, int flexible) {
-    if (!flexible) { give_int(out, 4, count); return; }
-    uint8_t *at = grow(out, 8);
-    out->end += (size_t)(put_uvarint(at, (uint64_t)(count + 1)) - at);
-}
 
 /* --- topics ------------------------------------------------------------------------------------------------- */
 
@@ -367,6 +291,90 @@ static size_t answer_fetch(int version, Cursor *in, Buffer *out, int64_t *wait_m
     return total;
 }
 
+/* --- groups of one ------------------------------------------------------------------------------------------ */
+
+static void answer_find_coordinator(int version, Buffer *out) {
+    if (version >= 1) give_int(out, 4, 0);
+    give_int(out, 2, 0);
+    if (version >= 1) give_int(out, 2, -1);
+    give_int(out, 4, NODE);
+    give_text(out, advertised_host, strlen(advertised_host), 0);
+    give_int(out, 4, advertised_port);
+}
+
+static void answer_join_group(int version, Cursor *in, Buffer *out) {
+    static const char member[] = "only-member";
+    size_t skipped, name_length;
+    take_text(in, &skipped);
+    take_int(in, 4);
+    if (version >= 1) take_int(in, 4);
+    take_text(in, &skipped);
+    take_text(in, &skipped);
+    if (take_int(in, 4) < 1) in->bad = 1;
+    const uint8_t *name = take_text(in, &name_length);
+    int64_t size = take_int(in, 4);
+    const uint8_t *metadata = take(in, size > 0 ? (size_t)size : 0);
+    if (in->bad) return;
+    if (version >= 2) give_int(out, 4, 0);
+    give_int(out, 2, 0);
+    give_int(out, 4, 1);
+    give_text(out, name, name_length, 0);
+    for (int i = 0; i < 2; i++) give_text(out, member, sizeof member - 1, 0);
+    give_int(out, 4, 1);
+    give_text(out, member, sizeof member - 1, 0);
+    give_int(out, 4, size);
+    give(out, metadata, (size_t)size);
+}
+
+static void answer_sync_group(int version, Cursor *in, Buffer *out) {
+    size_t skipped;
+    take_text(in, &skipped);
+    take_int(in, 4);
+    take_text(in, &skipped);
+    if (take_int(in, 4) < 1) in->bad = 1;
+    take_text(in, &skipped);
+    int64_t size = take_int(in, 4);
+    const uint8_t *assignment = take(in, size > 0 ? (size_t)size : 0);
+    if (in->bad) return;
+    if (version >= 1) give_int(out, 4, 0);
+    give_int(out, 2, 0);
+    give_int(out, 4, size);
+    give(out, assignment, (size_t)size);
+}
+
+/* Nothing was ever committed, and whatever is committed now is fine. */
+static void answer_offsets(int commit, int version, Cursor *in, Buffer *out) {
+    size_t length;
+    take_text(in, &length);
+    if (commit) {
+        take_int(in, 4);
+        take_text(in, &length);
+        take_int(in, 8);
+    }
+    if (version >= 3) give_int(out, 4, 0);
+    int64_t count = take_int(in, 4);
+    give_int(out, 4, count > 0 ? count : 0);
+    while (count-- > 0 && !in->bad) {
+        const uint8_t *name = take_text(in, &length);
+        if (!name) return;
+        int64_t partitions = take_int(in, 4);
+        give_text(out, name, length, 0);
+        give_int(out, 4, partitions);
+        while (partitions-- > 0 && !in->bad) {
+            give_int(out, 4, take_int(in, 4));
+            if (commit) {
+                take_int(in, 8);
+                take_text(in, &length);
+            } else {
+                give_int(out, 8, -1);
+                give_int(out, 2, 0);
+            }
+            give_int(out, 2, 0);
+        }
+    }
+    if (!commit && version >= 2) give_int(out, 2, 0);
+}
+
 /* --- connections -------------------------------------------------------------------------------------------- */
 
 static void flush(Connection *connection) {
@@ -403,7 +411,15 @@ static int serve(Connection *connection, const uint8_t *frame, size_t size, uint
     else if (api == API_CREATE_TOPICS) answer_create_topics(&in, out);
     else if (api == API_LIST_OFFSETS) answer_list_offsets(version, &in, out);
     else if (api == API_PRODUCE) answered = answer_produce(version, &in, out);
-    else if (api == API_INIT_PRODUCER_ID) {
+    else if (api == API_FIND_COORDINATOR) answer_find_coordinator(version, out);
+    else if (api == API_JOIN_GROUP) answer_join_group(version, &in, out);
+    else if (api == API_SYNC_GROUP) answer_sync_group(version, &in, out);
+    else if (api == API_OFFSET_COMMIT || api == API_OFFSET_FETCH)
+        answer_offsets(api == API_OFFSET_COMMIT, version, &in, out);
+    else if (api == API_HEARTBEAT || api == API_LEAVE_GROUP) {
+        if (version >= 1) give_int(out, 4, 0);
+        give_int(out, 2, 0);
+    } else if (api == API_INIT_PRODUCER_ID) {
         give_int(out, 4, 0);
         give_int(out, 2, 0);
         give_int(out, 8, next_producer++);
