@@ -1,0 +1,243 @@
+// franz-go behind the line protocol of conformance/clients/protocol.py.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type record struct {
+	Key       []byte   `json:"key"`
+	Value     []byte   `json:"value"`
+	Headers   []header `json:"headers"`
+	Timestamp *int64   `json:"timestamp"`
+	Offset    int64    `json:"offset"`
+	Partition int32    `json:"partition"`
+}
+
+// header is [name, value] in JSON.
+type header struct {
+	name  string
+	value []byte
+}
+
+func (h header) MarshalJSON() ([]byte, error) { return json.Marshal([]any{h.name, h.value}) }
+
+func (h *header) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&h.name, &h.value})
+}
+
+type command struct {
+	Do         string   `json:"do"`
+	Topic      string   `json:"topic"`
+	Partitions int32    `json:"partitions"`
+	Partition  int32    `json:"partition"`
+	Codec      string   `json:"codec"`
+	Records    []record `json:"records"`
+	Offset     int64    `json:"offset"`
+	Count      int      `json:"count"`
+	Group      string   `json:"group"`
+	Variant    string   `json:"variant"`
+	TimeoutS   float64  `json:"timeout_s"`
+}
+
+var codecs = map[string]kgo.CompressionCodec{
+	"none":   kgo.NoCompression(),
+	"gzip":   kgo.GzipCompression(),
+	"snappy": kgo.SnappyCompression(),
+	"lz4":    kgo.Lz4Compression(),
+	"zstd":   kgo.ZstdCompression(),
+}
+
+const commandTimeout = 30 * time.Second
+
+func main() {
+	bootstrap := flag.String("bootstrap", "", "HOST:PORT of a broker")
+	flag.Parse()
+	input := bufio.NewReaderSize(os.Stdin, 1<<20)
+	for {
+		line, err := input.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var asked command
+		answer := map[string]any{}
+		if err = json.Unmarshal(line, &asked); err == nil {
+			err = run(*bootstrap, asked, answer)
+		}
+		if err != nil {
+			answer = map[string]any{"error": err.Error()}
+		}
+		text, _ := json.Marshal(answer)
+		fmt.Println(string(text))
+	}
+}
+
+func run(bootstrap string, asked command, answer map[string]any) error {
+	seed := kgo.SeedBrokers(bootstrap)
+	switch asked.Do {
+	case "create":
+		return create(seed, asked)
+	case "produce":
+		return produce(seed, asked, answer)
+	case "consume":
+		return consume(seed, asked, answer)
+	case "group":
+		return group(seed, asked, answer)
+	}
+	return fmt.Errorf("no such command: %s", asked.Do)
+}
+
+func create(seed kgo.Opt, asked command) error {
+	client, err := kgo.NewClient(seed)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	within, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	_, err = kadm.NewClient(client).CreateTopic(within, asked.Partitions, 1, nil, asked.Topic)
+	return err
+}
+
+func produce(seed kgo.Opt, asked command, answer map[string]any) error {
+	client, err := kgo.NewClient(
+		seed,
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(codecs[asked.Codec]),
+		kgo.ProducerLinger(50*time.Millisecond),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	within, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	batch := make([]*kgo.Record, 0, len(asked.Records))
+	for _, each := range asked.Records {
+		sent := &kgo.Record{Topic: asked.Topic, Partition: asked.Partition, Key: each.Key, Value: each.Value}
+		if each.Timestamp != nil {
+			sent.Timestamp = time.UnixMilli(*each.Timestamp)
+		}
+		for _, pair := range each.Headers {
+			sent.Headers = append(sent.Headers, kgo.RecordHeader{Key: pair.name, Value: pair.value})
+		}
+		batch = append(batch, sent)
+	}
+	results := client.ProduceSync(within, batch...)
+	if err := results.FirstErr(); err != nil {
+		return err
+	}
+	offsets := make([]int64, 0, len(batch))
+	for _, each := range batch {
+		offsets = append(offsets, each.Offset)
+	}
+	answer["offsets"] = offsets
+	return nil
+}
+
+func consume(seed kgo.Opt, asked command, answer map[string]any) error {
+	start := map[int32]kgo.Offset{asked.Partition: kgo.NewOffset().At(asked.Offset)}
+	client, err := kgo.NewClient(
+		seed,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{asked.Topic: start}),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	records, err := poll(client, asked)
+	answer["records"] = records
+	return err
+}
+
+func group(seed kgo.Opt, asked command, answer map[string]any) error {
+	options := []kgo.Opt{
+		seed,
+		kgo.ConsumerGroup(asked.Group),
+		kgo.ConsumeTopics(asked.Topic),
+		kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	}
+	base := context.Background()
+	switch asked.Variant {
+	case "classic":
+		options = append(options, kgo.Balancers(kgo.RangeBalancer()))
+	case "cooperative":
+		options = append(options, kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	case "static":
+		options = append(options, kgo.Balancers(kgo.RangeBalancer()), kgo.InstanceID(asked.Group+"-one"))
+	case "consumer":
+		// franz-go keeps KIP-848 behind this opt-in context value.
+		base = context.WithValue(base, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck
+		options = append(options, kgo.WithContext(base), kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	default:
+		return fmt.Errorf("no such variant: %s", asked.Variant)
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	records, err := poll(client, asked)
+	if err != nil {
+		return err
+	}
+	committed := map[string]int64{}
+	var last []*kgo.Record
+	for _, each := range records {
+		committed[strconv.Itoa(int(each.Partition))] = each.Offset + 1
+		last = append(last, &kgo.Record{Topic: asked.Topic, Partition: each.Partition, Offset: each.Offset, LeaderEpoch: -1})
+	}
+	within, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	if err := client.CommitRecords(within, last...); err != nil {
+		return err
+	}
+	if err := client.LeaveGroupContext(within); err != nil {
+		return err
+	}
+	answer["records"] = records
+	answer["committed"] = committed
+	return nil
+}
+
+func poll(client *kgo.Client, asked command) ([]record, error) {
+	records := []record{}
+	within, cancel := context.WithTimeout(context.Background(), time.Duration(asked.TimeoutS*float64(time.Second)))
+	defer cancel()
+	for len(records) < asked.Count {
+		fetched := client.PollRecords(within, asked.Count-len(records))
+		if within.Err() != nil {
+			return records, nil
+		}
+		for _, failed := range fetched.Errors() {
+			return nil, fmt.Errorf("%s[%d]: %w", failed.Topic, failed.Partition, failed.Err)
+		}
+		fetched.EachRecord(func(each *kgo.Record) { records = append(records, render(each)) })
+	}
+	return records, nil
+}
+
+func render(each *kgo.Record) record {
+	stamp := each.Timestamp.UnixMilli()
+	read := record{
+		Key: each.Key, Value: each.Value, Headers: []header{}, Timestamp: &stamp,
+		Offset: each.Offset, Partition: each.Partition,
+	}
+	for _, pair := range each.Headers {
+		read.Headers = append(read.Headers, header{pair.Key, pair.Value})
+	}
+	return read
+}

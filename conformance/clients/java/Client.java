@@ -1,0 +1,185 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** The Java client behind the line protocol of conformance/clients/protocol.py. */
+public final class Client {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private final String bootstrap;
+
+    private Client(String bootstrap) {
+        this.bootstrap = bootstrap;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Client client = new Client(arguments[1]);
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            ObjectNode answer = JSON.createObjectNode();
+            try {
+                client.answer(JSON.readTree(line), answer);
+            } catch (Exception error) {
+                error.printStackTrace();
+                answer.removeAll();
+                answer.put("error", error.toString());
+            }
+            System.out.println(JSON.writeValueAsString(answer));
+            System.out.flush();
+        }
+    }
+
+    private void answer(JsonNode command, ObjectNode answer) throws Exception {
+        switch (command.get("do").asText()) {
+            case "create" -> create(command);
+            case "produce" -> produce(command, answer);
+            case "consume" -> consume(command, answer);
+            case "group" -> group(command, answer);
+            default -> throw new IllegalArgumentException("no such command");
+        }
+    }
+
+    private void create(JsonNode command) throws Exception {
+        try (Admin admin = Admin.create(Map.<String, Object>of("bootstrap.servers", bootstrap))) {
+            NewTopic topic = new NewTopic(command.get("topic").asText(), command.get("partitions").asInt(), (short) 1);
+            admin.createTopics(List.of(topic)).all().get(30, TimeUnit.SECONDS);
+        }
+    }
+
+    private void produce(JsonNode command, ObjectNode answer) throws Exception {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("compression.type", command.get("codec").asText());
+        settings.put("acks", "all");
+        settings.put("linger.ms", "50");
+        ArrayNode offsets = answer.putArray("offsets");
+        try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            List<Future<RecordMetadata>> waiting = new ArrayList<>();
+            for (JsonNode record : command.get("records")) {
+                waiting.add(producer.send(parse(command, record)));
+            }
+            for (Future<RecordMetadata> future : waiting) {
+                offsets.add(future.get(30, TimeUnit.SECONDS).offset());
+            }
+        }
+    }
+
+    private static ProducerRecord<byte[], byte[]> parse(JsonNode command, JsonNode record) {
+        List<Header> headers = new ArrayList<>();
+        for (JsonNode header : record.get("headers")) {
+            headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
+        }
+        Long timestamp = record.get("timestamp").isNull() ? null : record.get("timestamp").asLong();
+        return new ProducerRecord<>(command.get("topic").asText(), command.get("partition").asInt(), timestamp,
+            bytes(record.get("key")), bytes(record.get("value")), headers);
+    }
+
+    private void consume(JsonNode command, ObjectNode answer) {
+        Map<String, Object> settings = consumerSettings();
+        settings.put("auto.offset.reset", "none");
+        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            TopicPartition assigned = new TopicPartition(command.get("topic").asText(), command.get("partition").asInt());
+            consumer.assign(List.of(assigned));
+            consumer.seek(assigned, command.get("offset").asLong());
+            poll(consumer, command, answer.putArray("records"));
+        }
+    }
+
+    private void group(JsonNode command, ObjectNode answer) {
+        String group = command.get("group").asText();
+        String topic = command.get("topic").asText();
+        Map<String, Object> settings = consumerSettings();
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("group.id", group);
+        switch (command.get("variant").asText()) {
+            case "classic" -> { }
+            case "cooperative" -> settings.put("partition.assignment.strategy",
+                "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+            case "static" -> settings.put("group.instance.id", group + "-one");
+            case "consumer" -> settings.put("group.protocol", "consumer");
+            default -> throw new IllegalArgumentException("no such variant");
+        }
+        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            Map<Integer, Long> next = poll(consumer, command, answer.putArray("records"));
+            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+            ObjectNode committed = answer.putObject("committed");
+            next.forEach((partition, offset) -> {
+                offsets.put(new TopicPartition(topic, partition), new OffsetAndMetadata(offset));
+                committed.put(String.valueOf(partition), offset);
+            });
+            consumer.commitSync(offsets);
+        }
+    }
+
+    private Map<String, Object> consumerSettings() {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("enable.auto.commit", "false");
+        return settings;
+    }
+
+    /** Reads up to the wanted count and gives the next offset of each partition that was read. */
+    private static Map<Integer, Long> poll(KafkaConsumer<byte[], byte[]> consumer, JsonNode command, ArrayNode records) {
+        int count = command.get("count").asInt();
+        Map<Integer, Long> next = new TreeMap<>();
+        long deadline = System.nanoTime() + (long) (command.get("timeout_s").asDouble() * 1e9);
+        while (records.size() < count && System.nanoTime() < deadline) {
+            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(500))) {
+                if (records.size() < count) {
+                    records.add(render(record));
+                    next.put(record.partition(), record.offset() + 1);
+                }
+            }
+        }
+        return next;
+    }
+
+    private static ObjectNode render(ConsumerRecord<byte[], byte[]> record) {
+        ObjectNode node = JSON.createObjectNode();
+        node.put("key", text(record.key()));
+        node.put("value", text(record.value()));
+        ArrayNode headers = node.putArray("headers");
+        for (Header header : record.headers()) {
+            headers.addArray().add(header.key()).add(text(header.value()));
+        }
+        node.put("timestamp", record.timestamp());
+        node.put("offset", record.offset());
+        node.put("partition", record.partition());
+        return node;
+    }
+
+    private static byte[] bytes(JsonNode text) {
+        return text.isNull() ? null : Base64.getDecoder().decode(text.asText());
+    }
+
+    private static String text(byte[] bytes) {
+        return bytes == null ? null : Base64.getEncoder().encodeToString(bytes);
+    }
+}

@@ -1,0 +1,186 @@
+// KafkaJS behind the line protocol of conformance/clients/protocol.py.
+//
+// KafkaJS has no public way to read a partition outside a group, so "consume" drives the broker object that its own
+// consumer drives: the same Fetch versions and the same decoder, without the group around them.
+
+const readline = require('node:readline')
+const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
+const snappy = require('snappyjs')
+const lz4 = require('lz4js')
+const xxh32 = require('lz4js/xxh32.js')
+const { ZstdCodec } = require('zstd-codec')
+
+const bootstrap = process.argv[process.argv.indexOf('--bootstrap') + 1]
+const kafka = new Kafka({ clientId: 'conformance', brokers: [bootstrap], logLevel: logLevel.NOTHING })
+const CODECS = {
+  none: CompressionTypes.None,
+  gzip: CompressionTypes.GZIP,
+  snappy: CompressionTypes.Snappy,
+  lz4: CompressionTypes.LZ4,
+  zstd: CompressionTypes.ZSTD,
+}
+const XERIAL = Buffer.from([0x82, 0x53, 0x4e, 0x41, 0x50, 0x50, 0x59, 0x00])
+
+// KafkaJS leaves all codecs but gzip to plug-ins; Java wraps Snappy in the frames of the xerial library.
+CompressionCodecs[CompressionTypes.Snappy] = () => ({
+  compress: async encoder => snappy.compress(encoder.buffer),
+  decompress: async buffer => {
+    if (!buffer.subarray(0, XERIAL.length).equals(XERIAL)) return snappy.uncompress(buffer)
+    const blocks = []
+    for (let at = 16; at < buffer.length; ) {
+      const size = buffer.readInt32BE(at)
+      blocks.push(snappy.uncompress(buffer.subarray(at + 4, at + 4 + size)))
+      at += 4 + size
+    }
+    return Buffer.concat(blocks)
+  },
+})
+// Java reads only frames whose blocks stand alone. Ours have one block, so saying so is true: set the flag, sum again.
+function independent(frame) {
+  frame[4] |= 0x20
+  frame[6] = xxh32.hash(0, frame, 4, 2) >> 8
+  return frame
+}
+CompressionCodecs[CompressionTypes.LZ4] = () => ({
+  compress: async encoder => independent(Buffer.from(lz4.compress(encoder.buffer))),
+  decompress: async buffer => Buffer.from(lz4.decompress(buffer)),
+})
+const zstd = new Promise(resolve => ZstdCodec.run(found => resolve(new found.Streaming())))
+CompressionCodecs[CompressionTypes.ZSTD] = () => ({
+  compress: async encoder => Buffer.from((await zstd).compress(encoder.buffer)),
+  decompress: async buffer => Buffer.from((await zstd).decompress(buffer)),
+})
+
+const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
+const text = value => (value === null || value === undefined ? null : Buffer.from(value).toString('base64'))
+
+async function create({ topic, partitions }) {
+  const admin = kafka.admin()
+  await admin.connect()
+  try {
+    await admin.createTopics({ waitForLeaders: true, topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }] })
+  } finally {
+    await admin.disconnect()
+  }
+  return {}
+}
+
+async function produce({ topic, partition, codec, records }) {
+  const producer = kafka.producer()
+  await producer.connect()
+  try {
+    const messages = records.map(record => ({
+      key: bytes(record.key),
+      value: bytes(record.value),
+      headers: Object.fromEntries(record.headers.map(([name, value]) => [name, bytes(value)])),
+      partition,
+      ...(record.timestamp === null ? {} : { timestamp: String(record.timestamp) }),
+    }))
+    const [answer] = await producer.send({ topic, acks: -1, compression: CODECS[codec], messages })
+    return { offsets: records.map((_, at) => Number(answer.baseOffset) + at) }
+  } finally {
+    await producer.disconnect()
+  }
+}
+
+// A header that appears several times comes as a list under its name, so the order between names is lost.
+function flatHeaders(headers) {
+  return Object.entries(headers || {}).flatMap(([name, value]) =>
+    (Array.isArray(value) ? value : [value]).map(each => [name, text(each)])
+  )
+}
+
+function render(message, partition) {
+  return {
+    key: text(message.key),
+    value: text(message.value),
+    headers: flatHeaders(message.headers),
+    timestamp: Number(message.timestamp),
+    offset: Number(message.offset),
+    partition,
+  }
+}
+
+async function consume({ topic, partition, offset, count, timeout_s }) {
+  const named = Object.getOwnPropertySymbols(kafka).find(symbol => symbol.description.endsWith('createCluster'))
+  const cluster = kafka[named]({ metadataMaxAge: 300000, allowAutoTopicCreation: false })
+  await cluster.connect()
+  try {
+    await cluster.addTargetTopic(topic)
+    const { leader } = cluster.findTopicPartitionMetadata(topic).find(each => each.partitionId === partition)
+    const broker = await cluster.findBroker({ nodeId: String(leader) })
+    const records = []
+    const deadline = Date.now() + timeout_s * 1000
+    let next = offset
+    while (records.length < count && Date.now() < deadline) {
+      const asked = { partition, fetchOffset: String(next), maxBytes: 8 << 20 }
+      const answer = await broker.fetch({
+        maxWaitTime: 500,
+        minBytes: 1,
+        maxBytes: 16 << 20,
+        isolationLevel: 0,
+        topics: [{ topic, partitions: [asked] }],
+        rackId: '',
+      })
+      for (const message of answer.responses[0].partitions[0].messages) {
+        if (Number(message.offset) >= next && records.length < count) records.push(render(message, partition))
+      }
+      if (records.length) next = records[records.length - 1].offset + 1
+    }
+    return { records }
+  } finally {
+    await cluster.disconnect()
+  }
+}
+
+async function group({ group, topic, count, timeout_s }) {
+  const consumer = kafka.consumer({ groupId: group })
+  await consumer.connect()
+  const records = []
+  const committed = {}
+  try {
+    await consumer.subscribe({ topic, fromBeginning: true })
+    await new Promise((resolve, reject) => {
+      const timer = setTimeout(resolve, timeout_s * 1000)
+      consumer.on(consumer.events.CRASH, event => reject(event.payload.error))
+      consumer
+        .run({
+          autoCommit: false,
+          eachMessage: async ({ partition, message }) => {
+            if (records.length >= count) return
+            records.push(render(message, partition))
+            committed[partition] = Number(message.offset) + 1
+            if (records.length === count) {
+              clearTimeout(timer)
+              resolve()
+            }
+          },
+        })
+        .catch(reject)
+    })
+    await consumer.commitOffsets(
+      Object.entries(committed).map(([partition, offset]) => ({ topic, partition: Number(partition), offset: String(offset) }))
+    )
+  } finally {
+    await consumer.disconnect()
+  }
+  return { records, committed }
+}
+
+async function main() {
+  const commands = { create, produce, consume, group }
+  for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
+    const { do: name, ...command } = JSON.parse(line)
+    let answer
+    try {
+      answer = await commands[name](command)
+    } catch (error) {
+      console.error(error)
+      answer = { error: String(error) }
+    }
+    process.stdout.write(JSON.stringify(answer) + '\n')
+  }
+  process.exit(0)
+}
+
+main()

@@ -1,0 +1,121 @@
+"""The line protocol that every client program speaks, whatever its language.
+
+A program is started with `--bootstrap HOST:PORT` and perhaps options of its own. It reads one JSON command a line
+from standard input and answers one JSON object a line on standard output; anything else it has to say goes to
+standard error. It ends when its input ends. Bytes are base64, absent keys and values are null.
+
+    {"do": "create", "topic": T, "partitions": N}
+        -> {}
+    {"do": "produce", "topic": T, "partition": P, "codec": C, "records": [RECORD, ...]}
+        -> {"offsets": [...]}           in order, only when all are acknowledged; -1 where the client cannot tell
+    {"do": "consume", "topic": T, "partition": P, "offset": O, "count": N, "timeout_s": S}
+        -> {"records": [RECORD, ...]}   by assignment, without a group; fewer than N when S seconds have passed
+    {"do": "group", "group": G, "topic": T, "count": N, "variant": V, "timeout_s": S}
+        -> {"records": [RECORD, ...], "committed": {"0": NEXT, ...}}
+           join G, consume N records, commit exactly what was consumed, leave
+
+    RECORD: {"key", "value", "headers": [[name, value], ...], "timestamp"} and, when read, "offset" and "partition".
+    A command that fails is answered by {"error": "one sentence"}.
+"""
+
+import base64
+import json
+import sys
+import traceback
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as a client sees it; `timestamp` None means that the client chooses or cannot tell."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int | None = None
+    offset: int = -1
+    partition: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": text_of(self.key),
+            "value": text_of(self.value),
+            "headers": [[name, text_of(value)] for name, value in self.headers],
+            "timestamp": self.timestamp,
+            "offset": self.offset,
+            "partition": self.partition,
+        }
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "Record":
+        return Record(
+            key=bytes_of(record["key"]),
+            value=bytes_of(record["value"]),
+            headers=tuple((name, bytes_of(value)) for name, value in record.get("headers") or ()),
+            timestamp=record.get("timestamp"),
+            offset=record.get("offset", -1),
+            partition=record.get("partition", 0),
+        )
+
+
+def text_of(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def bytes_of(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+class Program(ABC):
+    """What a client program written in Python fills in."""
+
+    @abstractmethod
+    def create(self, topic: str, partitions: int) -> None: ...
+
+    @abstractmethod
+    def produce(self, topic: str, partition: int, codec: str, records: list[Record]) -> list[int]: ...
+
+    @abstractmethod
+    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]: ...
+
+    def group(
+        self, group: str, topic: str, count: int, variant: str, timeout_s: float
+    ) -> tuple[list[Record], dict[int, int]]:
+        raise ValueError("this client joins no groups here")
+
+    def close(self) -> None:
+        """Nothing to close unless the client keeps connections between commands."""
+
+
+def serve(program: Program) -> None:
+    """Answer commands until the input ends."""
+    for line in sys.stdin:
+        try:
+            answer = _answer(program, json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+    program.close()
+
+
+def _answer(program: Program, command: dict[str, Any]) -> dict[str, Any]:
+    match command.pop("do"):
+        case "create":
+            program.create(**command)
+            return {}
+        case "produce":
+            records = [Record.from_json(record) for record in command.pop("records")]
+            return {"offsets": program.produce(**command, records=records)}
+        case "consume":
+            return {"records": [record.to_json() for record in program.consume(**command)]}
+        case "group":
+            consumed, committed = program.group(**command)
+            by_partition = {str(partition): offset for partition, offset in committed.items()}
+            return {"records": [record.to_json() for record in consumed], "committed": by_partition}
+        case unknown:
+            raise ValueError(f"no such command: {unknown}")

@@ -1,0 +1,202 @@
+"""Fetch the real parts: Apache Kafka, the client programs, and the sources whose tests are run.
+
+Everything lands in `.parts/` at the root of the repository, which git ignores, through the ordinary client of
+each registry (Maven, Go, npm, pip, apt). A part that cannot be had raises `PartMissing` with one sentence that
+says which, and why.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ROOT / ".parts"
+CLIENTS = Path(__file__).resolve().parent / "clients"
+
+KAFKA_NEWEST = "4.3.1"
+# The last line that still speaks the protocol versions which Kafka 4 dropped (KIP-896).
+KAFKA_OLD = "3.9.2"
+SLF4J = "1.7.36"
+
+FETCH_TIMEOUT_S = 900
+
+
+class PartMissing(Exception):
+    """A part could not be had; the message is one sentence for the person who runs the command."""
+
+
+def kafka_classpath(version: str) -> str:
+    """The Java class path of Apache Kafka's broker and tools at this version."""
+    home = PARTS / f"kafka-{version}"
+    listing = home / "classpath"
+    if listing.exists():
+        classpath = listing.read_text().strip()
+        if all(os.path.exists(jar) for jar in classpath.split(os.pathsep)):
+            return classpath
+    home.mkdir(parents=True, exist_ok=True)
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{at}</version></dependency>"
+        for group, name, at in (
+            ("org.slf4j", "slf4j-simple", SLF4J),  # first, so that it binds before Kafka's own choice
+            ("org.apache.kafka", "kafka_2.13", version),
+            ("org.apache.kafka", "kafka-tools", version),
+        )
+    )
+    (home / "pom.xml").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>conformance</groupId>"
+        f"<artifactId>kafka</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>"
+    )
+    _fetch(f"Apache Kafka {version}", ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"], home)
+    return listing.read_text().strip()
+
+
+def kafka_clients_jar(version: str) -> Path:
+    """The jar that holds Kafka's message definitions at this version."""
+    wanted = f"kafka-clients-{version}.jar"
+    for jar in kafka_classpath(version).split(os.pathsep):
+        if jar.endswith(wanted):
+            return Path(jar)
+    raise PartMissing(f"the class path of Apache Kafka {version} has no {wanted}.")
+
+
+def java_client() -> list[str]:
+    """The command that runs the Java client program."""
+    classpath = kafka_classpath(KAFKA_NEWEST)
+    source = CLIENTS / "java" / "Client.java"
+    classes = PARTS / "java-client"
+    compiled = classes / "Client.class"
+    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+        classes.mkdir(parents=True, exist_ok=True)
+        _fetch("the Java client program", ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], ROOT)
+    return [*java(classpath + os.pathsep + str(classes), heap_mb=256), "Client"]
+
+
+def java(classpath: str, heap_mb: int) -> list[str]:
+    """`java` with quiet logging; the small JIT keeps short-lived tools quick on few cores."""
+    if shutil.which("java") is None:
+        raise PartMissing("no java on the PATH: install a JDK 17 or newer.")
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    return ["java", f"-Xmx{heap_mb}m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", quiet, "-cp", classpath]
+
+
+def go_program(name: str) -> Path:
+    """Build the Go client program in `clients/NAME` and give its path."""
+    program = PARTS / "bin" / name
+    _fetch(f"the Go client program {name}", ["go", "build", "-o", str(program), "."], CLIENTS / name)
+    return program
+
+
+def node_program(name: str) -> list[str]:
+    """Install the packages of the Node program in `clients/NAME` and give the command that runs it."""
+    home = PARTS / name
+    source = CLIENTS / name
+    lock = home / "package-lock.json"
+    if not lock.exists() or lock.read_bytes() != (source / "package-lock.json").read_bytes():
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        for file in ("package.json", ".npmrc"):
+            shutil.copy(source / file, home / file)
+        shutil.copy(source / "package-lock.json", lock)
+        try:
+            _fetch(f"the npm packages of {name}", ["npm", "ci", "--no-fund", "--no-audit"], home)
+        except PartMissing:
+            lock.unlink()  # a half-made folder must not pass for an installed one next time
+            raise
+    shutil.copy(source / "client.js", home / "client.js")
+    return ["node", str(home / "client.js")]
+
+
+def kcat() -> str:
+    """kcat from the PATH, or from Debian's packages when we may install them."""
+    found = shutil.which("kcat")
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        _fetch("the package lists for kcat", ["apt-get", "update", "-q"], ROOT)
+        _fetch("kcat", ["apt-get", "install", "-q", "-y", "kcat"], ROOT)
+        found = shutil.which("kcat")
+    if found is None:
+        raise PartMissing("kcat is not on the PATH and cannot be installed here: run apt-get install kcat as root.")
+    return found
+
+
+def sdist(package: str, version: str) -> Path:
+    """The unpacked source package of a Python project."""
+    home = PARTS / "sdist"
+    target = home / f"{package}-{version}"
+    if not target.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
+        _fetch(f"the source of {package} {version}", [*command, "-d", str(home), f"{package}=={version}"], home)
+        archives = [path for path in home.glob("*.tar.gz") if _same_project(path.name, package, version)]
+        if not archives:
+            raise PartMissing(f"pip left no source archive of {package} {version} in {home}.")
+        with tarfile.open(archives[0]) as archive:
+            top = archive.getnames()[0].split("/")[0]
+            archive.extractall(home, filter="data")
+        (home / top).rename(target) if top != target.name else None
+    return target
+
+
+def go_module(module: str, version: str) -> Path:
+    """The folder of a Go module's source in the module cache, read-only."""
+    command = ["go", "mod", "download", "-json", f"{module}@{version}"]
+    out = _fetch(f"the Go module {module} {version}", command, ROOT)
+    for line in out.splitlines():
+        name, _, value = line.strip().partition(": ")
+        if name == '"Dir"':
+            return Path(value.strip('",'))
+    raise PartMissing(f"go did not say where it put {module} {version}.")
+
+
+def _same_project(archive: str, package: str, version: str) -> bool:
+    return archive.replace("_", "-").lower() == f"{package}-{version}.tar.gz".replace("_", "-").lower()
+
+
+def _fetch(what: str, command: Sequence[str], where: Path) -> str:
+    if shutil.which(command[0]) is None:
+        raise PartMissing(f"{what} cannot be had: {command[0]} is not on the PATH.")
+    try:
+        done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise PartMissing(f"{what} cannot be had: {command[0]} took more than {FETCH_TIMEOUT_S} s.") from late
+    if done.returncode != 0:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        why = "; ".join(line.strip() for line in last[-3:])
+        raise PartMissing(f"{what} cannot be had: {command[0]} ended with {done.returncode}: {why}")
+    return done.stdout
+
+
+ALL: dict[str, Callable[[], object]] = {
+    f"Apache Kafka {KAFKA_NEWEST}": lambda: kafka_classpath(KAFKA_NEWEST),
+    f"Apache Kafka {KAFKA_OLD}": lambda: kafka_classpath(KAFKA_OLD),
+    "Java client": java_client,
+    "franz-go client": lambda: go_program("franz"),
+    "Sarama client": lambda: go_program("sarama"),
+    "KafkaJS client": lambda: node_program("kafkajs"),
+    "kcat": kcat,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.parts", description=__doc__.splitlines()[0])
+    parser.parse_args()
+    missing = 0
+    for name, get in ALL.items():
+        began = time.monotonic()
+        try:
+            get()
+        except PartMissing as why:
+            missing += 1
+            print(f"{name}: missing: {why}")
+        else:
+            print(f"{name}: here ({time.monotonic() - began:.1f} s)")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
