@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,10 +13,14 @@ if TYPE_CHECKING:
     from penstock.broker.acl import Operation, Resource
     from penstock.clock import Clock
     from penstock.cluster.metadata_log import MetadataLog
-    from penstock.metadata.image import ClusterImage
+    from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.settings import Settings
     from penstock.storage.ledger import Ledger
     from penstock.wire.exchange import Session
+
+
+OPEN_WAIT_SECONDS = 5.0
+"""How long a request waits for a partition that this broker was just given to lead."""
 
 
 class Broker:
@@ -70,6 +75,22 @@ class Broker:
         if made is None:
             made = self._services[kind] = kind(self)
         return made
+
+    def is_opening(self, topic: TopicInfo, index: int) -> bool:
+        """Was this broker given a partition to lead that its ledger is still recovering?"""
+        return (
+            topic.partitions[index].leader == self.broker_id
+            and self.ledger.partition(topic.id, index) is None
+            and self.ledger.damaged(topic.id, index) is None
+        )
+
+    async def opened(self, seconds: float = OPEN_WAIT_SECONDS) -> None:
+        """Wait until every partition that the newest image gives to this broker is open, or time is over.
+
+        A client that was just told that this broker leads a partition is not told the contrary.
+        """
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ledger.update(self.image), seconds)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine on the broker's loop and keep it from being garbage collected meanwhile."""

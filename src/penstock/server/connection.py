@@ -30,10 +30,10 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
+from penstock.server.framed import FramedRequest
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import WireError
-from penstock.wire.exchange import Reply, Request, Session
-from penstock.wire.headers import parse_request_header
+from penstock.wire.exchange import Reply, Session
 
 if TYPE_CHECKING:
     from penstock.server.server import Server
@@ -292,19 +292,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start(self, frame: memoryview, owned: bool) -> None:
         try:
-            header = parse_request_header(frame)
-            answer = self._handle(
-                Request(
-                    self.session,
-                    header.api_key,
-                    header.api_version,
-                    header.correlation_id,
-                    header.client_id,
-                    frame,
-                    header.body_at,
-                    owned,
-                )
-            )
+            answer = self._handle(FramedRequest(self.session, frame, owned))
         except WireError as error:
             self._reject(str(error))
             return

@@ -1,0 +1,63 @@
+"""What older readers cannot read is converted for them, or refused.
+
+Versions 0 and 1 read message sets of magic 0, versions 2 and 3 of magic 1 (KIP-896 ended them in Kafka;
+older clients still ask). zstd is for version 10 and later (KIP-110): a reader that is older gets what
+comes before such a batch, and UNSUPPORTED_COMPRESSION_TYPE once it stands at one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from penstock.broker.fetch_results import Result
+from penstock.wire.batch import iter_batches
+from penstock.wire.compression import ZSTD
+from penstock.wire.errors import ErrorCode, WireError
+
+if TYPE_CHECKING:
+    from penstock.wire.buffers import Buffer
+
+BATCHES_FROM = 4
+MAGIC_1_FROM = 2
+ZSTD_FROM = 10
+STORAGE_ERROR_FROM = 6
+
+_UNSUPPORTED = Result(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, aborted=())
+_CORRUPT = Result(ErrorCode.CORRUPT_MESSAGE)
+
+
+def converted(result: Result, version: int, offset: int) -> Result:
+    """The result as a reader of `version`, who asked from `offset`, can take it."""
+    if version >= ZSTD_FROM:
+        return result
+    if result.error is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM:
+        # Clients of that time do not know the code; this one makes them ask again.
+        return result._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if not result.size:
+        return result
+    buffers = _before_zstd(result.buffers)
+    if not buffers:
+        return _UNSUPPORTED
+    if version < BATCHES_FROM:
+        from penstock.wire.legacy import downconvert
+
+        magic = 1 if version >= MAGIC_1_FROM else 0
+        try:
+            buffers = [downconvert(buffer, magic, offset) for buffer in buffers]
+        except WireError:
+            return _CORRUPT
+    return result._replace(buffers=buffers, size=sum(map(len, buffers)))
+
+
+def _before_zstd(buffers: Iterable[Buffer]) -> list[Buffer]:
+    """The batches up to the first that is compressed with zstd."""
+    kept: list[Buffer] = []
+    for buffer in buffers:
+        for at, header in iter_batches(buffer):
+            if header.codec == ZSTD:
+                if at:
+                    kept.append(memoryview(buffer)[:at])
+                return kept
+        kept.append(buffer)
+    return kept

@@ -1,0 +1,218 @@
+"""One pass over the partitions of a fetch: what each of them has for this consumer now.
+
+Limits, as in Kafka's ReplicaManager.readFromLog: each partition gives at most its own `max_bytes` and what
+is left of the whole answer's, in whole batches; only the first partition that has anything gives at least
+one batch, however large it is, so that a consumer always gets on.
+
+A read that the ledger cannot answer at once is left `waiting`; the others do not wait for it to be begun.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.acl import Operation, Resource
+from penstock.broker.fetch_results import Result
+from penstock.storage.answers import OffsetOutOfRangeError, Slice
+from penstock.storage.objects import StoreError
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.broker.fetch_sessions import Wanted
+    from penstock.metadata.image import ClusterImage, TopicInfo
+    from penstock.storage.ledger import Partition
+    from penstock.wire.exchange import Session
+
+log = logging.getLogger(__name__)
+
+ANY_EPOCH = -1
+READ_COMMITTED = 1
+CONSUMER = -1
+DEBUGGING = -2
+_EMPTY = Slice([], 0, 0)
+
+
+class Reader(NamedTuple):
+    """Who fetches, and within which limits."""
+
+    broker: Broker
+    session: Session
+    by_id: bool
+    committed: bool
+    from_replica: bool
+    max_bytes: int
+
+
+class Waiting(NamedTuple):
+    """A read under way."""
+
+    partition: Partition
+    slice: Awaitable[Slice]
+    min_one: bool
+    limit_bytes: int
+
+
+class Pass(NamedTuple):
+    """What one pass found, in the order of the partitions asked for."""
+
+    found: list[Result | Waiting]
+    partitions: list[Partition]
+    """Those that may have more for this consumer later."""
+    size: int
+    failed: bool
+    """A partition has an error, so there is nothing to wait for."""
+    waits: bool
+
+
+def read_all(reader: Reader, wanted: Sequence[Wanted]) -> Pass:
+    image = reader.broker.image
+    left = reader.max_bytes
+    min_one = True
+    found: list[Result | Waiting] = []
+    partitions: list[Partition] = []
+    size = 0
+    failed = waits = False
+    for one in wanted:
+        partition = _find(reader, image, one)
+        if isinstance(partition, Result):
+            failed = True
+            found.append(partition)
+            continue
+        outcome = _read(reader, partition, one, min(one.max_bytes, left), min_one)
+        found.append(outcome)
+        if isinstance(outcome, Waiting):
+            waits, min_one = True, False
+            left = max(0, left - outcome.limit_bytes)
+            continue
+        partitions.append(partition)
+        if outcome.error is not ErrorCode.NONE or outcome.diverging is not None:
+            failed = True
+        elif outcome.size:
+            min_one = False
+            size += outcome.size
+            left = max(0, left - outcome.size)
+    return Pass(found, partitions, size, failed, waits)
+
+
+async def settled(reader: Reader, found: Sequence[Result | Waiting]) -> list[Result]:
+    """The results once every read under way has ended."""
+    results = []
+    for one in found:
+        if isinstance(one, Result):
+            results.append(one)
+            continue
+        try:
+            results.append(_result(reader, one.partition, await one.slice, one.min_one, one.limit_bytes))
+        except (OffsetOutOfRangeError, StoreError) as error:
+            results.append(_failure(one.partition, error))
+    return results
+
+
+def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Result:
+    topic: TopicInfo | None
+    if reader.by_id:
+        topic = image.topic_by_id(wanted.topic_id)
+        if topic is None:
+            return _UNKNOWN_TOPIC_ID
+        wanted.name = topic.name
+    else:
+        topic = image.topics.get(wanted.name)
+    broker = reader.broker
+    if not broker.authorized(reader.session, Operation.READ, Resource.TOPIC, wanted.name):
+        return _UNAUTHORIZED
+    index = wanted.index
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return _UNKNOWN_TOPIC_OR_PARTITION
+    partition = broker.ledger.partition(topic.id, index)
+    if partition is None or partition.closed or reader.from_replica:
+        return _NOT_LEADER if broker.ledger.damaged(topic.id, index) is None else _DAMAGED
+    epoch = wanted.leader_epoch
+    if epoch not in (ANY_EPOCH, partition.leader_epoch):
+        return _FENCED if epoch < partition.leader_epoch else _UNKNOWN_LEADER_EPOCH
+    return partition
+
+
+def _read(
+    reader: Reader, partition: Partition, wanted: Wanted, limit_bytes: int, min_one: bool
+) -> Result | Waiting:
+    ledger = reader.broker.ledger
+    offset = wanted.offset
+    if wanted.last_fetched_epoch >= 0:
+        diverging = _diverging(reader, partition, wanted)
+        if diverging is not None:
+            return diverging
+    if not partition.log_start_offset <= offset <= partition.high_watermark:
+        return _OUT_OF_RANGE
+    end = partition.last_stable_offset if reader.committed else partition.high_watermark
+    if offset >= end or (limit_bytes <= 0 and not min_one):
+        return _result(reader, partition, _EMPTY, min_one, limit_bytes)
+    try:
+        data = ledger.read(partition, offset, max(limit_bytes, 0), limit_offset=end)
+    except (OffsetOutOfRangeError, StoreError) as error:
+        return _failure(partition, error)
+    if isinstance(data, Slice):
+        return _result(reader, partition, data, min_one, limit_bytes, offset)
+    return Waiting(partition, data, min_one, limit_bytes)
+
+
+def _result(
+    reader: Reader, partition: Partition, data: Slice, min_one: bool, limit_bytes: int, offset: int = 0
+) -> Result:
+    buffers, size, next_offset = data
+    if size > limit_bytes and not min_one:
+        buffers, size = [], 0
+    aborted = None
+    if reader.committed:
+        aborted = []
+        if size:
+            aborted = [
+                (one.producer_id, one.first_offset)
+                for one in partition.aborted_transactions(offset, next_offset)
+            ]
+    return Result(
+        ErrorCode.NONE,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start_offset,
+        aborted,
+        buffers,
+        size,
+    )
+
+
+def _diverging(reader: Reader, partition: Partition, wanted: Wanted) -> Result | None:
+    """Tell a reader that what it fetched last is not in this log (KIP-595); None if it is."""
+    end = reader.broker.ledger.end_offset_for_epoch(partition, wanted.last_fetched_epoch)
+    if end.end_offset < 0 or end.leader_epoch < 0:
+        return _OUT_OF_RANGE
+    if end.leader_epoch < wanted.last_fetched_epoch or end.end_offset < wanted.offset:
+        return Result(
+            ErrorCode.NONE,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.log_start_offset,
+            [] if reader.committed else None,
+            diverging=(end.leader_epoch, end.end_offset),
+        )
+    return None
+
+
+def _failure(partition: Partition, error: Exception) -> Result:
+    if isinstance(error, OffsetOutOfRangeError):
+        return _OUT_OF_RANGE
+    log.warning("a read failed: %s; topic=%s partition=%d", error, partition.topic, partition.index)
+    return Result(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+# Errors that are found before a partition is asked come with an empty list of aborted transactions.
+_UNKNOWN_TOPIC_ID = Result(ErrorCode.UNKNOWN_TOPIC_ID, aborted=())
+_UNKNOWN_TOPIC_OR_PARTITION = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, aborted=())
+_UNAUTHORIZED = Result(ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
+_NOT_LEADER = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_DAMAGED = Result(ErrorCode.KAFKA_STORAGE_ERROR)
+_FENCED = Result(ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN_LEADER_EPOCH = Result(ErrorCode.UNKNOWN_LEADER_EPOCH)
+_OUT_OF_RANGE = Result(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -1,0 +1,202 @@
+"""Fetch 0-18: read record batches of many partitions at once.
+
+- A long poll over all partitions together: the answer comes when `min_bytes` are there, when a partition
+  has an error, or when `max_wait_ms` are over. Appends wake it once per flush.
+- Whole batches from the one that holds the offset asked for, as producers sent them. `max_bytes` (from
+  version 3) and each partition's limit hold, except that the first batch is always given. Versions 0 to 2
+  give it too, where Kafka cut it short.
+- Incremental sessions from version 7 (KIP-227) are in `broker.fetch_sessions`; in one, partitions that
+  had data go to the end of the order. Without one the consumer's own order counts.
+- read_committed from version 4: up to the last stable offset, with the aborted transactions.
+- Leader epochs from version 9 (KIP-320), diverging epochs from version 12 (KIP-595), topic ids from
+  version 13 (KIP-516), the present leader and its address from version 16 (KIP-951).
+- Older readers are given what they can read: `broker.fetch_conversion`.
+- There are no followers here: brokers share the store. A fetch in the name of a replica is answered
+  NOT_LEADER_OR_FOLLOWER; a preferred read replica is never named.
+- Topics that are not known are looked for in the newest image before the answer says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from penstock.broker.fetch_answers import encoded
+from penstock.broker.fetch_conversion import ZSTD_FROM, converted
+from penstock.broker.fetch_reading import CONSUMER, DEBUGGING, READ_COMMITTED, Pass, Reader, read_all, settled
+from penstock.broker.fetch_results import Result
+from penstock.broker.fetch_sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
+from penstock.broker.leaders import Leaders
+from penstock.broker.partitions import newest_image
+from penstock.wire.api.fetch import FetchRequest
+from penstock.wire.codec import decode
+from penstock.wire.errors import ErrorCode
+from penstock.wire.exchange import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.broker.context import Broker
+    from penstock.wire.exchange import Request
+
+
+class FetchSessions(Sessions):
+    """The broker's fetch sessions, as a service."""
+
+    def __init__(self, broker: Broker) -> None:
+        random = SystemRandom()
+        super().__init__(
+            broker.settings.max_incremental_fetch_session_cache_slots,
+            lambda: random.randrange(1, 2**31),
+        )
+
+
+def handle_raw(broker: Broker, request: Request) -> Reply:
+    version = request.api_version
+    message, _end = decode(FetchRequest, version, request.frame, request.body_at)
+    sessions = broker.service(FetchSessions)
+    context = sessions.begin(message, version, broker.clock.time_ms())
+    fetch = Fetch(broker, request, message, context, sessions)
+    if context.error is not ErrorCode.NONE:
+        fetch.answer(context.error, NO_SESSION, ())
+    elif _must_wait(broker, context.wanted, fetch.reader.by_id):
+        broker.spawn(fetch.look_again())
+    else:
+        fetch.attempt()
+    return fetch
+
+
+def _must_wait(broker: Broker, wanted: Sequence[Wanted], by_id: bool) -> bool:
+    """Is a partition unknown to the image at hand, or ours to lead but not open yet?"""
+    image = broker.image
+    for one in wanted:
+        topic = image.topic_by_id(one.topic_id) if by_id else image.topics.get(one.name)
+        if topic is None or not 0 <= one.index < len(topic.partitions) or broker.is_opening(topic, one.index):
+            return True
+    return False
+
+
+class Fetch(Reply):
+    """One fetch, from its first look to its answer."""
+
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_correlation_id",
+        "_deadline",
+        "_expired",
+        "_loop",
+        "_max_wait_ms",
+        "_min_bytes",
+        "_scheduled",
+        "_sessions",
+        "_timer",
+        "_unwatch",
+        "_version",
+        "reader",
+    )
+
+    def __init__(
+        self, broker: Broker, request: Request, message: FetchRequest, context: Context, sessions: Sessions
+    ) -> None:
+        Reply.__init__(self)
+        version = request.api_version
+        self._broker = broker
+        self._context = context
+        self._sessions = sessions
+        self._correlation_id = request.correlation_id
+        self._version = version
+        max_bytes = max(0, min(message.max_bytes, broker.settings.fetch_max_bytes))
+        self._min_bytes = min(message.min_bytes, max_bytes)
+        self._max_wait_ms = message.max_wait_ms
+        self._expired = message.max_wait_ms <= 0 or not context.wanted
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._unwatch: list[Callable[[], None]] = []
+        replica = message.replica_id if message.replica_id != CONSUMER else message.replica_state.replica_id
+        self.reader = Reader(
+            broker,
+            request.session,
+            version >= TOPIC_IDS_FROM,
+            message.isolation_level == READ_COMMITTED,
+            replica not in (CONSUMER, DEBUGGING),
+            max_bytes,
+        )
+        self.on_abandon = self._stop_waiting
+        self.on_hurry = self._expire
+
+    # -- reading and waiting --------------------------------------------------------------------------
+
+    async def look_again(self) -> None:
+        """Catch up with the cluster before anything is called unknown."""
+        try:
+            await newest_image(self._broker)
+            await self._broker.opened()
+            self.attempt()
+        except BaseException:
+            self.close()
+            raise
+
+    def attempt(self) -> None:
+        """Answer if there is enough, or an error, or no more time; else wait for more."""
+        self._scheduled = False
+        if self.done:
+            return
+        found = read_all(self.reader, self._context.wanted)
+        if found.waits:
+            self._stop_waiting()
+            self._broker.spawn(self._answer_later(found))
+        elif self._expired or found.failed or found.size >= self._min_bytes:
+            self._finish(found.found)  # type: ignore[arg-type]
+        elif not self._unwatch:
+            self._wait(found)
+
+    def _wait(self, found: Pass) -> None:
+        wake = self._wake
+        self._unwatch = [partition.watch(wake) for partition in found.partitions]
+        self._timer = self._loop.call_later(self._max_wait_ms / 1000, self._expire)
+
+    def _wake(self) -> None:
+        """A partition has more, or is no longer led here. All that one flush brings is looked at once."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.attempt)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self.attempt()
+
+    def _stop_waiting(self) -> None:
+        for unwatch in self._unwatch:
+            unwatch()
+        self._unwatch.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _answer_later(self, found: Pass) -> None:
+        try:
+            self._finish(await settled(self.reader, found.found))
+        except BaseException:
+            self.close()
+            raise
+
+    # -- answering ------------------------------------------------------------------------------------
+
+    def _finish(self, results: Sequence[Result]) -> None:
+        self._stop_waiting()
+        told = list(zip(self._context.wanted, results, strict=True))
+        error, session_id, told_now = self._sessions.finish(
+            self._context, self._version, told, self._broker.clock.time_ms()
+        )
+        if self._version < ZSTD_FROM:
+            told_now = [
+                (wanted, converted(result, self._version, wanted.offset)) for wanted, result in told_now
+            ]
+        self.answer(error, session_id, told_now)
+
+    def answer(self, error: ErrorCode, session_id: int, told: Sequence[tuple[Wanted, Result]]) -> None:
+        leaders = Leaders(self._broker.image, self.reader.session.listener)
+        self.complete(encoded(self._version, self._correlation_id, error, session_id, told, leaders))

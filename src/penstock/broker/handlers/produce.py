@@ -1,0 +1,321 @@
+"""Produce 0-13: append record batches to partitions.
+
+- acks 1 and all (-1) are the same here: the answer is built when the batch is durable in the store. acks 0
+  has no answer; if it fails the connection is closed, which makes the client look for the leader again.
+  Any other value is INVALID_REQUIRED_ACKS.
+- Each partition that was asked for is answered, with its own code. Where a request names one twice, the
+  last one counts, as in Kafka.
+- Versions 0 to 2 carry message sets of magic 0 and 1, which are converted to one batch (KIP-98 ended them,
+  KIP-896 removed them; older clients still send them). From version 3 each partition has exactly one batch
+  of magic 2. zstd from version 7 (KIP-110).
+- Record errors and messages from version 8 (KIP-467), the present leader and its address from version 10
+  (KIP-951), topic ids from version 13 (KIP-516).
+- What a batch must be like is in `broker.produce_checks`; sequences and epochs of idempotent producers are
+  the log's business.
+- Transactional records need a transactional id in the request (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) and
+  a transaction that knows them; no transactional id is known to this broker, so they are refused with
+  INVALID_PRODUCER_ID_MAPPING.
+- A topic that is not known is looked for in the newest image before the answer says so.
+
+Requests of one connection overlap: the next is taken in while earlier ones wait for their flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import error as StructError
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from penstock.broker.acl import Operation, Resource
+from penstock.broker.partitions import newest_image
+from penstock.broker.produce_answers import Asked, Key, Target, encoded
+from penstock.broker.produce_checks import NO_BATCH, Refused, Rules, check, first_batch
+from penstock.broker.produce_route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route
+from penstock.broker.topic_names import is_internal
+from penstock.broker.topic_rules import rules_of
+from penstock.wire.api.produce import ProduceRequest
+from penstock.wire.batch import HEADER_SIZE, TRANSACTIONAL
+from penstock.wire.codec import decode
+from penstock.wire.errors import ErrorCode
+from penstock.wire.exchange import Reply
+from penstock.wire.varint import unsigned
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage, TopicInfo
+    from penstock.storage.answers import Appended
+    from penstock.storage.ledger import Partition
+    from penstock.wire.buffers import Buffer
+    from penstock.wire.exchange import Request
+
+ADMIN_CLIENT_ID = "__admin_client"
+"""The one client id that Kafka lets write to internal topics."""
+BATCHES_FROM = 3
+"""Before it, versions carry message sets of magic 0 and 1."""
+_MAGIC_AT = 16
+_ATTRIBUTES_LOW_AT = 22
+
+
+class Entry(NamedTuple):
+    """One partition of the request. `topic` is None where the cluster has no such topic."""
+
+    target: Target
+    topic: TopicInfo | None
+    records: memoryview | None
+
+
+class Accepted(NamedTuple):
+    """A batch that is to be appended. `plain`: another one like it needs only the checks of a route."""
+
+    partition: Partition
+    batch: memoryview | bytearray
+    rules: Rules
+    plain: bool
+
+
+NOTHING = Refused(ErrorCode.NONE)
+"""A message set without messages, which old clients may send: answered as appended, at no offset."""
+
+
+def handle_raw(broker: Broker, request: Request) -> list[Buffer] | Reply | None:
+    route: Route | None = request.session.produce_cache
+    if route is not None:
+        try:
+            taken = route.take(request)
+        except (IndexError, StructError):
+            taken = None  # shorter than it says: the general way finds the words
+        if taken is not None:
+            return taken
+    message, _end = decode(ProduceRequest, request.api_version, request.frame, request.body_at)
+    if _must_wait(broker, message, request.api_version):
+        return _wait(broker, request)
+    return _produce(broker, request, message, request.frame, request.owned)
+
+
+# -- what is not known yet ------------------------------------------------------------------------------
+
+
+def _must_wait(broker: Broker, message: ProduceRequest, version: int) -> bool:
+    """Is a partition unknown to the image at hand, or ours to lead but not open yet?"""
+    image = broker.image
+    for topic_data in message.topic_data:
+        if version >= TOPIC_IDS_FROM:
+            topic = image.topic_by_id(topic_data.topic_id)
+        else:
+            topic = image.topics.get(topic_data.name)
+        if topic is None:
+            return True
+        for data in topic_data.partition_data:
+            index = data.index
+            if not 0 <= index < len(topic.partitions) or broker.is_opening(topic, index):
+                return True
+    return False
+
+
+def _wait(broker: Broker, request: Request) -> Reply:
+    """Look for what is not known, then go on. Meanwhile nothing overtakes: the reply is exclusive."""
+    frame = request.frame if request.owned else memoryview(bytearray(request.frame))
+    reply = Reply()
+
+    async def go_on() -> None:
+        try:
+            await newest_image(broker)
+            await broker.opened()
+            message, _end = decode(ProduceRequest, request.api_version, frame, request.body_at)
+            answer = _produce(broker, request, message, frame, True)
+            if isinstance(answer, Reply):
+                answer.when_done(lambda done: reply.close() if done.closed else reply.complete(done.buffers))
+            else:
+                reply.complete(answer)
+        except BaseException:
+            reply.close()
+            raise
+
+    broker.spawn(go_on())
+    return reply
+
+
+# -- the general way ------------------------------------------------------------------------------------
+
+
+def _produce(
+    broker: Broker, request: Request, message: ProduceRequest, frame: memoryview, owned: bool
+) -> list[Buffer] | Reply | None:
+    image = broker.image
+    entries = _entries(image, message, request.api_version)
+    whole = _whole_refusal(entries.values(), message.transactional_id)
+    pending = Pending(broker, request, message.acks, {key: entry.target for key, entry in entries.items()})
+    accepted: dict[Key, Accepted] = {}
+    for key, entry in entries.items():
+        outcome = whole or _judge(broker, request, image, entry, message)
+        if isinstance(outcome, Refused):
+            pending.outcomes[key] = outcome
+        else:
+            accepted[key] = outcome
+    if not accepted:
+        return pending.finish()
+    pending.left = len(accepted)
+    for key, (partition, batch, _rules, _plain) in accepted.items():
+        copied = batch if owned or isinstance(batch, bytearray) else bytearray(batch)
+        broker.ledger.append(partition, copied, pending.appended(key))
+    if len(entries) == 1:
+        ((key, entry),) = entries.items()
+        _remember(broker, request, frame, message.acks, entry, accepted[key])
+    return pending
+
+
+def _entries(image: ClusterImage, message: ProduceRequest, version: int) -> dict[Key, Entry]:
+    """The partitions asked for, in order. Of one that is named twice the last counts."""
+    entries: dict[Key, Entry] = {}
+    for topic_data in message.topic_data:
+        name, topic_id = topic_data.name, topic_data.topic_id
+        if version >= TOPIC_IDS_FROM:
+            topic = image.topic_by_id(topic_id)
+            name = topic.name if topic is not None else ""
+        else:
+            topic = image.topics.get(name)
+        for data in topic_data.partition_data:
+            records = cast("memoryview | None", data.records)
+            key = (topic_id if version >= TOPIC_IDS_FROM else name, data.index)
+            entries[key] = Entry(Target(name, topic_id, data.index), topic, records)
+    return entries
+
+
+def _whole_refusal(entries: Iterable[Entry], transactional_id: str | None) -> Refused | None:
+    """Transactional records in a request without a transactional id refuse all of it."""
+    if transactional_id is None and any(_is_transactional(entry.records) for entry in entries):
+        return Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return None
+
+
+def _is_transactional(records: memoryview | None) -> bool:
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_LOW_AT
+        and records[_MAGIC_AT] == 2
+        and records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL != 0
+    )
+
+
+def _judge(
+    broker: Broker, request: Request, image: ClusterImage, entry: Entry, message: ProduceRequest
+) -> Accepted | Refused:
+    version = request.api_version
+    name, _topic_id, index = entry.target
+    topic = entry.topic
+    if topic is None and version >= TOPIC_IDS_FROM:
+        return Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not broker.authorized(request.session, Operation.WRITE, Resource.TOPIC, name):
+        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    batch = None
+    if version >= BATCHES_FROM:
+        first = first_batch(entry.records, version)
+        if isinstance(first, Refused):
+            return first
+        batch = first
+    if _is_transactional(entry.records):
+        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if message.acks not in (-1, 0, 1):
+        return Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+    if is_internal(name) and request.client_id != ADMIN_CLIENT_ID:
+        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = broker.ledger.partition(topic.id, index)
+    if partition is None or partition.closed:
+        damaged = broker.ledger.damaged(topic.id, index) is not None
+        return Refused(ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    rules = rules_of(broker, image, name)
+    now_ms = broker.clock.time_ms()
+    if batch is None:
+        return _judge_message_set(partition, entry.records, rules, now_ms)
+    checked = check(batch, rules, now_ms)
+    if isinstance(checked, Refused):
+        return checked
+    return Accepted(partition, checked, rules, checked is batch and rules.opaque)
+
+
+def _judge_message_set(
+    partition: Partition, records: memoryview | None, rules: Rules, now_ms: int
+) -> Accepted | Refused:
+    """What versions 0 to 2 send: messages of magic 0 or 1, in any number, or even a batch of magic 2."""
+    from penstock.broker.produce_legacy import converted
+
+    if records is None:
+        return NO_BATCH
+    batch = converted(records, rules)
+    if batch is None:
+        return NOTHING
+    if isinstance(batch, Refused):
+        return batch
+    checked = check(memoryview(batch), rules, now_ms)
+    return checked if isinstance(checked, Refused) else Accepted(partition, checked, rules, False)
+
+
+def _remember(
+    broker: Broker,
+    request: Request,
+    frame: memoryview,
+    acks: int,
+    entry: Entry,
+    accepted: Accepted,
+) -> None:
+    """Make a route of this request if the next one may be like it."""
+    records = entry.records
+    if not accepted.plain or records is None:
+        request.session.produce_cache = None
+        return
+    size = len(records)
+    flexible = request.api_version >= FLEXIBLE_FROM
+    tail = 3 if flexible else 0
+    length_bytes = len(unsigned(size + 1)) if flexible else 4
+    at = len(frame) - tail - size - length_bytes
+    # The shape is checked, not assumed: a client may send tagged fields, or bytes after the message.
+    start = at + length_bytes
+    usual = (
+        frame[len(frame) - tail :].tobytes() == b"\0" * tail
+        and frame[start : start + HEADER_SIZE] == records[:HEADER_SIZE]
+    )
+    request.session.produce_cache = (
+        Route(broker, request, frame, accepted.partition, accepted.rules, entry.target.name, acks, at)
+        if usual
+        else None
+    )
+
+
+class Pending(Reply):
+    """The answer to a request that went the general way, complete when its last batch is durable."""
+
+    __slots__ = ("_acks", "_asked", "_broker", "_targets", "left", "outcomes")
+
+    def __init__(self, broker: Broker, request: Request, acks: int, targets: dict[Key, Target]) -> None:
+        Reply.__init__(self)
+        self.exclusive = False
+        self._broker = broker
+        self._asked = Asked(request.api_version, request.correlation_id, request.session.listener)
+        self._acks = acks
+        self._targets = targets
+        self.outcomes: dict[Key, Appended | Refused] = {}
+        self.left = 0
+
+    def appended(self, key: Key) -> Callable[[Appended | ErrorCode], None]:
+        """What the ledger is to call when the batch of one partition is durable or refused."""
+
+        def done(result: Appended | ErrorCode) -> None:
+            self.outcomes[key] = Refused.by_log(result) if isinstance(result, ErrorCode) else result
+            self.left -= 1
+            if self.left == 0:
+                self.finish()
+
+        return done
+
+    def finish(self) -> Pending:
+        if self._acks != 0:
+            self.complete(encoded(self._broker, self._asked, self._targets, self.outcomes))
+        elif any(
+            isinstance(one, Refused) and one.code is not ErrorCode.NONE for one in self.outcomes.values()
+        ):
+            self.close()
+        else:
+            self.complete(None)
+        return self

@@ -1,0 +1,210 @@
+"""What a producer may send to a partition: the rules of Kafka's ProduceRequest, UnifiedLog and LogValidator.
+
+Two steps, as in Kafka, because what lies between them (acks, leadership) has its own codes:
+
+1. `first_batch(records, version)`: is there exactly one batch of the right form for this version?
+2. `check(found, rules, now_ms)`: size, checksum, counts, kinds, times and keys.
+
+Both return a `Refused`, or what the next step needs. Records are not looked into unless the topic asks
+for it (compaction needs keys, a bound on past times needs each time) or the header shows that a time is
+out of bounds and the answer must say which.
+
+Deliberate differences from Kafka: a codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE instead of
+an unexpected server error, null records are an INVALID_RECORD instead of one, and the number of records
+inside of a batch is taken from its header, whose checksum was verified, without counting them.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_FROM,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    NO_PRODUCER_ID,
+    read_header,
+    recompress,
+    set_max_timestamp,
+)
+from penstock.wire.compression import ZSTD
+from penstock.wire.errors import BatchError, ErrorCode, WireError
+from penstock.wire.validation import UNLIMITED, TimestampLimits, validate_records
+
+LOG_OVERHEAD = 12
+"""Base offset and length, which the length does not count."""
+_UP_TO_MAGIC = 17
+_SIZE_MIN = 14
+"""No message of any format is shorter: Kafka's LegacyRecord.RECORD_OVERHEAD_V0."""
+_MAGIC_AT = 16
+
+_RECORD_ERRORS_MAX = 1000
+"""How many records an answer names at most. Kafka names all; a client shows the first few."""
+
+_WRONG_TIME = "One or more records have been rejected due to invalid timestamp"
+
+_SIZE = Struct(">i")
+
+
+class Rules(NamedTuple):
+    """What the settings of a topic demand of a batch."""
+
+    max_message_bytes: int
+    codec: int | None
+    """The codec that batches are stored in (0: none); None: as the producer sent them."""
+    codec_level: int | None
+    compacted: bool
+    log_append_time: bool
+    before_max_ms: int
+    after_max_ms: int
+
+    @property
+    def opaque(self) -> bool:
+        """Can a batch be judged by its header alone?"""
+        return self.codec is None and not self.compacted and self.before_max_ms == UNLIMITED
+
+
+class Refused(NamedTuple):
+    """Why a partition's records are not appended, as the answer says it."""
+
+    code: ErrorCode
+    shows_log_start: bool = False
+    """Kafka tells the log start offset with some refusals and not with others."""
+    message: str | None = None
+    record_errors: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def by_log(cls, code: ErrorCode) -> Refused:
+        """What the log itself refused, or failed to write."""
+        return cls(code, shows_log_start=code not in _SAID_WITHOUT_LOG_START)
+
+
+_SAID_WITHOUT_LOG_START = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
+
+NO_BATCH = Refused(ErrorCode.INVALID_RECORD)
+CORRUPT = Refused(ErrorCode.CORRUPT_MESSAGE)
+INVALID = Refused(ErrorCode.INVALID_RECORD, shows_log_start=True)
+TOO_LARGE = Refused(ErrorCode.MESSAGE_TOO_LARGE)
+UNSUPPORTED_CODEC = Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def batch_size(data: memoryview) -> int | Refused | None:
+    """The size of the batch or message that `data` starts with; None if it is not whole."""
+    if len(data) < LOG_OVERHEAD:
+        return None
+    size: int = _SIZE.unpack_from(data, 8)[0]
+    if size < _SIZE_MIN:
+        return CORRUPT
+    if len(data) < _UP_TO_MAGIC:
+        return None
+    if data[_MAGIC_AT] > 2:
+        return CORRUPT
+    return size + LOG_OVERHEAD if size + LOG_OVERHEAD <= len(data) else None
+
+
+def first_batch(records: memoryview | None, version: int) -> memoryview | Refused:
+    """The one batch of magic 2 that a request of version 3 or later must hold for a partition."""
+    if records is None:
+        return NO_BATCH
+    size = batch_size(records)
+    if size is None:
+        return NO_BATCH
+    if isinstance(size, Refused):
+        return size
+    if records[_MAGIC_AT] != 2:
+        return NO_BATCH
+    if version < 7 and size > CRC_FROM + 1 and records[CRC_FROM + 1] & CODEC_MASK == ZSTD:
+        return UNSUPPORTED_CODEC
+    if size == len(records):
+        return records
+    rest = batch_size(records[size:])
+    if rest is None:
+        return records[:size]  # the beginning of something: Kafka trims it too
+    return rest if isinstance(rest, Refused) else NO_BATCH
+
+
+def check(batch: memoryview, rules: Rules, now_ms: int) -> memoryview | bytearray | Refused:
+    """The batch as it is to be appended, or why it is not. The batch is whole and of magic 2."""
+    size = len(batch)
+    if size < HEADER_SIZE:
+        return CORRUPT
+    (
+        base_offset, _length, _epoch, _magic, crc, attributes, last_offset_delta, _base_timestamp,
+        max_timestamp, producer_id, _producer_epoch, base_sequence, count,
+    ) = HEADER.unpack_from(batch)  # fmt: skip
+    if base_offset != 0:
+        return INVALID
+    if size > rules.max_message_bytes:
+        return TOO_LARGE
+    if crc32c(batch[CRC_FROM:]) != crc:
+        return CORRUPT
+    if attributes & CODEC_MASK > ZSTD:
+        return UNSUPPORTED_CODEC
+    if count <= 0 or last_offset_delta != count - 1:
+        return INVALID
+    if attributes & CONTROL or (producer_id != NO_PRODUCER_ID and base_sequence < 0):
+        return INVALID
+    limits = None
+    if not rules.log_append_time:
+        limits = TimestampLimits(now_ms, rules.before_max_ms, rules.after_max_ms)
+    if rules.compacted or (
+        limits is not None and (rules.before_max_ms != UNLIMITED or not limits.allow(max_timestamp))
+    ):
+        refused = _check_records(batch, rules, limits)
+        if refused is not None:
+            return refused
+    if attributes & LOG_APPEND_TIME:
+        if rules.log_append_time:
+            return _claimed_append_time(count)
+        batch = _with_create_time(batch, max_timestamp)
+    if rules.codec is not None and rules.codec != attributes & CODEC_MASK:
+        return _recompressed(batch, rules)
+    return batch
+
+
+def _check_records(batch: memoryview, rules: Rules, limits: TimestampLimits | None) -> Refused | None:
+    """Look into the records: only where the topic or the header demands it."""
+    try:
+        faults = validate_records(batch, 0, read_header(batch), limits, keys_required=rules.compacted)
+    except BatchError as error:
+        return Refused(error.code, shows_log_start=True)
+    if not faults:
+        return None
+    named = tuple((fault.index, fault.message) for fault in faults[:_RECORD_ERRORS_MAX])
+    if any(fault.code is ErrorCode.INVALID_TIMESTAMP for fault in faults):
+        return Refused(ErrorCode.INVALID_TIMESTAMP, True, _WRONG_TIME, named)
+    shown = ", ".join(f"RecordError(batchIndex={index}, message='{text}')" for index, text in named[:3])
+    message = (
+        f"One or more records have been rejected due to {len(faults)} record errors in total, and only "
+        f"showing the first three errors at most: [{shown}]"
+    )
+    return Refused(ErrorCode.INVALID_RECORD, True, message, named)
+
+
+def _claimed_append_time(count: int) -> Refused:
+    text = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+    named = tuple((index, text) for index in range(min(count, _RECORD_ERRORS_MAX)))
+    return Refused(ErrorCode.INVALID_TIMESTAMP, True, _WRONG_TIME, named)
+
+
+def _with_create_time(batch: memoryview, max_timestamp: int) -> memoryview:
+    """The batch without the producer's claim that a broker stamped it. Kafka corrects it likewise."""
+    changed = bytearray(batch)
+    set_max_timestamp(changed, 0, max_timestamp, log_append_time=False)
+    return memoryview(changed)
+
+
+def _recompressed(batch: memoryview, rules: Rules) -> bytearray | Refused:
+    """The batch with its records block in the topic's codec, whole."""
+    assert rules.codec is not None
+    try:
+        changed = recompress(batch, 0, rules.codec, rules.codec_level)
+    except WireError:
+        return INVALID
+    return TOO_LARGE if len(changed) > rules.max_message_bytes else changed

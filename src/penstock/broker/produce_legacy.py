@@ -1,0 +1,29 @@
+"""What clients of versions 0 to 2 produce: message sets of magic 0 and 1, converted to one batch."""
+
+from __future__ import annotations
+
+from penstock.broker.produce_checks import CORRUPT, TOO_LARGE, Refused, Rules, batch_size
+from penstock.wire.errors import BatchError, ErrorCode
+from penstock.wire.legacy import upconvert
+
+
+def converted(records: memoryview, rules: Rules) -> bytearray | Refused | None:
+    """The records as one batch; None if there is not one whole message among them."""
+    at = 0
+    while at < len(records):
+        size = batch_size(records[at:])
+        if size is None:
+            break
+        if isinstance(size, Refused):
+            return size
+        if size > rules.max_message_bytes:
+            return TOO_LARGE
+        at += size
+    if at == 0:
+        return None
+    try:
+        return upconvert(records[:at])
+    except BatchError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            return CORRUPT
+        return Refused(error.code, shows_log_start=True)
