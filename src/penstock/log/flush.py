@@ -25,18 +25,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from penstock.wire.batch import CONTROL, HEADER, HEADER_SIZE, BatchHeader
 from penstock.wire.buffers import Buffer
-
-BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
-"""base offset, length after this field, leader epoch, magic, crc, attributes, last offset delta, base
-timestamp, max timestamp, producer id, producer epoch, base sequence, record count."""
-BATCH_HEADER_SIZE = BATCH_HEADER.size
-BATCH_LENGTH_AT = 8
-BATCH_PREFIX_SIZE = 12  # The base offset and the length itself are not part of the length.
-
-CONTROL_BATCH = 0x20
-TRANSACTIONAL_BATCH = 0x10
-LOG_APPEND_TIME_BATCH = 0x08
 
 _FLUSH_MAGIC = b"PWF1"
 _FLUSH_BODY = struct.Struct(">Q8sQIIIQ")
@@ -83,34 +73,8 @@ class FlushHeader(NamedTuple):
         return FLUSH_HEADER_SIZE + self.data_size + self.index_size
 
 
-class BatchFields(NamedTuple):
-    """A batch header, field by field."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-    @property
-    def size(self) -> int:
-        return BATCH_PREFIX_SIZE + self.length
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-
 class FlushedBatch(NamedTuple):
-    fields: BatchFields
+    header: BatchHeader
     position: int
     """From the first byte of the flush."""
     control: bytes
@@ -131,15 +95,15 @@ class FlushBlock(NamedTuple):
     def batches(self) -> Iterator[FlushedBatch]:
         position = self.position
         at = 0
-        for values in BATCH_HEADER.iter_unpack(self.headers):
-            fields = BatchFields(*values)
+        for values in HEADER.iter_unpack(self.headers):
+            header = BatchHeader._make(values)
             control = b""
-            if fields.attributes & CONTROL_BATCH:
-                rest = fields.size - BATCH_HEADER_SIZE
+            if header.attributes & CONTROL:
+                rest = header.size - HEADER_SIZE
                 control = bytes(self.control[at : at + rest])
                 at += rest
-            yield FlushedBatch(fields, position, control)
-            position += fields.size
+            yield FlushedBatch(header, position, control)
+            position += header.size
 
 
 def encode_file_header(header: FileHeader) -> bytes:
@@ -188,7 +152,7 @@ def iter_blocks(index: Buffer) -> Iterator[FlushBlock]:
     while at < len(view):
         topic_id, partition, position, count, control_size = BLOCK_HEADER.unpack_from(view, at)
         headers_at = at + BLOCK_HEADER.size
-        control_at = headers_at + count * BATCH_HEADER_SIZE
+        control_at = headers_at + count * HEADER_SIZE
         at = control_at + control_size
         if at > len(view):
             raise FlushError("the index block is longer than the index")
@@ -202,10 +166,10 @@ def encode_index(blocks: Sequence[tuple[bytes, int, Sequence[Buffer]]]) -> bytes
     parts: list[Buffer] = []
     position = FLUSH_HEADER_SIZE
     for topic_id, partition, batches in blocks:
-        rests = [batch[BATCH_HEADER_SIZE:] for batch in batches if is_control(batch)]
+        rests = [batch[HEADER_SIZE:] for batch in batches if is_control(batch)]
         control_size = sum(map(len, rests))
         parts.append(BLOCK_HEADER.pack(topic_id, partition, position, len(batches), control_size))
-        parts.extend(batch[:BATCH_HEADER_SIZE] for batch in batches)
+        parts.extend(batch[:HEADER_SIZE] for batch in batches)
         parts.extend(rests)
         position += sum(map(len, batches))
     return b"".join(parts)
@@ -213,4 +177,4 @@ def encode_index(blocks: Sequence[tuple[bytes, int, Sequence[Buffer]]]) -> bytes
 
 def is_control(batch: Buffer) -> bool:
     # The attributes are two bytes at 21; the flag lies in the low one.
-    return bool(batch[22] & CONTROL_BATCH)
+    return bool(batch[22] & CONTROL)

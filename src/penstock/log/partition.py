@@ -13,23 +13,11 @@ that changes this state lives in this module; the ledger calls it in the order o
 per-record work, no object for a batch without a producer id.
 """
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.log import epochs as epoch_table
 from penstock.log.epochs import EpochStart
-from penstock.log.flush import (
-    BATCH_HEADER,
-    BATCH_HEADER_SIZE,
-    BATCH_LENGTH_AT,
-    CONTROL_BATCH,
-    LOG_APPEND_TIME_BATCH,
-    TRANSACTIONAL_BATCH,
-    BatchFields,
-)
 from penstock.log.markers import AbortedTransaction, MarkerKind, parse_marker, touching
 from penstock.log.producers import (
     NO_PRODUCER,
@@ -44,15 +32,20 @@ from penstock.log.producers import (
     with_batch,
     with_marker,
 )
+from penstock.wire.batch import (
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    STAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    set_log_append_time,
+)
 from penstock.wire.errors import ErrorCode
 
-_PLACE = struct.Struct(">qii")  # base offset, length, leader epoch: the first 16 bytes of a batch
-_TIMED = struct.Struct(">Ih")  # crc and attributes at 17
-_MAX_TIMESTAMP = struct.Struct(">q")
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_MAX_TIMESTAMP_AT = 35
-NO_TIMESTAMP = -1
+_unpack_header = HEADER.unpack_from
+_stamp = STAMP.pack_into
 
 
 class Placed(NamedTuple):
@@ -92,7 +85,7 @@ class PartitionLog:
         "log_start_offset",
         "next_offset",
         "ongoing",
-        "producers",
+        "producer_entries",
     )
 
     def __init__(self, leader_epoch: int, *, log_start_offset: int = 0, next_offset: int = 0) -> None:
@@ -104,7 +97,7 @@ class PartitionLog:
         """The offset that the next staged batch gets."""
         self.high_watermark = next_offset
         self.last_stable_offset = next_offset
-        self.producers: dict[int, ProducerEntry] = {}
+        self.producer_entries: dict[int, ProducerEntry] = {}
         self.epochs: tuple[EpochStart, ...] = ()
         self.ongoing: dict[int, int] = {}
         """First offset of each open transaction by producer id, in the order they began."""
@@ -128,7 +121,7 @@ class PartitionLog:
         (
             _base, length, _epoch, _magic, _crc, attributes, last_delta, _first_time, max_timestamp,
             producer_id, producer_epoch, base_sequence, _count,
-        ) = BATCH_HEADER.unpack_from(batch)  # fmt: skip
+        ) = _unpack_header(batch)  # fmt: skip
         base = self.next_offset
         last = base + last_delta
         append_time = NO_TIMESTAMP
@@ -136,12 +129,12 @@ class PartitionLog:
             append_time = max_timestamp = now_ms
         if producer_id == NO_PRODUCER:
             pass
-        elif attributes & CONTROL_BATCH:
+        elif attributes & CONTROL:
             refusal = self._stage_marker(batch, producer_id, producer_epoch, max_timestamp, now_ms, undo)
             if refusal is not None:
                 return refusal
         else:
-            entry = self.producers.get(producer_id)
+            entry = self.producer_entries.get(producer_id)
             last_sequence = NO_SEQUENCE
             if base_sequence >= 0:
                 last_sequence = last_sequence_of(base_sequence, last_delta)
@@ -154,15 +147,15 @@ class PartitionLog:
                 producer_id,
                 producer_epoch,
                 SequencedBatch(base_sequence, last_sequence, base, last, max_timestamp),
-                bool(attributes & TRANSACTIONAL_BATCH),
+                bool(attributes & TRANSACTIONAL),
                 now_ms,
                 undo,
             )
             if refusal is not None:
                 return refusal
         if append_time >= 0:
-            _stamp_time(batch, attributes, now_ms)
-        _PLACE.pack_into(batch, 0, base, length, self.leader_epoch)
+            set_log_append_time(batch, 0, now_ms)
+        _stamp(batch, 0, base, length, self.leader_epoch)
         self.next_offset = last + 1
         return Placed(base, last, max_timestamp, append_time)
 
@@ -191,7 +184,7 @@ class PartitionLog:
             ongoing = dict(self.ongoing)
             self.ongoing[producer_id] = batch.base_offset
         undo.append(Undo(producer_id, entry, ongoing, len(self.aborted)))
-        self.producers[producer_id] = with_batch(
+        self.producer_entries[producer_id] = with_batch(
             entry, producer_epoch, batch, now_ms, transactional=transactional
         )
         return None
@@ -205,10 +198,10 @@ class PartitionLog:
         now_ms: int,
         undo: list[Undo],
     ) -> ErrorCode | None:
-        marker = parse_marker(batch[BATCH_HEADER_SIZE:])
+        marker = parse_marker(batch[HEADER_SIZE:])
         if marker is None:
             return None
-        entry = self.producers.get(producer_id)
+        entry = self.producer_entries.get(producer_id)
         if entry is not None:
             if producer_epoch < entry.epoch:
                 return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -216,7 +209,7 @@ class PartitionLog:
                 return ErrorCode.TRANSACTION_COORDINATOR_FENCED
         undo.append(Undo(producer_id, entry, dict(self.ongoing), len(self.aborted)))
         self._end_transaction(producer_id, self.next_offset, marker.kind)
-        self.producers[producer_id] = with_marker(
+        self.producer_entries[producer_id] = with_marker(
             entry, producer_epoch, marker.coordinator_epoch, timestamp, now_ms
         )
         return None
@@ -233,39 +226,38 @@ class PartitionLog:
         self.next_offset = next_offset
         for step in reversed(staged):
             if step.entry is None:
-                self.producers.pop(step.producer_id, None)
+                self.producer_entries.pop(step.producer_id, None)
             else:
-                self.producers[step.producer_id] = step.entry
+                self.producer_entries[step.producer_id] = step.entry
             if step.ongoing is not None:
                 self.ongoing = step.ongoing
                 del self.aborted[step.aborted_count :]
 
-    def replay(self, fields: BatchFields, control: bytes, now_ms: int) -> None:
+    def replay(self, header: BatchHeader, control: bytes, now_ms: int) -> None:
         """Take over a durable batch from a log: decided long ago, so nothing is checked."""
-        self.next_offset = fields.last_offset + 1
-        self.epochs = epoch_table.with_epoch(self.epochs, fields.leader_epoch, fields.base_offset)
-        producer_id = fields.producer_id
+        self.next_offset = header.last_offset + 1
+        self.epochs = epoch_table.with_epoch(self.epochs, header.leader_epoch, header.base_offset)
+        producer_id = header.producer_id
         if producer_id == NO_PRODUCER:
             return
-        entry = self.producers.get(producer_id)
-        if fields.attributes & CONTROL_BATCH:
+        entry = self.producer_entries.get(producer_id)
+        if header.attributes & CONTROL:
             marker = parse_marker(control)
             if marker is not None:
-                self._end_transaction(producer_id, fields.base_offset, marker.kind)
-                self.producers[producer_id] = with_marker(
-                    entry, fields.producer_epoch, marker.coordinator_epoch, fields.max_timestamp, now_ms
+                self._end_transaction(producer_id, header.base_offset, marker.kind)
+                self.producer_entries[producer_id] = with_marker(
+                    entry, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, now_ms
                 )
             return
-        transactional = bool(fields.attributes & TRANSACTIONAL_BATCH)
+        transactional = bool(header.attributes & TRANSACTIONAL)
         if transactional and (entry is None or entry.txn_first_offset == NO_TRANSACTION):
-            self.ongoing[producer_id] = fields.base_offset
-        sequence = fields.base_sequence
-        last_sequence = last_sequence_of(sequence, fields.last_offset_delta) if sequence >= 0 else NO_SEQUENCE
+            self.ongoing[producer_id] = header.base_offset
+        sequence = header.base_sequence
         batch = SequencedBatch(
-            sequence, last_sequence, fields.base_offset, fields.last_offset, fields.max_timestamp
+            sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
         )
-        self.producers[producer_id] = with_batch(
-            entry, fields.producer_epoch, batch, now_ms, transactional=transactional
+        self.producer_entries[producer_id] = with_batch(
+            entry, header.producer_epoch, batch, now_ms, transactional=transactional
         )
 
     def publish(self, end_offset: int, stable_offset: int) -> None:
@@ -283,9 +275,11 @@ class PartitionLog:
         self.aborted = [t for t in self.aborted if t.last_offset >= offset]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        expired = [p for p, entry in self.producers.items() if is_expired(entry, now_ms, expiration_ms)]
+        expired = [
+            p for p, entry in self.producer_entries.items() if is_expired(entry, now_ms, expiration_ms)
+        ]
         for producer_id in expired:
-            del self.producers[producer_id]
+            del self.producer_entries[producer_id]
         return len(expired)
 
     def end_of_epoch(self, epoch: int) -> EpochStart:
@@ -294,16 +288,3 @@ class PartitionLog:
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted ranges that touch offsets in [start, end), for read_committed fetches."""
         return touching(self.aborted, start, end) if self.aborted else []
-
-
-def _stamp_time(batch: bytearray | memoryview, attributes: int, now_ms: int) -> None:
-    """Give the batch the broker's time, as Kafka does: attributes and greatest timestamp, and the CRC."""
-    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
-    _TIMED.pack_into(batch, _CRC_AT, 0, attributes | LOG_APPEND_TIME_BATCH)
-    crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
-    _TIMED.pack_into(batch, _CRC_AT, crc, attributes | LOG_APPEND_TIME_BATCH)
-
-
-def batch_size(batch: bytearray | memoryview | bytes) -> int:
-    """The size that the batch's own header claims."""
-    return 12 + int.from_bytes(batch[BATCH_LENGTH_AT : BATCH_LENGTH_AT + 4], "big")

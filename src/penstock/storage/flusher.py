@@ -16,9 +16,7 @@ from collections.abc import Callable
 
 from penstock.clock import Clock
 from penstock.log.flush import (
-    BATCH_HEADER_SIZE,
     BLOCK_HEADER,
-    CONTROL_BATCH,
     FLUSH_HEADER_SIZE,
     encode_flush_header,
 )
@@ -28,6 +26,7 @@ from penstock.storage.ledger_settings import LedgerSettings
 from penstock.storage.partition import Done, Partition, Waiting
 from penstock.storage.tail_cache import TailCache
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, WalWriter
+from penstock.wire.batch import CONTROL, HEADER_SIZE
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
 
@@ -198,10 +197,10 @@ class Flusher:
             if type(verdict) is Placed:
                 staged.append((batch, verdict, done))
                 parts.append(batch)
-                index.append(batch[:BATCH_HEADER_SIZE])
+                index.append(batch[:HEADER_SIZE])
                 position += len(batch)
-                if batch[22] & CONTROL_BATCH:
-                    controls.append(batch[BATCH_HEADER_SIZE:])
+                if batch[22] & CONTROL:
+                    controls.append(batch[HEADER_SIZE:])
             elif type(verdict) is Duplicate:
                 answer = Appended(
                     verdict.base_offset, verdict.log_append_time_ms, partition.log_start_offset, True

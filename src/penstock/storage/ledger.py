@@ -25,6 +25,7 @@ from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.storage.recovery import DamagedError, Opening, Recovery
 from penstock.storage.tail_cache import TailCache
+from penstock.storage.times import TimeSearch
 from penstock.storage.wal import Fenced, WalStore, WalWriter
 from penstock.wire.errors import ErrorCode
 
@@ -72,6 +73,7 @@ class Ledger:
         self._file_ids: dict[str, int] = {}
         self._cache = TailCache(settings.tail_cache_bytes)
         self._reader = Reader(store, self._files.__getitem__, settings.index_cache_bytes)
+        self._times = TimeSearch(self._reader)
         self._recovery = Recovery(store, wal_store, self.wal, self._file_id)
         self._partitions: dict[PartitionKey, Partition] = {}
         self._opening: dict[PartitionKey, Partition] = {}
@@ -285,11 +287,11 @@ class Ledger:
         self, partition: Partition, timestamp: int, *, limit_offset: int
     ) -> TimestampOffset | None:
         """The first record at or after `timestamp`, exact to the record, below `limit_offset`, or None."""
-        return None
+        return await self._times.first_at_or_after(partition, timestamp, limit_offset)
 
     async def max_timestamp(self, partition: Partition) -> TimestampOffset | None:
         """The record with the greatest timestamp, the first of equals; None in an empty partition."""
-        return None
+        return await self._times.greatest(partition)
 
     def end_offset_for_epoch(self, partition: Partition, leader_epoch: int) -> EpochEnd:
         """As Kafka's OffsetForLeaderEpoch: the largest epoch <= the one asked for, and where it ended;

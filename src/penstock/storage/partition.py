@@ -78,7 +78,7 @@ class Partition(PartitionLog):
             for callback in tuple(self._watchers.values()):
                 callback()
 
-    def producer_views(self) -> list[ProducerView]:
+    def producers(self) -> list[ProducerView]:
         """For DescribeProducers."""
         return [
             ProducerView(
@@ -89,5 +89,5 @@ class Partition(PartitionLog):
                 entry.coordinator_epoch,
                 entry.txn_first_offset,
             )
-            for producer_id, entry in self.producers.items()
+            for producer_id, entry in self.producer_entries.items()
         ]

@@ -31,7 +31,7 @@ class Reader:
     def __init__(self, store: ObjectStore, file_key: Callable[[int], str], index_bytes_max: int) -> None:
         self._store = store
         self._now = store.get_range_now if isinstance(store, ImmediateStore) else None
-        self._file_key = file_key
+        self.file_key = file_key
         self._index_bytes_max = index_bytes_max
         self._index_bytes = 0
         self._indexes: OrderedDict[tuple[str, int], Extents] = OrderedDict()
@@ -61,7 +61,7 @@ class Reader:
     ) -> Slice | Awaitable[Slice]:
         extents = partition.unsettled
         ranges = plan_ranges(extents, extents.find(offset), max_bytes, limit_offset)
-        keys = [self._file_key(planned.file) for planned in ranges]
+        keys = [self.file_key(planned.file) for planned in ranges]
         return self._read_ranges(keys, ranges, offset, max_bytes, limit_offset)
 
     def _read_settled(

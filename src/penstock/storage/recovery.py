@@ -135,7 +135,7 @@ def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None
     if (manifest.topic_id, manifest.partition) != (partition.topic_id, partition.index):
         raise DamagedError("the manifest is that of another partition")
     partition.next_offset = manifest.end_offset
-    partition.producers = dict(manifest.producers)
+    partition.producer_entries = dict(manifest.producers)
     partition.epochs = manifest.epochs
     partition.ongoing = dict(manifest.ongoing)
     partition.aborted = list(manifest.aborted)
@@ -144,20 +144,20 @@ def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None
 
 def _replay(partition: Partition, found: Sequence[_Found]) -> None:
     for file, flush_position, time_ms, block in found:
-        for fields, position, control in block.batches():
-            if fields.last_offset < partition.next_offset:
+        for header, position, control in block.batches():
+            if header.last_offset < partition.next_offset:
                 continue
-            if fields.base_offset != partition.next_offset:
+            if header.base_offset != partition.next_offset:
                 raise DamagedError(
-                    f"records {partition.next_offset} to {fields.base_offset - 1} are missing from the store"
+                    f"records {partition.next_offset} to {header.base_offset - 1} are missing from the store"
                 )
-            partition.replay(fields, control, time_ms)
+            partition.replay(header, control, time_ms)
             partition.unsettled.append(
-                fields.base_offset,
-                fields.last_offset,
-                fields.max_timestamp,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
                 flush_position + position,
-                fields.size,
+                header.size,
                 file,
             )
-            partition.size_bytes += fields.size
+            partition.size_bytes += header.size

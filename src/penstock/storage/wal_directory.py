@@ -26,8 +26,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
     FILE_SYNCED,
@@ -46,14 +44,14 @@ from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
 from penstock.storage.objects import StoreError
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush
+from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
 from penstock.wire.buffers import Buffer
+from penstock.wire.errors import BatchError
 
 _OPEN = "open"
 _SEALED = "sealed"
 _WINDOW_BYTES = 256 * 1024
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
-_CRC_AT = 17
-_CRC_FROM = 21
 
 
 def boot_id() -> bytes:
@@ -379,12 +377,12 @@ class _FileScan:
     def _batches_are_whole(self, located: _Located) -> bool:
         for block in iter_blocks(located.blocks):
             for batch in block.batches():
-                stored = self._files.pread(self._fd, batch.fields.size, located.position + batch.position)
-                if len(stored) != batch.fields.size:
+                stored = self._files.pread(self._fd, batch.header.size, located.position + batch.position)
+                try:
+                    check_batch(stored)
+                except BatchError:
                     return False
-                if int.from_bytes(stored[_CRC_AT:_CRC_FROM], "big") != batch.fields.crc:
-                    return False
-                if crc32c(memoryview(stored)[_CRC_FROM:]) != batch.fields.crc:
+                if stored[:HEADER_SIZE] != HEADER.pack(*batch.header):
                     return False
         return True
 

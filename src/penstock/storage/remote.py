@@ -1,0 +1,182 @@
+"""The store on S3, GCS or Azure, through obstore: the one module that imports a storage SDK.
+
+Retries are made here and not by the SDK, because a repeated create must know that it is one. A create
+whose answer was lost (time-out, dropped connection, 5xx) is tried again; if the key then exists, the
+stored bytes tell whose it is. Writers make their bytes unique (a nonce, the author of an entry), so equal
+bytes are ours. On the first attempt, "exists" means what it says.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import obstore
+from obstore import exceptions
+
+from penstock.storage.objects import (
+    ObjectInfo,
+    ObjectMissingError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from penstock.wire.buffers import Buffer
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Backend
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX = 6
+"""With the pauses below about ten seconds in all: longer than a store needs to shed load."""
+PAUSE_FIRST_SECONDS = 0.1
+PAUSE_MAX_SECONDS = 5.0
+REQUEST_TIMEOUT = "30s"
+_LIST_CHUNK = 1000
+
+_EXISTS = (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileExistsError)
+_MISSING = (exceptions.NotFoundError, FileNotFoundError)
+_REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)
+_MISUSED = (
+    exceptions.InvalidPathError,
+    exceptions.NotSupportedError,
+    exceptions.UnknownConfigurationKeyError,
+)
+
+
+class RemoteStore:
+    def __init__(
+        self,
+        url: str,
+        *,
+        backend: "Backend | None" = None,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`url` is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. Credentials, region and
+        endpoint come from the usual environment variables of each service."""
+        self.url = url
+        self._store = backend if backend is not None else _open(url)
+        self._random = rng or random.Random()
+        self._sleep = sleep
+        self.requests = 0
+
+    async def create(self, key: str, *parts: Buffer) -> bool:
+        contents = b"".join(parts)
+        lost = False
+        for attempt in range(ATTEMPTS_MAX):
+            await self._pause(attempt)
+            self.requests += 1
+            try:
+                await obstore.put_async(self._store, key, contents, mode="create", use_multipart=False)
+                return True
+            except _EXISTS:
+                if not lost:
+                    return False
+                return await self.get(key) == contents
+            except (*_REFUSED, *_MISUSED) as error:
+                raise self._error(error, f"could not create {key}") from error
+            except (exceptions.BaseError, OSError) as error:
+                lost = True
+                last = error
+        raise self._error(last, f"could not create {key}") from last
+
+    async def put(self, key: str, *parts: Buffer) -> None:
+        contents = b"".join(parts)
+        await self._retry(
+            f"could not write {key}",
+            lambda: obstore.put_async(self._store, key, contents, use_multipart=False),
+        )
+
+    async def get(self, key: str) -> bytes | None:
+        async def whole() -> bytes:
+            answer = await obstore.get_async(self._store, key)
+            return bytes(await answer.bytes_async())
+
+        try:
+            return await self._retry(f"could not read {key}", whole)
+        except ObjectMissingError:
+            return None
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        if not length:
+            return b""
+
+        async def part() -> bytes:
+            return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+
+        found = await self._retry(f"could not read {key}", part)
+        if len(found) != length:
+            raise ObjectMissingError(f"{key} ends before byte {start + length}")
+        return found
+
+    async def delete(self, key: str) -> None:
+        try:
+            await self._retry(f"could not delete {key}", lambda: obstore.delete_async(self._store, key))
+        except ObjectMissingError:
+            return
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        # A service matches whole path segments only: ask for the directory, and match the rest here.
+        directory = prefix.rpartition("/")[0]
+        found: list[ObjectInfo] = []
+        try:
+            stream = obstore.list(self._store, directory or None, chunk_size=_LIST_CHUNK)
+            self.requests += 1
+            async for chunk in stream:
+                found.extend(
+                    ObjectInfo(meta["path"], meta["size"])
+                    for meta in chunk
+                    if meta["path"].startswith(prefix)
+                )
+        except _MISSING:
+            pass
+        except (exceptions.BaseError, OSError) as error:
+            raise self._error(error, f"could not list {prefix}") from error
+        for info in sorted(found):
+            yield info
+
+    async def close(self) -> None:
+        """The SDK closes its connections when the store is forgotten."""
+
+    async def _retry(self, what: str, request: Callable[[], Awaitable[T]]) -> T:
+        for attempt in range(ATTEMPTS_MAX):
+            await self._pause(attempt)
+            self.requests += 1
+            try:
+                return await request()
+            except (*_REFUSED, *_MISUSED, *_MISSING) as error:
+                raise self._error(error, what) from error
+            except (exceptions.BaseError, OSError) as error:
+                last = error
+        raise self._error(last, what) from last
+
+    async def _pause(self, attempt: int) -> None:
+        if attempt:
+            longest = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2**attempt)
+            await self._sleep(longest * self._random.uniform(0.5, 1.0))
+
+    def _error(self, error: Exception, what: str) -> StoreError:
+        sentence = f"{what} in {self.url}: {_first_line(error)}"
+        if isinstance(error, _MISSING):
+            return ObjectMissingError(sentence)
+        if isinstance(error, _REFUSED):
+            return StoreReadOnlyError(sentence)
+        if isinstance(error, _MISUSED):
+            return StoreError(sentence)
+        return StoreUnavailableError(sentence)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def _open(url: str) -> "Backend":
+    from obstore.store import from_url
+
+    options: dict[str, Any] = {"client_options": {"timeout": REQUEST_TIMEOUT}}
+    try:
+        return from_url(url, retry_config={"max_retries": 0}, **options)
+    except Exception as error:
+        raise StoreError(f"{url!r} is not a store: {_first_line(error)}") from error

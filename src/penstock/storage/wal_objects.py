@@ -1,0 +1,199 @@
+"""Write-ahead logs on an object store: one object per flush, wal/<broker>/<epoch>/<n>, created if absent.
+
+One PUT per flush, whatever the number of partitions. Several may be under way at once; each is reported
+durable only when all before it are. Flush 0 holds nothing: it begins the log.
+
+Sealing is creating the next number: whoever finds the first number that does not exist, and creates it
+with the seal as its contents, has decided where the log ends. A flush that the writer had under way beyond
+that number may still arrive; nobody reads beyond the seal, and the writer never reports it, because the
+flush at the seal's number was refused.
+
+What exists of a log is always a run of numbers: objects are deleted from the lowest number up, one after
+the other, and the newest durable one is never deleted while the log may grow. So the first number missing
+above the lowest one is where the log ends.
+"""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from penstock.log.flush import (
+    FLUSH_HEADER_SIZE,
+    FlushError,
+    FlushHeader,
+    check_index,
+    decode_flush_header,
+    encode_flush_header,
+)
+from penstock.metadata.image import WalRef
+from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush
+from penstock.wire.buffers import Buffer
+
+logger = logging.getLogger(__name__)
+
+SEAL = b"PWSEAL1\n"
+_DEPTH = 4
+_WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its header and index with it.
+_RETRY_SECONDS = 1.0
+_SCANS_AT_ONCE = 16
+
+
+def _prefix(wal: WalRef) -> str:
+    return f"wal/{wal.broker}/{wal.epoch}/"
+
+
+def _key(wal: WalRef, number: int) -> str:
+    return f"{_prefix(wal)}{number:020d}"
+
+
+class _Put:
+    __slots__ = ("done", "key", "outcome", "task")
+
+    def __init__(self, key: str, done: Callable[[Outcome], None]) -> None:
+        self.key = key
+        self.done = done
+        self.outcome: Outcome | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class ObjectWalWriter:
+    def __init__(self, store: ObjectStore, wal: WalRef, nonce: bytes, depth: int) -> None:
+        self.depth = depth
+        self.nonce = nonce
+        self._store = store
+        self._wal = wal
+        self._under_way: deque[_Put] = deque()
+        self._ended = False
+
+    def write(
+        self, number: int, parts: list[Buffer], size: int, done: Callable[[Outcome], None]
+    ) -> Outcome | None:
+        # The ledger counts from 0, and object 0 begins the log.
+        put = _Put(_key(self._wal, number + 1), done)
+        self._under_way.append(put)
+        put.task = asyncio.get_running_loop().create_task(self._create(put, parts))
+        return None
+
+    def rotate(self) -> None:
+        """Every flush is an object of its own already."""
+
+    async def _create(self, put: _Put, parts: list[Buffer]) -> None:
+        """Try until it is known what became of the flush: it must not be both refused and in the log."""
+        uncertain = False
+        while put.outcome is None:
+            try:
+                created = await self._store.create(put.key, *parts)
+                if not created and uncertain:
+                    created = await self._store.get(put.key) == b"".join(parts)
+                put.outcome = Durable(put.key, 0) if created else Fenced()
+            except StoreUnavailableError as error:
+                uncertain = True
+                logger.warning("a flush could not be written yet key=%s: %s", put.key, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            except StoreError as error:
+                # Refused, so not written; but flushes beyond it may be, and their numbers are then taken.
+                if len(self._under_way) == 1:
+                    put.outcome = Failed(error)
+                else:
+                    logger.warning("a flush was refused key=%s: %s", put.key, error)
+                    await asyncio.sleep(_RETRY_SECONDS)
+        self._report()
+
+    def _report(self) -> None:
+        while self._under_way and self._under_way[0].outcome is not None:
+            put = self._under_way.popleft()
+            assert put.outcome is not None
+            if not self._ended:
+                self._ended = isinstance(put.outcome, Fenced)
+                put.done(put.outcome)
+
+    async def close(self) -> None:
+        tasks = [put.task for put in self._under_way if put.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class ObjectWalStore:
+    def __init__(self, store: ObjectStore, *, depth: int = _DEPTH) -> None:
+        self._store = store
+        self._depth = depth
+
+    async def create(self, wal: WalRef) -> ObjectWalWriter | Fenced:
+        nonce = os.urandom(8)
+        opening = encode_flush_header(0, nonce, 0, b"", 0, 0)
+        if not await self._store.create(_key(wal, 0), opening):
+            return Fenced()
+        return ObjectWalWriter(self._store, wal, nonce, self._depth)
+
+    async def seal(self, wal: WalRef, start: int = 0) -> int:
+        numbers = await self._numbers(wal)
+        number = numbers[0] if numbers else 0
+        present = set(numbers)
+        while True:
+            while number in present:
+                number += 1
+            if await self._store.create(_key(wal, number), SEAL):
+                return max(number - 1, 0)
+            if await self._is_seal(wal, number):
+                return max(number - 1, 0)
+            number += 1
+
+    async def _is_seal(self, wal: WalRef, number: int) -> bool:
+        return await self._store.get(_key(wal, number)) == SEAL
+
+    async def _numbers(self, wal: WalRef) -> list[int]:
+        prefix = _prefix(wal)
+        return sorted([int(info.key[len(prefix) :]) async for info in self._store.list(prefix)])
+
+    async def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
+        """Objects are read some at a time; a large one by its header and then its index."""
+        prefix = _prefix(wal)
+        sizes = {int(info.key[len(prefix) :]): info.size async for info in self._store.list(prefix)}
+        numbers = range(start, end)
+        for first in range(start, end, _SCANS_AT_ONCE):
+            some = numbers[first - start : first - start + _SCANS_AT_ONCE]
+            for flush in await asyncio.gather(
+                *(self._scan_one(wal, number, sizes.get(number + 1)) for number in some)
+            ):
+                yield flush
+
+    async def _scan_one(self, wal: WalRef, number: int, size: int | None) -> ScannedFlush:
+        key = _key(wal, number + 1)
+        if size is None:
+            raise StoreError(f"flush {number} of the write-ahead log {_prefix(wal)} is missing")
+        try:
+            head = memoryview(await self._store.get_range(key, 0, min(size, _WHOLE_BYTES)))
+            header = decode_flush_header(head)
+            index_at = FLUSH_HEADER_SIZE + header.data_size
+            if len(head) == size:
+                index = bytes(head[index_at:])
+            else:
+                index = bytes(await self._store.get_range(key, index_at, header.index_size))
+            _check(header, number, index)
+        except FlushError as error:
+            raise StoreError(f"{key}: {error}") from error
+        return ScannedFlush(number, key, 0, header.time_ms, header.size, index)
+
+    async def delete_below(self, wal: WalRef, flush: int) -> None:
+        # Object `flush` holds the last flush below it, and stays: the run must not begin beyond what is
+        # durable, or a sealer would take flushes for the log's that arrived out of order.
+        for number in await self._numbers(wal):
+            if number >= flush:
+                break
+            await self._store.delete(_key(wal, number))
+
+    async def delete(self, wal: WalRef) -> None:
+        for number in await self._numbers(wal):
+            await self._store.delete(_key(wal, number))
+
+    async def close(self) -> None:
+        """Nothing is held open here."""
+
+
+def _check(header: FlushHeader, number: int, index: bytes) -> None:
+    check_index(header, index)
+    if header.number != number:
+        raise FlushError(f"the flush says that it is number {header.number}")
