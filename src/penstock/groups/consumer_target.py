@@ -1,0 +1,124 @@
+"""From subscriptions to a target assignment: what topics there are, what they hash to, who gets what."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from penstock.groups.assignors import ASSIGNORS, MemberSpec
+from penstock.groups.consumer import NO_TARGET, ConsumerGroup, ResolvedRegex
+from penstock.groups.consumer_records import (
+    epoch_record,
+    regex_record,
+    regex_tombstone,
+    target_epoch_record,
+    target_record,
+)
+from penstock.groups.core import Context, GroupError
+from penstock.groups.draft import Draft
+from penstock.groups.regex import TopicPattern
+from penstock.groups.regex_syntax import RegexError
+from penstock.metadata.image import ClusterImage
+from penstock.wire.errors import ErrorCode
+
+REGEX_REFRESH_INTERVAL_MIN_MS = 1_000
+"""Topics may be created in bursts. Each resolution that finds something new rebalances the group, so there
+is at least this long between two."""
+
+
+def metadata_hash(image: ClusterImage, topics: set[str]) -> int:
+    """Differs when a subscribed topic was created, deleted, recreated or given more partitions."""
+    digest = blake2b(digest_size=8)
+    for name in sorted(topics):
+        topic = image.topics.get(name)
+        if topic is not None:
+            digest.update(topic.id + len(topic.partitions).to_bytes(4, "big"))
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def topic_ids(image: ClusterImage, names: frozenset[str]) -> frozenset[bytes]:
+    return frozenset(topic.id for name in names if (topic := image.topics.get(name)) is not None)
+
+
+def resolve_pattern(regex: str, names: Iterable[str]) -> frozenset[str]:
+    try:
+        return TopicPattern(regex).select(names)
+    except RegexError as error:
+        raise GroupError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+        ) from None
+
+
+def refresh_regexes(context: Context, draft: Draft) -> bool:
+    """Resolve what needs it, forget what nobody uses. True if the group now sees other topics."""
+    group = draft.group
+    for regex in [regex for regex in group.resolved if regex not in group.regexes]:
+        draft.emit(regex_tombstone(group.group_id, regex))
+    group = draft.group
+    if not group.regexes:
+        return False
+    missing = [regex for regex in group.regexes if regex not in group.resolved]
+    now = context.now
+    age = now.ms - group.regex_checked_ms
+    all_due = age >= context.settings.group_consumer_regex_refresh_interval_ms or (
+        group.regex_wanted and age >= REGEX_REFRESH_INTERVAL_MIN_MS
+    )
+    if not missing and not all_due:
+        return False
+    image = context.image
+    names = [name for name, topic in image.topics.items() if not topic.internal]
+    changed = False
+    for regex in list(group.regexes) if all_due else missing:
+        topics = resolve_pattern(regex, names)
+        known = draft.group.resolved.get(regex)
+        if known is None or known.topics != topics:
+            changed = True
+            resolved = ResolvedRegex(topics, image.version, now.wall_ms)
+            draft.emit(regex_record(group.group_id, regex, resolved))
+    if all_due:
+        draft.group.regex_wanted = False
+        draft.group.regex_checked_ms = now.ms
+    return changed
+
+
+def update_epoch(context: Context, draft: Draft, *, bump: bool) -> None:
+    """Raise the group's epoch if asked to, or if the topics it subscribes to are not what they were."""
+    group = draft.group
+    if not bump and not group.refresh_wanted:
+        return
+    found = metadata_hash(context.image, group.subscribed_topics())
+    if bump or found != group.metadata_hash:
+        draft.emit(epoch_record(group.group_id, group.epoch + 1, found))
+    draft.group.refresh_wanted = False
+
+
+def update_target(context: Context, draft: Draft) -> None:
+    """Assign anew, and record what changed of it."""
+    group = draft.group
+    image = context.image
+    members = [
+        MemberSpec(
+            id=member.id,
+            topics=topic_ids(image, group.topics_of(member)),
+            target=group.targets.get(member.id, NO_TARGET),
+            instance_id=member.instance_id,
+        )
+        for member in group.members.values()
+    ]
+    counts = {
+        topic.id: len(topic.partitions)
+        for name in group.subscribed_topics()
+        if (topic := image.topics.get(name)) is not None
+    }
+    assignment = ASSIGNORS[assignor_of(context, group)](members, counts)
+    group_id = group.group_id
+    for member_id, target in assignment.items():
+        if group.targets.get(member_id) != target:
+            draft.emit(target_record(group_id, member_id, target))
+    draft.emit(target_epoch_record(group_id, group.epoch, context.now.wall_ms))
+
+
+def assignor_of(context: Context, group: ConsumerGroup) -> str:
+    """The one most members ask for; one that has since been disabled counts for nothing."""
+    allowed = context.settings.group_consumer_assignors
+    preferred = group.preferred_assignor()
+    return preferred if preferred in allowed else allowed[0]

@@ -1,0 +1,16 @@
+"""Which partition of `__consumer_offsets` holds a group: Java's String.hashCode, as Kafka computes it."""
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 code units, in signed 32-bit arithmetic."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+def partition_of(group_id: str, partition_count: int) -> int:
+    # Kafka's Utils.abs maps the one value that has no positive twin to zero.
+    value = java_hash(group_id)
+    return (0 if value == -0x8000_0000 else abs(value)) % partition_count
