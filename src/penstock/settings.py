@@ -5,11 +5,24 @@ has none (`durability`); the attribute is the name with '.' written as '_'. Valu
 winning, from the defaults here, a TOML file and `--set NAME=VALUE`. An unknown name or a bad value is a
 `SettingsError` of one sentence.
 
-What may be changed while a broker runs, what each value may be, and how DescribeConfigs shows it is
-defined once, in `metadata.broker_configs`.
+What each value may be, and which may be changed while a broker runs, is defined in
+`metadata.broker_configs`; it is loaded only if something is set.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import msgspec
+
+from penstock.metadata.image import BROKER_CONFIG, ClusterImage, Listener
+
+_NOT_HERE = {
+    "log.dir": "store",
+    "log.dirs": "store",
+    "node.id": "broker.id",
+    "rack": "broker.rack",
+}
+"""Names that people coming from Kafka try, and what they are here."""
 
 
 class SettingsError(ValueError):
@@ -89,8 +102,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a record is safe from compaction."""
     log_cleaner_max_compaction_lag_ms: int = 9223372036854775807
     """How long a record may escape compaction."""
-    min_insync_replicas: int = 1
-    """How many brokers of the failover order must be alive for a produce with acks=all."""
 
     # Background work.
 
@@ -138,7 +149,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """SO_RCVBUF of client connections; -1: the operating system's choice."""
     queued_max_requests: int = 500
     """How many requests of one connection may wait for their answers before it is read no further."""
-    queued_max_request_bytes: int = 268435456
+    queued_max_request_bytes: int = 134217728
     """How many bytes of requests may be in memory before no connection is read any further."""
     shutdown_drain_ms: int = 10000
     """How long a stopping broker waits for requests under way."""
@@ -193,6 +204,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The shortest heartbeat interval that a group's own setting may choose."""
     group_consumer_max_heartbeat_interval_ms: int = 15000
     """The longest heartbeat interval that a group's own setting may choose."""
+    group_consumer_assignment_interval_ms: int = 1000
+    """The shortest time between two assignments of one group of the consumer protocol."""
+    group_consumer_min_assignment_interval_ms: int = 0
+    """The shortest assignment interval that a group's own setting may choose."""
+    group_consumer_max_assignment_interval_ms: int = 15000
+    """The longest assignment interval that a group's own setting may choose."""
     group_consumer_max_size: int = 2147483647
     """How many members a group of the consumer protocol may have."""
     group_consumer_assignors: str = "uniform,range"
@@ -228,3 +245,200 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often the metadata log is looked at for new entries; 0: what suits the store."""
     metadata_snapshot_entries: int = 1000
     """How many entries the metadata log grows between snapshots."""
+
+    given: Mapping[str, str] = {}
+    """What was set and not left at its default, by name, as text: DescribeConfigs tells the difference."""
+
+    def validate(self) -> None:
+        """Raise SettingsError if settings that are each possible do not fit together."""
+        for lower, upper in _ORDERED:
+            if getattr(self, lower) > getattr(self, upper):
+                raise SettingsError(
+                    f"{_name(lower)} ({getattr(self, lower)}) must not be more than {_name(upper)} "
+                    f"({getattr(self, upper)})."
+                )
+        if self.group_consumer_session_timeout_ms <= self.group_consumer_heartbeat_interval_ms:
+            raise SettingsError(
+                "group.consumer.session.timeout.ms must be more than group.consumer.heartbeat.interval.ms."
+            )
+        if self.broker_session_timeout_ms < 2 * self.broker_heartbeat_interval_ms:
+            raise SettingsError(
+                "broker.session.timeout.ms must be at least twice broker.heartbeat.interval.ms, or a broker "
+                "is fenced for one late heartbeat."
+            )
+        if self.advertised_listeners:
+            here = {listener.name for listener in parse_listeners(self.listeners)}
+            for listener in parse_listeners(self.advertised_listeners):
+                if listener.name not in here:
+                    raise SettingsError(f"advertised.listeners names {listener.name}, which listeners lacks.")
+        else:
+            parse_listeners(self.listeners)
+
+    @property
+    def retention_ms(self) -> int:
+        """The retention time in force when a topic sets none: log.retention.ms, minutes or hours."""
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return max(-1, self.log_retention_minutes * 60_000)
+        return max(-1, self.log_retention_hours * 3_600_000)
+
+    def with_values(self, values: Mapping[str, str]) -> "Settings":
+        """These settings with others laid over them, by name and as text. SettingsError if one is bad."""
+        if not values:
+            return self
+        changes: dict[str, Any] = {}
+        texts: dict[str, str] = {}
+        for name, text in values.items():
+            changes[name.replace(".", "_")], texts[name] = _parse(name, text)
+        changed = msgspec.structs.replace(self, given={**self.given, **texts}, **changes)
+        changed = msgspec.structs.replace(changed, **changed._moved_along())
+        changed.validate()
+        return changed
+
+    def _moved_along(self) -> dict[str, int]:
+        """Bounds that were not set, moved to where those that were set need them."""
+        moved: dict[str, int] = {}
+        for lower, upper in _ORDERED:
+            low, high = moved.get(lower, getattr(self, lower)), moved.get(upper, getattr(self, upper))
+            if low > high and _name(upper) not in self.given:
+                moved[upper] = low
+            elif low > high and _name(lower) not in self.given:
+                moved[lower] = high
+        if "broker.heartbeat.interval.ms" not in self.given:
+            interval = min(self.broker_heartbeat_interval_ms, max(1, self.broker_session_timeout_ms // 3))
+            moved["broker_heartbeat_interval_ms"] = interval
+        return moved
+
+    def at(self, image: ClusterImage) -> "Settings":
+        """The settings in force: these with the broker's dynamic settings laid over them."""
+        layers = (image.config(BROKER_CONFIG, ""), image.config(BROKER_CONFIG, str(self.broker_id)))
+        changes: dict[str, Any] = {}
+        for layer in layers:
+            for name, text in layer.items():
+                if name.replace(".", "_") in _FIELDS:
+                    changes[name.replace(".", "_")] = _parse(name, text)[0]
+        return msgspec.structs.replace(self, **changes) if changes else self
+
+
+_FIELDS = frozenset(Settings.__struct_fields__) - {"given"}
+
+_ORDERED = (
+    ("log_cleaner_min_compaction_lag_ms", "log_cleaner_max_compaction_lag_ms"),
+    ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
+    ("group_consumer_min_session_timeout_ms", "group_consumer_session_timeout_ms"),
+    ("group_consumer_session_timeout_ms", "group_consumer_max_session_timeout_ms"),
+    ("group_consumer_min_heartbeat_interval_ms", "group_consumer_heartbeat_interval_ms"),
+    ("group_consumer_heartbeat_interval_ms", "group_consumer_max_heartbeat_interval_ms"),
+    ("group_consumer_min_assignment_interval_ms", "group_consumer_assignment_interval_ms"),
+    ("group_consumer_assignment_interval_ms", "group_consumer_max_assignment_interval_ms"),
+    ("socket_request_max_bytes", "queued_max_request_bytes"),
+)
+"""Pairs of which the first must not be more than the second. One that is set moves the other along if that
+one is not, so that nobody has to set a bound only to set what it bounds."""
+
+
+def load(assignments: Iterable[str] = (), *, toml: bytes | None = None) -> Settings:
+    """Settings from the contents of a TOML file and from NAME=VALUE texts, the later ones winning."""
+    values: dict[str, str] = {}
+    if toml is not None:
+        values |= toml_values(toml)
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise SettingsError(f"--set takes NAME=VALUE, not {assignment!r}.")
+        values[name.strip()] = text.strip()
+    return Settings().with_values(values)
+
+
+def toml_values(toml: bytes) -> dict[str, str]:
+    """The settings in a TOML document, by name. Tables and dotted names are the same thing there."""
+    import tomllib
+
+    try:
+        document = tomllib.loads(toml.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"The configuration file is not TOML: {error}.") from error
+    values: dict[str, str] = {}
+    _flatten("", document, values)
+    return values
+
+
+def parse_listeners(text: str) -> tuple[Listener, ...]:
+    """Listeners from NAME://HOST:PORT, comma-separated. An IPv6 address stands in brackets."""
+    listeners = []
+    for part in text.split(","):
+        name, _, address = part.strip().partition("://")
+        host, colon, port = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not (name and colon and port.isascii() and port.isdigit() and int(port) < 65536):
+            raise SettingsError(f"A listener is NAME://HOST:PORT, not {part.strip()!r}.")
+        listeners.append(Listener(name.upper(), host, int(port)))
+    if len({listener.name for listener in listeners}) != len(listeners):
+        raise SettingsError("Two listeners have the same name.")
+    return tuple(listeners)
+
+
+def documentation() -> dict[str, str]:
+    """What each setting means, by name: the docstrings of the fields above."""
+    import ast
+    import sys
+
+    loader: Any = getattr(sys.modules[__name__], "__loader__", None)
+    source: str | None = loader.get_source(__name__) if hasattr(loader, "get_source") else None
+    docs: dict[str, str] = {}
+    for node in ast.parse(source or "").body:
+        if isinstance(node, ast.ClassDef) and node.name == "Settings":
+            for field, text in zip(node.body, node.body[1:], strict=False):
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(field.target, ast.Name)
+                    and isinstance(text, ast.Expr)
+                    and isinstance(text.value, ast.Constant)
+                ):
+                    docs[_name(field.target.id)] = str(text.value.value)
+    return docs
+
+
+def _name(field: str) -> str:
+    return field.replace("_", ".")
+
+
+def _parse(name: str, text: str) -> tuple[Any, str]:
+    """The typed value of a setting and its one spelling."""
+    from penstock.metadata.broker_configs import BROKER_DEFINITIONS
+    from penstock.metadata.definitions import ValueProblem, value_text
+
+    definition = BROKER_DEFINITIONS.get(name)
+    if definition is None or name.replace(".", "_") not in _FIELDS:
+        raise SettingsError(_unknown(name, definition.moot or definition.fixed if definition else ""))
+    try:
+        value = definition.parse(text)
+    except ValueProblem as problem:
+        raise SettingsError(f"{str(problem).rstrip('.')}.") from None
+    spelled = value_text(value)
+    return (spelled if isinstance(value, tuple) else value), spelled
+
+
+def _unknown(name: str, reason: str) -> str:
+    if reason:
+        return f"{name} has no meaning here. {reason}"
+    if name in _NOT_HERE:
+        return f"{name} is not a setting; here it is {_NOT_HERE[name]}."
+    import difflib
+
+    close = difflib.get_close_matches(name, [_name(field) for field in _FIELDS], 1, 0.6)
+    return f"{name} is not a setting; did you mean {close[0]}?" if close else f"{name} is not a setting."
+
+
+def _flatten(prefix: str, table: Mapping[str, Any], values: dict[str, str]) -> None:
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            _flatten(f"{name}.", value, values)
+        elif isinstance(value, bool):
+            values[name] = "true" if value else "false"
+        elif isinstance(value, list):
+            values[name] = ",".join(str(part) for part in value)
+        else:
+            values[name] = str(value)

@@ -54,9 +54,10 @@ def spread(image: ClusterImage, partitions: int, replication_factor: int) -> Ord
             reason = "All brokers are currently fenced, or have all their log directories cordoned."
         message = f"Unable to replicate the partition {replication_factor} time(s): {reason}"
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    rings = {broker.id: _ring(live, broker, replication_factor) for broker in live}
     loads = _Loads({broker.id: image.leader_counts.get(broker.id, 0) for broker in live})
-    return tuple(rings[loads.take()] for _ in range(partitions))
+    leaders = [loads.take() for _ in range(partitions)]
+    rings = {leader: _ring(live, image.brokers[leader], replication_factor) for leader in set(leaders)}
+    return tuple(rings[leader] for leader in leaders)
 
 
 def capped_factor(image: ClusterImage, wanted: int) -> int:

@@ -252,10 +252,10 @@ def _check_assignments(
 
 def _check_configs(resource_type: int, values: dict[str, str]) -> Refusal | None:
     # Most entries set nothing, so the definitions are not loaded for them.
-    from penstock.metadata.configs import settings_problem
+    from penstock.metadata.configs import problem_code, settings_problem
 
     problem = settings_problem(resource_type, values)
-    return None if problem is None else Refusal(ErrorCode.INVALID_CONFIG, problem)
+    return None if problem is None else Refusal(problem_code(resource_type), problem)
 
 
 def _check_flush_count(flush_count: int) -> Refusal | None:

@@ -1,0 +1,323 @@
+"""Kafka 4.3's topic settings: names, types, defaults, values, and what each means here.
+
+Settings without a mark have the effect that their line says. Those with `moot` are accepted and shown,
+and the text says why nothing depends on them; those with `fixed` cannot be changed from their default.
+"""
+
+from penstock.metadata.definitions import (
+    LONG_MAX,
+    Check,
+    Definition,
+    Kind,
+    at_least,
+    between,
+    between_or,
+    list_of,
+    one_of,
+    throttled_replicas,
+)
+
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+_NO_REPLICATION = "Brokers do not copy records to each other: they share one store."
+_INDEXED = "Every batch is indexed when records are settled into segments."
+_ONE_TIER = "All records are in the shared store; there is no second tier."
+
+
+def _topic(
+    name: str, kind: Kind, default: str, doc: str, check: Check | None = None, *synonyms: str, moot: str = ""
+) -> Definition:
+    return Definition(
+        name=name, kind=kind, default=default, doc=doc, check=check, synonyms=synonyms, moot=moot
+    )
+
+
+_DEFINITIONS = (
+    _topic(
+        "cleanup.policy",
+        Kind.LIST,
+        "delete",
+        "What happens to old records: delete (by age and size), compact (keep the last value of each key), "
+        "both, or neither.",
+        list_of("compact", "delete"),
+        "log.cleanup.policy",
+    ),
+    _topic(
+        "compression.gzip.level",
+        Kind.INT,
+        "-1",
+        "The level used if compression.type is gzip.",
+        between_or(1, 9, -1),
+        "compression.gzip.level",
+    ),
+    _topic(
+        "compression.lz4.level",
+        Kind.INT,
+        "9",
+        "The level used if compression.type is lz4.",
+        between(1, 17),
+        "compression.lz4.level",
+    ),
+    _topic(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "The codec in which batches are stored; producer stores them as they were sent.",
+        one_of(*CODECS),
+        "compression.type",
+    ),
+    _topic(
+        "compression.zstd.level",
+        Kind.INT,
+        "3",
+        "The level used if compression.type is zstd.",
+        between(-131072, 22),
+        "compression.zstd.level",
+    ),
+    _topic(
+        "delete.retention.ms",
+        Kind.LONG,
+        "86400000",
+        "How long compaction keeps tombstones and transaction markers.",
+        at_least(0),
+        "log.cleaner.delete.retention.ms",
+    ),
+    _topic(
+        "file.delete.delay.ms",
+        Kind.LONG,
+        "60000",
+        "How long objects of deleted records are kept for readers that are still on them.",
+        at_least(0),
+        "log.segment.delete.delay.ms",
+    ),
+    _topic(
+        "flush.messages",
+        Kind.LONG,
+        str(LONG_MAX),
+        "How many records may be written before they are forced to disk.",
+        at_least(1),
+        "log.flush.interval.messages",
+        moot="The broker's durability setting says what an acknowledged record has reached, for all topics.",
+    ),
+    _topic(
+        "flush.ms",
+        Kind.LONG,
+        str(LONG_MAX),
+        "How long records may wait before they are forced to disk.",
+        at_least(0),
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        moot="The broker's durability setting says what an acknowledged record has reached, for all topics.",
+    ),
+    _topic(
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        "",
+        "The replicas whose copying is throttled where they follow.",
+        throttled_replicas,
+        moot=_NO_REPLICATION,
+    ),
+    _topic(
+        "index.interval.bytes",
+        Kind.INT,
+        "4096",
+        "How many bytes lie between two entries of the offset index.",
+        at_least(0),
+        "log.index.interval.bytes",
+        moot=_INDEXED,
+    ),
+    _topic(
+        "leader.replication.throttled.replicas",
+        Kind.LIST,
+        "",
+        "The replicas whose copying is throttled where they lead.",
+        throttled_replicas,
+        moot=_NO_REPLICATION,
+    ),
+    _topic(
+        "local.retention.bytes",
+        Kind.LONG,
+        "-2",
+        "How much of a partition a broker keeps itself once it is in remote storage.",
+        at_least(-2),
+        "log.local.retention.bytes",
+        moot=_ONE_TIER,
+    ),
+    _topic(
+        "local.retention.ms",
+        Kind.LONG,
+        "-2",
+        "How long a broker keeps records itself once they are in remote storage.",
+        at_least(-2),
+        "log.local.retention.ms",
+        moot=_ONE_TIER,
+    ),
+    _topic(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        str(LONG_MAX),
+        "How long a record may escape compaction.",
+        at_least(1),
+        "log.cleaner.max.compaction.lag.ms",
+    ),
+    _topic(
+        "max.message.bytes",
+        Kind.INT,
+        "1048588",
+        "The largest record batch accepted.",
+        at_least(0),
+        "message.max.bytes",
+    ),
+    _topic(
+        "message.timestamp.after.max.ms",
+        Kind.LONG,
+        "3600000",
+        "How far a record's timestamp may lie after the broker's clock.",
+        at_least(0),
+        "log.message.timestamp.after.max.ms",
+    ),
+    _topic(
+        "message.timestamp.before.max.ms",
+        Kind.LONG,
+        str(LONG_MAX),
+        "How far a record's timestamp may lie before the broker's clock.",
+        at_least(0),
+        "log.message.timestamp.before.max.ms",
+    ),
+    _topic(
+        "message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        one_of("CreateTime", "LogAppendTime"),
+        "log.message.timestamp.type",
+    ),
+    _topic(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        "0.5",
+        "The share of a partition that must be new before compaction rewrites it.",
+        between(0, 1),
+        "log.cleaner.min.cleanable.ratio",
+    ),
+    _topic(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        "0",
+        "How long a record is safe from compaction.",
+        at_least(0),
+        "log.cleaner.min.compaction.lag.ms",
+    ),
+    _topic(
+        "min.insync.replicas",
+        Kind.INT,
+        "1",
+        "How many replicas must have a record before it is acknowledged with acks=all.",
+        at_least(1),
+        "min.insync.replicas",
+        moot="Every acknowledged record is in the shared store, however many brokers are alive.",
+    ),
+    Definition(
+        name="preallocate",
+        kind=Kind.BOOLEAN,
+        default="false",
+        doc="Whether segment files are allocated before they are written.",
+        synonyms=("log.preallocate",),
+        fixed="preallocate cannot be true: segments are written whole, with nothing to allocate before.",
+    ),
+    _topic(
+        "remote.log.copy.disable",
+        Kind.BOOLEAN,
+        "false",
+        "Whether copying to remote storage stops.",
+        moot=_ONE_TIER,
+    ),
+    _topic(
+        "remote.log.delete.on.disable",
+        Kind.BOOLEAN,
+        "false",
+        "Whether records in remote storage are deleted when it is switched off.",
+        moot=_ONE_TIER,
+    ),
+    Definition(
+        name="remote.storage.enable",
+        kind=Kind.BOOLEAN,
+        default="false",
+        doc="Whether the topic uses tiered storage.",
+        fixed="Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
+        "remote log storage.",
+    ),
+    _topic(
+        "retention.bytes",
+        Kind.LONG,
+        "-1",
+        "How large a partition may grow before its oldest records are deleted; -1: without limit.",
+        None,
+        "log.retention.bytes",
+    ),
+    _topic(
+        "retention.ms",
+        Kind.LONG,
+        "604800000",
+        "How long records are kept; -1: for ever.",
+        at_least(-1),
+        "log.retention.ms",
+        "log.retention.minutes",
+        "log.retention.hours",
+    ),
+    _topic(
+        "segment.bytes",
+        Kind.INT,
+        "1073741824",
+        "The largest segment of a partition; retention and compaction work on whole segments.",
+        at_least(1048576),
+        "log.segment.bytes",
+    ),
+    _topic(
+        "segment.index.bytes",
+        Kind.INT,
+        "10485760",
+        "The largest index of a segment.",
+        at_least(4),
+        "log.index.size.max.bytes",
+        moot=_INDEXED,
+    ),
+    _topic(
+        "segment.jitter.ms",
+        Kind.LONG,
+        "0",
+        "By how much the rolling of segments is spread over time.",
+        at_least(0),
+        "log.roll.jitter.ms",
+        "log.roll.jitter.hours",
+        moot="Records of all partitions are settled together, so there is no burst to spread.",
+    ),
+    _topic(
+        "segment.ms",
+        Kind.LONG,
+        "604800000",
+        "The longest time that one segment spans.",
+        at_least(1),
+        "log.roll.ms",
+        "log.roll.hours",
+    ),
+    _topic(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        "false",
+        "Whether a replica that lacks records may become leader.",
+        None,
+        "unclean.leader.election.enable",
+        moot="Every broker sees every acknowledged record, so there is no unclean election to allow.",
+    ),
+    Definition(
+        name="internal.segment.bytes",
+        kind=Kind.INT,
+        default=None,
+        doc="The largest segment, without the lower bound of segment.bytes: for tests.",
+        check=at_least(1),
+        internal=True,
+    ),
+)
+
+TOPIC_DEFINITIONS: dict[str, Definition] = {definition.name: definition for definition in _DEFINITIONS}
