@@ -54,7 +54,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == SNAPPY:
         return b"".join(_snappy_chunks(data))
     if codec == LZ4:
-        return b"".join(_lz4_blocks(data, _LZ4_LEVEL_FAST if level is None else level))
+        if level is None or level == _LZ4_LEVEL_FAST:
+            return b"".join(_lz4_blocks(data))
+        compressor = _cramjam().lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(data)
+        return bytes(compressor.finish())
     if codec == ZSTD:
         return bytes(_cramjam().zstd.compress(data, _ZSTD_LEVEL if level is None else level))
     raise ValueError(f"no codec has the number {codec}")
@@ -172,16 +176,13 @@ def _snappy_chunks(data: Buffer) -> Iterator[bytes]:
         yield _BIG32.pack(len(chunk)) + chunk
 
 
-def _lz4_blocks(data: Buffer, level: int) -> Iterator[bytes]:
+def _lz4_blocks(data: Buffer) -> Iterator[bytes]:
     compress_block = _cramjam().lz4.compress_block
-    options: dict[str, Any] = {"store_size": False}
-    if level != _LZ4_LEVEL_FAST:
-        options |= {"mode": "high_compression", "compression": level}
     yield _LZ4_HEADER
     view = memoryview(data)
     for start in range(0, len(view), _LZ4_BLOCK):
         plain = view[start : start + _LZ4_BLOCK]
-        block = bytes(compress_block(plain, **options))
+        block = bytes(compress_block(plain, store_size=False))
         if len(block) < len(plain):
             yield _LITTLE32.pack(len(block)) + block
         else:
