@@ -115,6 +115,7 @@ class MetadataLog:
         self._token = token or _system_token
         self._author = ""
         self._proposed = 0
+        self._write_seconds = 0.0
         self._chain = SnapshotChain(store)
         self._subscribers: list[Subscriber] = []
         self._queue: list[_Proposal] = []
@@ -361,7 +362,9 @@ class MetadataLog:
             attempt += 1
             if loop.time() >= deadline:
                 raise StoreUnavailableError("other brokers wrote first every time")
-            await asyncio.sleep(self._backoff(attempt))
+            # Somebody else made progress. The pause is in proportion to how long a write takes here.
+            ceiling = min(BACKOFF_MAX_SECONDS, self._write_seconds * 2.0 ** min(attempt, 4))
+            await asyncio.sleep(ceiling * self._jitter())
             room = PROPOSALS_PER_ENTRY_MAX - len(batch)
             batch.extend(self._queue[:room])
             del self._queue[:room]
@@ -402,6 +405,7 @@ class MetadataLog:
         entry = Entry(number, f"{self._author}-{self._proposed}", self._clock.time_ms(), plan.commands)
         data = encode_entry(entry)
         attempt = 0
+        started = self._clock.monotonic()
         while True:
             try:
                 created = await self._store.create(entry_key(number), data)
@@ -410,6 +414,7 @@ class MetadataLog:
                     created = await self._store.get(entry_key(number)) == data
                 if created:
                     await self._chain.look()
+                self._write_seconds = self._clock.monotonic() - started
                 break
             except StoreUnavailableError:
                 attempt += 1

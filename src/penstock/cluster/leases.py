@@ -1,0 +1,106 @@
+"""Who is silent, judged by the observer's own clock.
+
+A broker overwrites `live/<broker>` with its epoch and a counter that grows. An observer never compares
+clocks with it: it notes when it first saw a counter, and how long it has seen no other. A read counts for
+the moment it began, so an observer that was itself paused between reading and judging judges nothing wrong;
+and while the observer cannot read or write the store, nobody's silence counts, because nobody can be heard.
+
+Nothing here is needed for safety: a broker that is fenced by mistake finds its log sealed and registers
+again. It only decides how soon a dead broker's partitions move.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.metadata.image import BrokerInfo, ClusterImage
+
+# Brokers below this rank watch everybody; the others only watch those, so that the number of reads grows
+# with the number of brokers and not with its square.
+WATCHERS = 2
+
+
+class Lease(msgspec.Struct, frozen=True):
+    epoch: int
+    counter: int
+
+
+def lease_key(broker: int) -> str:
+    return f"live/{broker}"
+
+
+def encode_lease(lease: Lease) -> bytes:
+    return msgspec.json.encode(lease)
+
+
+def decode_lease(data: bytes | None) -> Lease | None:
+    """What a broker last said; None if it said nothing that can be read."""
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Lease)
+    except msgspec.DecodeError:
+        return None
+
+
+class _Heard(msgspec.Struct):
+    epoch: int
+    lease: Lease | None
+    since: float
+    until: float
+
+
+class LeaseTable:
+    """What one observer has heard of the other brokers."""
+
+    def __init__(self, broker: int, doubt: float) -> None:
+        """`doubt`: seconds of silence after which a broker no longer counts as one that watches others."""
+        self._me = broker
+        self._doubt = doubt
+        self._heard: dict[int, _Heard] = {}
+
+    def watched(self, image: ClusterImage) -> list[BrokerInfo]:
+        """The brokers to listen for: everybody else for the first few, the first few for everybody else."""
+        others = [info for info in image.live_brokers if info.id != self._me]
+        first = [info for info in image.live_brokers if not self._is_doubtful(info)][:WATCHERS]
+        if any(info.id == self._me for info in first):
+            return others
+        # Those in doubt are listened for by all: they may be the first few of before.
+        return [info for info in others if info in first or self._is_doubtful(info)]
+
+    def hear(self, info: BrokerInfo, lease: Lease | None, began: float, ended: float) -> None:
+        """The lease of `info` was read between `began` and `ended`."""
+        heard = self._heard.get(info.id)
+        if heard is None or heard.epoch != info.epoch or heard.lease != lease:
+            self._heard[info.id] = _Heard(info.epoch, lease, ended, ended)
+        else:
+            heard.until = max(heard.until, began)
+
+    def excuse(self, now: float) -> None:
+        """The store could not be read or written: whoever was silent meanwhile may not have been."""
+        for heard in self._heard.values():
+            heard.since = heard.until = now
+
+    def forget(self, live: Iterable[BrokerInfo]) -> None:
+        """Keep only those that are alive."""
+        ids = {info.id for info in live}
+        for broker in [broker for broker in self._heard if broker not in ids]:
+            del self._heard[broker]
+
+    def silence(self, info: BrokerInfo) -> float:
+        """For how many seconds nothing was heard from this incarnation."""
+        heard = self._heard.get(info.id)
+        return heard.until - heard.since if heard is not None and heard.epoch == info.epoch else 0.0
+
+    def overdue(self, image: ClusterImage, timeout: float, stagger: float) -> list[BrokerInfo]:
+        """The brokers that it is this observer's turn to fence.
+
+        The lowest-numbered broker that is not itself silent goes first; each next one waits `stagger`
+        longer, in case those before it do not act.
+        """
+        silent = [info for info in image.live_brokers if self.silence(info) >= timeout]
+        rank = sum(1 for info in image.live_brokers if info.id < self._me and info not in silent)
+        return [info for info in silent if self.silence(info) >= timeout + rank * stagger]
+
+    def _is_doubtful(self, info: BrokerInfo) -> bool:
+        return self.silence(info) > self._doubt

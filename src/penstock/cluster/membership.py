@@ -1,0 +1,359 @@
+"""How a broker joins its cluster, stays in it, sees others die and leaves.
+
+    register    seal the log of the incarnation before this one, then RegisterBroker
+    heartbeat   overwrite live/<broker>; nothing is stored in the metadata log
+    watch       a broker that is silent for the session time-out: seal its log, then FenceBroker and
+                AssignLeaders in one entry, its partitions spread over those alive
+    balance     hand partitions to the brokers they belong to, once those are back for a while
+    leave       seal the own log, then RemoveBroker and AssignLeaders in one entry
+
+No step waits for another broker. Sealing comes before the entry that names the number of flushes; if two
+brokers do the same at once, the first entry counts and the other's wish finds nothing left to do.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import Protocol
+
+from penstock.clock import Clock
+from penstock.cluster.leases import Lease, LeaseTable, decode_lease, encode_lease, lease_key
+from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
+from penstock.metadata.commands import (
+    AnyCommand,
+    AssignLeaders,
+    FenceBroker,
+    LeaderMove,
+    RegisterBroker,
+    RemoveBroker,
+)
+from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, Listener, ManifestRef
+from penstock.metadata.placement import HandOver, hand_overs, leaderless_count, successors
+from penstock.metadata.refusal import Refusal
+from penstock.storage.objects import ObjectStore, StoreError
+from penstock.wire.errors import ErrorCode
+
+Seal = Callable[[int, int], Awaitable[int]]
+"""`seal(broker, epoch)`: after it returns, nobody can acknowledge a write to that incarnation's log. Returns
+how many flushes the log holds. May be called again, and by several brokers at once."""
+
+PartitionKey = tuple[bytes, int]
+
+# A hand-over settles records and stops writes to the partitions meanwhile, so it is done in bites.
+HAND_OVERS_PER_ROUND_MAX = 200
+
+logger = logging.getLogger(__name__)
+
+
+class Leadership(Protocol):
+    """What balancing needs from the one who writes partitions."""
+
+    async def release(self, partitions: Sequence[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
+        """Stop accepting writes to these partitions, and settle everything that was accepted. Returns those
+        that were settled, with their manifest (None: the one in the image covers everything)."""
+
+    def resume(self, partitions: Sequence[PartitionKey]) -> None:
+        """The partitions stay here after all: accept writes again."""
+
+
+class Lost(Enum):
+    """Why a broker no longer holds its lease."""
+
+    FENCED = "fenced"
+    """The others thought it dead. It may register again, as a new incarnation."""
+    REPLACED = "replaced"
+    """Another process registered with its id. It must stop."""
+    REMOVED = "removed"
+    """It was unregistered by an administrator."""
+
+
+class RegistrationError(Exception):
+    """The cluster refuses this broker. The message is one sentence for a person."""
+
+
+class Membership:
+    """One incarnation's place in the cluster."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        store: ObjectStore,
+        clock: Clock,
+        seal: Seal,
+        *,
+        broker: int,
+        listeners: tuple[Listener, ...],
+        rack: str | None = None,
+        incarnation: str = "",
+        session_timeout: float = 9.0,
+        heartbeat_interval: float = 1.0,
+        balance_interval: float | None = 5.0,
+        on_lost: Callable[[Lost], None] | None = None,
+    ) -> None:
+        """Times are in seconds. `balance_interval` None: leaders are not moved back."""
+        self.broker = broker
+        self.epoch = -1
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._seal = seal
+        self._listeners = listeners
+        self._rack = rack
+        self._incarnation = incarnation
+        self._session_timeout = session_timeout
+        self._heartbeat_interval = heartbeat_interval
+        self._balance_interval = balance_interval
+        self._on_lost = on_lost
+        self._leadership: Leadership | None = None
+        # Two heartbeats in a row were missed.
+        self._leases = LeaseTable(broker, doubt=2.5 * heartbeat_interval)
+        self._lost = False
+        self._counter = 0
+        self._heard_ourselves = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unsubscribe: Callable[[], None] | None = None
+        self._stable_since = 0.0
+
+    async def register(self) -> BrokerInfo:
+        """Take the lease as a new incarnation. Its epoch is in what is returned.
+
+        RegistrationError if the cluster refuses; MetadataUnavailableError or StoreError if the store fails.
+        """
+        while True:
+            old = self._log.image.brokers.get(self.broker)
+            sealed = None
+            if old is not None and not old.fenced:
+                sealed = await self._seal(self.broker, old.epoch)
+            command = RegisterBroker(
+                broker=self.broker,
+                listeners=self._listeners,
+                rack=self._rack,
+                incarnation=self._incarnation,
+                previous_epoch=-1 if old is None else old.epoch,
+                sealed=sealed,
+            )
+            result = await self._log.propose(_always(command))
+            if not isinstance(result, Refusal):
+                break
+            if result.code not in {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.DUPLICATE_BROKER_REGISTRATION}:
+                raise RegistrationError(result.message)
+            # Fenced or registered meanwhile: the incarnation to replace is another one now.
+            await self._log.catch_up()
+        info = result.brokers[self.broker]
+        self.epoch = info.epoch
+        logger.info("registered broker=%d epoch=%d", self.broker, self.epoch)
+        return info
+
+    async def start(self, leadership: Leadership | None = None) -> None:
+        """Write the first heartbeat, and go on in the background until `stop` or `leave`."""
+        self._leadership = leadership
+        self._stable_since = self._clock.monotonic()
+        self._unsubscribe = self._log.subscribe(self._on_image)
+        try:
+            await self._heartbeat()
+        except StoreError as error:
+            logger.warning("the first heartbeat was not written error=%s", error)
+        self._tasks = [
+            asyncio.create_task(self._every(self._heartbeat_interval, self._heartbeat), name="heartbeat"),
+            asyncio.create_task(self._every(self._heartbeat_interval, self._watch), name="watch brokers"),
+        ]
+        if self._balance_interval is not None and leadership is not None:
+            work = self._every(self._balance_interval, self._balance)
+            self._tasks.append(asyncio.create_task(work, name="balance leaders"))
+
+    async def stop(self) -> None:
+        """Stop heartbeats without a word: the others will fence this broker when its time is up."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def leave(self, flush_count: int | None = None) -> None:
+        """Hand everything over and be forgotten. Writes must have ended.
+
+        `flush_count`: of the own log, sealed (0: everything is settled); None seals it now.
+        """
+        await self.stop()
+        if flush_count is None:
+            flush_count = await self._seal(self.broker, self.epoch)
+
+        def decide(image: ClusterImage) -> list[AnyCommand]:
+            if not image.is_current(self.broker, self.epoch):
+                return []
+            commands: list[AnyCommand] = [RemoveBroker(self.broker, self.epoch, flush_count)]
+            moves = successors(image, self.broker)
+            if moves:
+                commands.append(AssignLeaders(self.broker, self.epoch, moves))
+            return commands
+
+        result = await self._log.propose(decide)
+        if isinstance(result, Refusal):
+            logger.warning("leaving was refused broker=%d reason=%s", self.broker, result.message)
+            return
+        logger.info("left the cluster broker=%d epoch=%d", self.broker, self.epoch)
+        await self._store.delete(lease_key(self.broker))
+
+    # In the background.
+
+    async def _every(self, interval: float, work: Callable[[], Awaitable[None]]) -> None:
+        failing = False
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                await work()
+            except (StoreError, MetadataUnavailableError) as error:
+                if not failing:
+                    logger.warning("cluster work failed work=%s error=%s", work.__name__, error)
+                failing = True
+            except Exception:
+                logger.exception("cluster work failed work=%s", work.__name__)
+            else:
+                failing = False
+
+    async def _heartbeat(self) -> None:
+        if self._lost:
+            return
+        self._counter += 1
+        try:
+            await self._store.put(lease_key(self.broker), encode_lease(Lease(self.epoch, self._counter)))
+        except StoreError:
+            self._leases.excuse(self._clock.monotonic())
+            raise
+        self._heard_ourselves = self._clock.monotonic()
+
+    async def _watch(self) -> None:
+        image = self._log.image
+        if not image.is_current(self.broker, self.epoch):
+            return
+        self._leases.forget(image.live_brokers)
+        began = self._clock.monotonic()
+        if began - self._heard_ourselves > self._session_timeout / 2:
+            # Who cannot make itself heard is in no position to judge others.
+            self._leases.excuse(began)
+            return
+        try:
+            await asyncio.gather(*(self._listen(info) for info in self._leases.watched(image)))
+        except StoreError:
+            self._leases.excuse(self._clock.monotonic())
+            raise
+        stagger = max(self._heartbeat_interval, self._session_timeout / 4)
+        for info in self._leases.overdue(image, self._session_timeout, stagger):
+            await self._fence(info)
+        if image.controller_id == self.broker and leaderless_count(image):
+            await self._adopt()
+
+    async def _listen(self, info: BrokerInfo) -> None:
+        began = self._clock.monotonic()
+        lease = decode_lease(await self._store.get(lease_key(info.id)))
+        if lease is not None and lease.epoch != info.epoch:
+            lease = None
+        self._leases.hear(info, lease, began, self._clock.monotonic())
+
+    async def _fence(self, info: BrokerInfo) -> None:
+        """Declare a silent broker dead and share out what it led."""
+        silence = self._leases.silence(info)
+        flush_count = await self._seal(info.id, info.epoch)
+
+        def decide(image: ClusterImage) -> list[AnyCommand]:
+            if not (image.is_current(info.id, info.epoch) and image.is_current(self.broker, self.epoch)):
+                return []
+            commands: list[AnyCommand] = [FenceBroker(info.id, info.epoch, flush_count)]
+            moves = successors(image, info.id)
+            if moves:
+                commands.append(AssignLeaders(self.broker, self.epoch, moves))
+            return commands
+
+        result = await self._log.propose(decide)
+        if isinstance(result, Refusal):
+            logger.warning("fencing was refused broker=%d reason=%s", info.id, result.message)
+        else:
+            logger.info("fenced broker=%d epoch=%d silent_seconds=%.1f", info.id, info.epoch, silence)
+
+    async def _adopt(self) -> None:
+        """Give partitions without a leader to those alive."""
+
+        def decide(image: ClusterImage) -> list[AnyCommand]:
+            moves = successors(image, NO_LEADER) if image.is_current(self.broker, self.epoch) else ()
+            return [AssignLeaders(self.broker, self.epoch, moves)] if moves else []
+
+        result = await self._log.propose(decide)
+        if isinstance(result, Refusal):
+            logger.warning("partitions without a leader were not assigned reason=%s", result.message)
+
+    def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        if old.live_brokers != new.live_brokers:
+            self._stable_since = self._clock.monotonic()
+        if new.is_current(self.broker, self.epoch) or not old.is_current(self.broker, self.epoch):
+            return
+        info = new.brokers.get(self.broker)
+        lost = Lost.REMOVED
+        if info is not None:
+            lost = Lost.FENCED if info.epoch == self.epoch else Lost.REPLACED
+        self._lost = True
+        logger.warning("lost the lease broker=%d epoch=%d how=%s", self.broker, self.epoch, lost.value)
+        if self._on_lost is not None:
+            self._on_lost(lost)
+
+    # Balance.
+
+    async def _balance(self) -> None:
+        """Hand partitions over, if who is alive has not changed for a while."""
+        assert self._balance_interval is not None
+        image = self._log.image
+        if self._clock.monotonic() - self._stable_since < self._balance_interval:
+            return
+        if not image.is_current(self.broker, self.epoch) or len(image.live_brokers) < 2:
+            return
+        plans = hand_overs(image, self.broker)[:HAND_OVERS_PER_ROUND_MAX]
+        if plans:
+            await self.hand_over(plans)
+
+    async def hand_over(self, plans: Sequence[HandOver]) -> int:
+        """Give partitions that this broker leads to others. Returns how many went."""
+        assert self._leadership is not None
+        by_key = {(plan.topic_id, plan.partition): plan for plan in plans}
+        try:
+            released = await self._leadership.release(list(by_key))
+        except Exception:
+            self._leadership.resume(list(by_key))
+            raise
+        moves = {key: _move(by_key[key], manifest) for key, manifest in released.items() if key in by_key}
+
+        def decide(image: ClusterImage) -> list[AnyCommand]:
+            possible = tuple(move for move in moves.values() if self._is_ours(image, move))
+            possible = tuple(move for move in possible if image.is_live(move.leader))
+            return [AssignLeaders(self.broker, self.epoch, possible)] if possible else []
+
+        while True:
+            try:
+                result = await self._log.propose(decide)
+                break
+            except MetadataUnavailableError as error:
+                # The entry may still arrive. Until it is known whether it did, writing on here could
+                # acknowledge records that the next leader never reads; so nothing is resumed yet.
+                logger.warning("a hand-over waits for the store error=%s", error)
+                await asyncio.sleep(self._heartbeat_interval)
+        image = self._log.image if isinstance(result, Refusal) else result
+        kept = [key for key, plan in by_key.items() if key not in moves or self._is_ours(image, moves[key])]
+        if kept:
+            self._leadership.resume(kept)
+        gone = len(by_key) - len(kept)
+        logger.info("handed partitions over broker=%d partitions=%d kept=%d", self.broker, gone, len(kept))
+        return gone
+
+    def _is_ours(self, image: ClusterImage, move: LeaderMove) -> bool:
+        return image.leads(self.broker, self.epoch, move.topic_id, move.partition, move.leader_epoch)
+
+
+def _move(plan: HandOver, manifest: ManifestRef | None) -> LeaderMove:
+    return LeaderMove(
+        plan.topic_id, plan.partition, plan.leader_epoch, plan.leader, True, manifest, plan.replicas
+    )
+
+
+def _always(command: AnyCommand) -> Callable[[ClusterImage], list[AnyCommand]]:
+    return lambda image: [command]
