@@ -1,0 +1,145 @@
+"""A broker without sockets: a real store in a directory, the metadata log, the ledger, and `handle`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.broker.context import Broker
+from penstock.broker.dispatch import make_handle
+from penstock.clock import SystemClock
+from penstock.cluster.metadata_log import MetadataLog
+from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker, SetConfig
+from penstock.metadata.image import TOPIC_CONFIG, ClusterImage, Listener, TopicInfo
+from penstock.metadata.refusal import Refusal
+from penstock.server.framed import FramedRequest
+from penstock.settings import Settings
+from penstock.storage import open_store, open_wal_store
+from penstock.storage.ledger import Ledger
+from penstock.storage.ledger_settings import LedgerSettings
+from penstock.wire.batch import Record, build_batch
+from penstock.wire.codec import decode, encode
+from penstock.wire.exchange import Reply, Session
+from penstock.wire.headers import parse_response_header, request_header
+from penstock.wire.schema import ApiMessage
+
+R = TypeVar("R", bound=ApiMessage)
+
+
+class SteppedClock(SystemClock):
+    """The system's clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def time_ms(self) -> int:
+        return super().time_ms() + self.ahead_ms
+
+
+class Rig:
+    """One broker. `ask` sends a message through `handle`, as the server would, and decodes the answer."""
+
+    def __init__(self, broker: Broker, clock: SteppedClock) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.session = Session("PLAINTEXT", "127.0.0.1")
+        self._handle = make_handle(broker)
+        self._correlation_id = 0
+
+    @classmethod
+    async def start(cls, directory: Path, **settings: Any) -> Rig:
+        clock = SteppedClock()
+        store = open_store(str(directory))
+        metadata = MetadataLog(store, clock)
+        await metadata.open()
+        listeners = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+        image = await metadata.propose(lambda image: (RegisterBroker(1, listeners, incarnation="rig"),))
+        assert isinstance(image, ClusterImage)
+        ledger = Ledger(
+            store,
+            open_wal_store(store),
+            1,
+            image.brokers[1].epoch,
+            LedgerSettings(),
+            clock,
+            propose=metadata.propose,
+        )
+        await ledger.open(image)
+        metadata.subscribe(ledger.follow)
+        broker = Broker(
+            settings=Settings(**settings),
+            clock=clock,
+            metadata=metadata,
+            ledger=ledger,
+            broker_id=1,
+            broker_epoch=image.brokers[1].epoch,
+        )
+        return cls(broker, clock)
+
+    async def close(self) -> None:
+        await self.broker.stop_tasks()
+        await self.broker.ledger.close()
+        await self.broker.metadata.close()
+
+    async def propose(self, *commands: AnyCommand) -> ClusterImage:
+        image = await self.broker.metadata.propose(lambda _: commands)
+        assert not isinstance(image, Refusal), image
+        return image
+
+    async def topic(self, name: str, partitions: int = 1, **configs: str) -> TopicInfo:
+        topic_id = name.encode().ljust(16, b"*")[:16]
+        await self.propose(
+            CreateTopic(topic_id, name, tuple((1,) for _ in range(partitions)), configs=_dotted(configs))
+        )
+        return self.broker.image.topics[name]
+
+    async def configure(self, name: str, **configs: str) -> None:
+        changes = {key.replace("_", "."): value for key, value in configs.items()}
+        await self.propose(SetConfig(TOPIC_CONFIG, name, changes))
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    def send(self, message: ApiMessage, version: int, *, owned: bool = False) -> Reply | list[Any] | None:
+        """Hand a request over, in a buffer that is spoilt afterwards unless it is the handler's own."""
+        self._correlation_id += 1
+        frame = bytearray(
+            request_header(message.api_key, version, self._correlation_id, "rig") + encode(message, version)
+        )
+        answer = self._handle(FramedRequest(self.session, memoryview(frame), owned))
+        if not owned:
+            frame[:] = b"\xee" * len(frame)
+        return answer
+
+    async def ask(self, message: ApiMessage, response: type[R], version: int, *, owned: bool = False) -> R:
+        buffers = await self.finished(self.send(message, version, owned=owned))
+        assert buffers is not None, "the connection was closed, or there was no answer"
+        data = memoryview(b"".join(buffers))
+        correlation_id, at = parse_response_header(message.api_key, version, data)
+        assert correlation_id == self._correlation_id
+        decoded, end = decode(response, version, data, at)
+        assert end == len(data), "bytes are left over after the answer"
+        return decoded
+
+    async def finished(self, answer: Reply | list[Any] | None) -> list[Any] | None:
+        """The buffers of an answer; None if the connection is closed instead, or nothing is answered."""
+        if not isinstance(answer, Reply):
+            return answer
+        ready = asyncio.Event()
+        answer.when_done(lambda _: ready.set())
+        await asyncio.wait_for(ready.wait(), 10)
+        return None if answer.closed else answer.buffers
+
+
+def _dotted(configs: Mapping[str, str]) -> dict[str, str]:
+    return {key.replace("_", "."): value for key, value in configs.items()}
+
+
+def batch(*values: bytes, timestamp: int = 1_700_000_000_000, **options: Any) -> bytearray:
+    """A batch as a producer sends it: base offset 0."""
+    records = [
+        Record(offset=at, timestamp=timestamp, key=b"k%d" % at, value=value)
+        for at, value in enumerate(values)
+    ]
+    return build_batch(records, **options)
