@@ -41,9 +41,27 @@ function independent(frame) {
   frame[6] = xxh32.hash(0, frame, 4, 2) >> 8
   return frame
 }
+// lz4js expects a block's checksum before the block, where the format puts it after: walk the frame here.
+function lz4Blocks(frame) {
+  const [flags, descriptor] = [frame[4], frame[5]]
+  const blocks = []
+  let at = flags & 0x08 ? 15 : 7
+  for (let size = frame.readUInt32LE(at); size !== 0; size = frame.readUInt32LE(at)) {
+    const length = size & 0x7fffffff
+    const block = frame.subarray(at + 4, at + 4 + length)
+    if (size & 0x80000000) {
+      blocks.push(block)
+    } else {
+      const out = Buffer.alloc(256 << (2 * ((descriptor >> 4) & 7)))
+      blocks.push(out.subarray(0, lz4.decompressBlock(block, out, 0, length, 0)))
+    }
+    at += 4 + length + (flags & 0x10 ? 4 : 0)
+  }
+  return Buffer.concat(blocks)
+}
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
   compress: async encoder => independent(Buffer.from(lz4.compress(encoder.buffer))),
-  decompress: async buffer => Buffer.from(lz4.decompress(buffer)),
+  decompress: async buffer => lz4Blocks(buffer),
 })
 const zstd = new Promise(resolve => ZstdCodec.run(found => resolve(new found.Streaming())))
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({

@@ -1,0 +1,147 @@
+"""Take out of an answer what may rightly differ between two brokers: ids, addresses, times, sizes on disk.
+
+What is unknown stays visible: an id that belongs to no topic, a port that is not the broker's, a CRC that is wrong.
+"""
+
+import hashlib
+import struct
+import time
+from typing import Any
+
+import crc32c
+import cramjam
+from kafka.record import MemoryRecords
+
+from conformance.differential.world import Answer, World
+from conformance.wire import batches
+
+ZERO_ID = bytes(16)
+TIMES = {"LogAppendTimeMs", "Timestamp", "LastTimestamp", "MaxTimestamp", "first_timestamp", "max_timestamp"}
+CODEC_BITS = 0x07
+
+
+def normalise(answer: Answer, world: World) -> Any:
+    if isinstance(answer, str):
+        return answer
+    return _struct(answer, world)
+
+
+def _struct(value: dict[str, Any], world: World) -> dict[str, Any]:
+    return {name: _field(name, inner, world) for name, inner in value.items()}
+
+
+def _field(name: str, value: Any, world: World) -> Any:
+    if isinstance(value, dict):
+        return _struct(value, world)
+    if isinstance(value, list):
+        return [_field(name, item, world) for item in value]
+    if name in ("Records", "RecordSet"):
+        return records(value, world)
+    if isinstance(value, bytes):
+        return _topic_id(value, world) if len(value) == 16 else value.hex()
+    return _scalar(name, value, world)
+
+
+def _scalar(name: str, value: Any, world: World) -> Any:
+    if name in TIMES and isinstance(value, int) and value >= world.started_ms - 1000:
+        return "<now>" if value <= time.time() * 1000 + 1000 else value
+    match name:
+        case "Host":
+            return "<host>" if value == world.server.host else value
+        case "Port":
+            return "<port>" if value == world.server.port else value
+        case "ClusterId":
+            return "<cluster>" if value else value
+        case "ProducerId" | "producer_id":
+            return _learned("producer", value, world) if value >= 0 else value
+        case "SessionId":
+            return "<session>" if value > 0 else value
+        case "LogDir":
+            return "<path>" if value else value
+        case "TotalBytes" | "UsableBytes" | "FinalizedFeaturesEpoch":
+            return "<number>" if value >= 0 else value
+        case "ErrorMessage" | "ErrorString":
+            return "<text>" if value else value
+    return value
+
+
+def _topic_id(value: bytes, world: World) -> str:
+    if value == ZERO_ID:
+        return "<no id>"
+    name = world.names.get(value)
+    return f"<id of {name}>" if name else f"<unknown id {value.hex()}>"
+
+
+def _learned(kind: str, value: int, world: World) -> str:
+    for name, known in world.learned.items():
+        if known == value and name.startswith(kind):
+            return f"<{name}>"
+    return f"<{kind}>"
+
+
+def records(data: bytes | None, world: World) -> Any:
+    """Batches as dictionaries, payloads as digests: of the stored bytes, and of what they hold uncompressed."""
+    if data is None:
+        return None
+    found = []
+    for batch in batches.split(data):
+        if batch["magic"] != batches.MAGIC_V2:
+            found += _messages(batch)
+            continue
+        stored = batch.pop("records")
+        crc_over = batches.HEADER.pack(*(batch[name] for name in batches.NAMES))[21:] + stored
+        batch["crc"] = "right" if crc32c.crc32c(crc_over) == batch["crc"] else "wrong"
+        del batch["length"]
+        batch["stored"] = _digest(stored)
+        batch["holds"] = _digest(_expand(batch["attributes"] & CODEC_BITS, stored))
+        found.append(_struct(batch, world))
+    return found
+
+
+def _messages(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Old messages one by one, out of their compressed wrapper if there is one, read by kafka-python."""
+    data = entry["message"]
+    codec = struct.unpack_from(">b", data, 17)[0] & CODEC_BITS
+    reader = MemoryRecords(data)
+    found = []
+    while reader.has_next():
+        for each in reader.next_batch():
+            held = {"offset": each.offset, "magic": entry["magic"], "codec": codec, "timestamp": each.timestamp}
+            held |= {"kind": each.timestamp_type, "key": _text(each.key), "value": _text(each.value)}
+            found.append(held)
+    return found
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else _digest(bytes(value)) if len(value) > 64 else bytes(value).hex()
+
+
+def _digest(data: bytes) -> str:
+    return f"{len(data)} bytes {hashlib.sha256(data).hexdigest()[:12]}"
+
+
+def _expand(codec: int, data: bytes) -> bytes:
+    try:
+        match codec:
+            case batches.GZIP:
+                return bytes(cramjam.gzip.decompress(data))
+            case batches.LZ4:
+                return bytes(cramjam.lz4.decompress(data))
+            case batches.ZSTD:
+                return bytes(cramjam.zstd.decompress(data))
+            case batches.SNAPPY:
+                return _expand_snappy(data)
+    except Exception as why:  # cramjam's errors share no base class
+        return f"unreadable: {type(why).__name__}".encode()
+    return data
+
+
+def _expand_snappy(data: bytes) -> bytes:
+    if not data.startswith(b"\x82SNAPPY\x00"):
+        return bytes(cramjam.snappy.decompress_raw(data))
+    out, at = b"", 16
+    while at < len(data):
+        (size,) = struct.unpack_from(">i", data, at)
+        out += bytes(cramjam.snappy.decompress_raw(data[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return out

@@ -1,0 +1,137 @@
+"""One broker as the differential run sees it: a connection, and what was learned from its answers."""
+
+import contextlib
+import dataclasses
+import time
+from typing import Any
+
+from conformance.differential.scenario import UNKNOWN_ID, Ref, Step
+from conformance.server import Server
+from conformance.wire import codec, definitions
+from conformance.wire.codec import Value
+from conformance.wire.connection import Closed, Connection, Silent, advertised
+
+CLOSED = "<the connection was closed>"
+SILENT = "<no answer in time>"
+NOTHING = "<rightly no answer>"
+BARRIER_TOPIC = "base-barrier"
+BARRIER_TIMEOUT_S = 5.0
+TOPIC_RESOURCE = 2
+# Versions that 3.9 and 4.x both serve, for requests that only prepare or observe.
+CREATE_TOPICS, METADATA, ALTER, DESCRIBE, PRODUCE = 5, 12, 1, 2, 8
+CHANGING = {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs"}
+
+Answer = Value | str
+
+
+class World:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.name = server.name
+        self.versions = advertised(server.host, server.port)
+        self.connection = Connection(server.host, server.port)
+        self.learned: dict[str, Any] = {}
+        self.ids: dict[str, bytes] = {}
+        self.names: dict[bytes, str] = {}
+        self.barriers = 0
+        self.started_ms = int(time.time() * 1000)
+
+    def topic_id(self, name: str) -> bytes:
+        return self.ids.get(name, UNKNOWN_ID)
+
+    def serves(self, api: str, version: int) -> bool:
+        low, high = self.versions.get(definitions.api_keys().get(api, -1), (1, 0))
+        return low <= version <= high
+
+    def ask(self, api: str, version: int, step: Step) -> Answer:
+        """Send a step's request; the decoded answer, or what happened instead of one."""
+        try:
+            if step.frame is not None:
+                return self._ask_frame(step.frame)
+            body = self.resolve(step.body)
+            self.connection.send(api, version, body)
+            if not step.answered:
+                return self._expect_silence()
+            answer = self.connection.receive(api, version)
+        except Closed:
+            self.reconnect()
+            return CLOSED
+        except Silent:
+            self.reconnect()
+            return SILENT
+        except codec.Malformed as why:
+            self.reconnect()
+            return f"<malformed: {why}>"
+        if step.learn is not None:
+            step.learn(self, answer)
+        return answer
+
+    def _ask_frame(self, frame: bytes) -> Answer:
+        self.connection.send_frame(frame)
+        _, answer = self.connection.receive_frame()
+        return {"Frame": answer}
+
+    def _expect_silence(self) -> str:
+        sent = self.connection.correlation
+        self.connection.send("ApiVersions", 0)
+        correlation, _ = self.connection.receive_frame()
+        if correlation == sent:
+            self.reconnect()
+            return "<an answer that nobody waits for>"
+        return NOTHING
+
+    def reconnect(self) -> None:
+        self.connection.close()
+        self.connection = Connection(self.server.host, self.server.port)
+
+    def resolve(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return value.get(self)
+        if isinstance(value, dict):
+            return {name: self.resolve(inner) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [self.resolve(inner) for inner in value]
+        return value
+
+    def settle(self) -> None:
+        """Wait until every change so far can be seen.
+
+        Kafka's broker applies the metadata log some time after the controller has answered. The log is ordered, so
+        a change of our own that has become visible has all earlier ones before it; twice, because a batch of the
+        log becomes visible before it is fully applied.
+        """
+        for _ in range(2):
+            self._barrier()
+        with contextlib.suppress(Closed, Silent, codec.Malformed):
+            answer = self.connection.call("Metadata", METADATA, {"Topics": None})
+            for topic in answer["Topics"]:
+                self.ids[topic["Name"]] = topic["TopicId"]
+                self.names[topic["TopicId"]] = topic["Name"]
+
+    def _barrier(self) -> None:
+        self.barriers += 1
+        wanted = str(1_000_000 + self.barriers)
+        change = {"Name": "segment.bytes", "ConfigOperation": 0, "Value": wanted}
+        resource = {"ResourceType": TOPIC_RESOURCE, "ResourceName": BARRIER_TOPIC}
+        asked = {"Resources": [{**resource, "ConfigurationKeys": ["segment.bytes"]}]}
+        deadline = time.monotonic() + BARRIER_TIMEOUT_S
+        try:
+            self.connection.call("IncrementalAlterConfigs", ALTER, {"Resources": [{**resource, "Configs": [change]}]})
+            while time.monotonic() < deadline:
+                answer = self.connection.call("DescribeConfigs", DESCRIBE, asked)
+                configs = answer["Results"][0]["Configs"] or []
+                if any(config["Value"] == wanted for config in configs):
+                    return
+                time.sleep(0.002)
+        except (Closed, Silent, codec.Malformed):
+            self.reconnect()
+
+
+def is_change(api: str, step: Step) -> bool:
+    return step.settle or api in CHANGING
+
+
+def pin(step: Step, api: str, version: int) -> tuple[str, int, Step]:
+    """The step with its API and version filled in."""
+    chosen, at = step.api or api, version if step.version is None else step.version
+    return chosen, at, dataclasses.replace(step, api=chosen, version=at)
