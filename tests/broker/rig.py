@@ -96,7 +96,7 @@ class Rig:
         return self.broker.image.topics[name]
 
     async def configure(self, name: str, **configs: str) -> None:
-        changes = {key.replace("_", "."): value for key, value in configs.items()}
+        changes: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
         await self.propose(SetConfig(TOPIC_CONFIG, name, changes))
 
     # -- requests ------------------------------------------------------------------------------------
