@@ -186,12 +186,16 @@ async def test_leader_epochs(rig: Rig) -> None:
 async def test_a_diverging_epoch(rig: Rig) -> None:
     await rig.topic("t")
     await fill(rig, "t", batch(b"a"))
-    (partition,) = await fetch(rig, 12, [("t", 0, 1)], last_fetched_epoch=40, max_wait_ms=60_000)
     led = rig.broker.ledger.partition(rig.broker.image.topics["t"].id, 0)
     assert led is not None
-    assert (partition.error_code, partition.records) == (0, b"")
-    assert partition.diverging_epoch.epoch == led.leader_epoch
-    assert partition.diverging_epoch.end_offset == 1
+    epoch = led.leader_epoch
+    (unknown,) = await fetch(rig, 12, [("t", 0, 1)], last_fetched_epoch=epoch + 1, max_wait_ms=60_000)
+    assert unknown.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    (beyond,) = await fetch(rig, 12, [("t", 0, 5)], last_fetched_epoch=epoch, max_wait_ms=60_000)
+    assert (beyond.error_code, beyond.records) == (0, b"")
+    assert (beyond.diverging_epoch.epoch, beyond.diverging_epoch.end_offset) == (epoch, 1)
+    (fine,) = await fetch(rig, 12, [("t", 0, 0)], last_fetched_epoch=epoch)
+    assert values(fine) == [b"a"]
 
 
 async def test_replicas_are_not_served(rig: Rig) -> None:
