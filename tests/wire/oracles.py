@@ -8,7 +8,6 @@ import datetime
 import importlib
 import io
 import pkgutil
-import warnings
 from functools import cache
 from typing import Any, Protocol
 from uuid import UUID
@@ -89,11 +88,9 @@ def _load(path: str) -> Any:
 @cache
 def _kafka_python() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python loads its schemas
-        for name in ("admin", "consumer", "metadata", "producer", "sasl"):
-            members = vars(importlib.import_module(f"kafka.protocol.{name}"))
-            found |= {key: members[key] for key in members if key.endswith(("Request", "Response"))}
+    for name in ("admin", "consumer", "metadata", "producer", "sasl"):
+        members = vars(importlib.import_module(f"kafka.protocol.{name}"))
+        found |= {key: members[key] for key in members if key.endswith(("Request", "Response"))}
     return found
 
 
@@ -125,8 +122,8 @@ def _same(ours: Any, theirs: Any, wire_type: WireType) -> bool:
 
 
 def _attribute(theirs: Any, name: str) -> Any:
-    """kio leaves the unit out of the names of times and durations."""
-    for candidate in (name, name.removesuffix("_ms")):
+    """kio leaves the unit out of the names of times and durations, and keeps off Python's own names."""
+    for candidate in (name, name.removesuffix("_ms"), f"{name}_"):
         if hasattr(theirs, candidate):
             return getattr(theirs, candidate)
     raise AttributeError(f"{type(theirs).__name__} has no {name}")
@@ -164,15 +161,13 @@ class HandWritten:
 @cache
 def hand_written() -> dict[tuple[str, int], HandWritten]:
     found = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        package = importlib.import_module("kafka.protocol.old")
-        for module in pkgutil.iter_modules(package.__path__):
-            members = vars(importlib.import_module(f"kafka.protocol.old.{module.name}"))
-            for name, entity in members.items():
-                base, _, version = name.rpartition("_v")
-                if base.endswith(("Request", "Response")) and version.isdigit():
-                    found[base, int(version)] = HandWritten(entity)
+    package = importlib.import_module("kafka.protocol.old")
+    for module in pkgutil.iter_modules(package.__path__):
+        members = vars(importlib.import_module(f"kafka.protocol.old.{module.name}"))
+        for name, entity in members.items():
+            base, _, version = name.rpartition("_v")
+            if base.endswith(("Request", "Response")) and version.isdigit():
+                found[base, int(version)] = HandWritten(entity)
     return found
 
 

@@ -12,7 +12,7 @@ def uuid_bytes(text: str) -> bytes:
     """The inverse of `uuid_text`. Raises ValueError for what is not an id."""
     try:
         raw = binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + "==", strict_mode=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
+    except ValueError as error:
         raise ValueError(f"not an id: {text!r}") from error
     if len(raw) != 16 or len(text) != 22:
         raise ValueError(f"not an id: {text!r}")
