@@ -39,3 +39,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     accept_queue: int = 1024
     """Connections that the kernel may hold ready: `socket.listen.backlog.size`."""
+
+    send_buffer_bytes: int = -1
+    """SO_SNDBUF of connections; -1: as the system has it: `socket.send.buffer.bytes`."""
+
+    receive_buffer_bytes: int = -1
+    """SO_RCVBUF of connections; -1: as the system has it: `socket.receive.buffer.bytes`."""

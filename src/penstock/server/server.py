@@ -39,6 +39,7 @@ class Bound(NamedTuple):
 class Server:
     def __init__(self, handle: Handle, limits: Limits | None = None) -> None:
         self.handle = handle
+        """May be replaced until `start`; each connection takes the one it finds."""
         self.limits = limits if limits is not None else Limits()
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
@@ -73,6 +74,11 @@ class Server:
             if family == socket.AF_INET6:
                 # "::" serves IPv4 as well, as it does for a Java broker.
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            # Accepted connections inherit these.
+            if self.limits.send_buffer_bytes > 0:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
+            if self.limits.receive_buffer_bytes > 0:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.receive_buffer_bytes)
             listener.bind(address)
         except OSError as error:
             listener.close()

@@ -1,0 +1,432 @@
+"""Where settings, a store and a clock become a running broker.
+
+    bind        reserve the addresses, so that a used port is told before anything else happens
+    store       open the directory or the object store
+    metadata    read the metadata log to its end
+    register    seal the log of the incarnation before, and take the lease: a command in the log
+    ledger      recover what this broker leads; its cost is that of the unsettled records
+    listen      accept; whoever can connect is answered
+
+No step waits for another broker. A stopping broker does the same backwards: it accepts no more, answers
+what is under way, closes the ledger and leaves the cluster.
+
+A broker that is fenced, or whose write-ahead log ended, is a new incarnation afterwards: it drops its
+connections and starts again from `metadata`, on the same addresses. One whose id was taken by another
+process stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.clock import SystemClock
+from penstock.server.limits import Limits
+from penstock.server.server import ListenError, Server
+from penstock.settings import Settings, SettingsError, parse_listeners
+from penstock.storage.objects import StoreError
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.clock import Clock
+    from penstock.cluster.membership import Lost, Membership
+    from penstock.cluster.metadata_log import MetadataLog
+    from penstock.log.policy import LogPolicy
+    from penstock.metadata.image import ClusterImage, Listener
+    from penstock.server.server import Bound
+    from penstock.storage.ledger import Ledger
+    from penstock.storage.ledger_settings import LedgerSettings
+    from penstock.storage.objects import ObjectStore
+    from penstock.storage.wal import WalStore
+
+log = logging.getLogger(__name__)
+
+REGISTER_AGAIN_SECONDS = 0.5
+"""Pause before a fenced broker registers again, so that a flapping one does not fill the metadata log."""
+
+
+class StartError(Exception):
+    """The broker cannot start. The message is one sentence for a person."""
+
+
+class Node:
+    """One broker process: its addresses, and the incarnations it goes through.
+
+    `await start()`, then `await run()` until `stop()` is called or the broker cannot go on.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.bound: tuple[Bound, ...] = ()
+        self._store: ObjectStore | None = None
+        self._incarnation: Incarnation | None = None
+        self._stop = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._lost: str | None = None
+        self._fatal: str | None = None
+
+    async def start(self) -> None:
+        """Return when the broker accepts and serves. StartError says why it cannot."""
+        from penstock.cluster.membership import RegistrationError
+        from penstock.cluster.metadata_log import MetadataUnavailableError
+        from penstock.metadata.codec import FormatError
+
+        try:
+            server = self._bind()
+            self._store = _open_store(self.settings)
+            await self._begin(server)
+        except (ListenError, StoreError, RegistrationError, MetadataUnavailableError, SettingsError) as error:
+            await self._abandon()
+            raise StartError(str(error)) from error
+        except FormatError as error:
+            await self._abandon()
+            raise StartError(f"The store {self.settings.store} cannot be used: {error}") from error
+        except BaseException:
+            await self._abandon()
+            raise
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """HOST:PORT of each listener."""
+        return tuple(f"[{b.host}]:{b.port}" if ":" in b.host else f"{b.host}:{b.port}" for b in self.bound)
+
+    @property
+    def broker(self) -> Broker:
+        assert self._incarnation is not None, "the broker has not started"
+        return self._incarnation.broker
+
+    def stop(self) -> None:
+        """Ask the broker to drain and leave. May be called again, from the loop."""
+        self._stop.set()
+
+    async def run(self) -> str | None:
+        """Serve until `stop`; then drain, leave and return None. Otherwise why the broker had to end."""
+        while True:
+            await _first_of(self._stop, self._ended)
+            incarnation = self._incarnation
+            assert incarnation is not None
+            if self._stop.is_set():
+                await incarnation.leave()
+                await self._close_store()
+                return None
+            await incarnation.abandon()
+            if self._fatal is not None:
+                await self._close_store()
+                return self._fatal
+            log.warning("registering again: %s; broker=%d", self._lost, self.settings.broker_id)
+            self._ended.clear()
+            if await _register_again(self):
+                return None
+
+    async def kill(self) -> None:
+        """End as if the process had died: nothing is drained, nobody is told. For tests."""
+        if self._incarnation is not None:
+            await self._incarnation.abandon()
+        await self._close_store()
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _bind(self) -> Server:
+        server = Server(_not_yet, limits_of(self.settings))
+        wanted = parse_listeners(self.settings.listeners)
+        if self.bound:
+            ports = {bound.name: bound.port for bound in self.bound}
+            bound = [server.bind(one.name, one.host, ports[one.name]) for one in wanted]
+        else:
+            bound = [server.bind(one.name, one.host, one.port) for one in wanted]
+        self.bound = tuple(bound)
+        return server
+
+    async def _begin(self, server: Server) -> None:
+        assert self._store is not None
+        self._incarnation = incarnation = Incarnation(self, self._store, server)
+        await incarnation.begin()
+
+    async def begin_again(self) -> None:
+        await self._begin(self._bind())
+
+    def end_incarnation(self, reason: str, *, fatal: bool) -> None:
+        """Called by the incarnation: it can write no more, or holds no lease any more."""
+        self._lost = reason
+        if fatal:
+            self._fatal = reason
+        self._ended.set()
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        return self._stop
+
+    async def _abandon(self) -> None:
+        if self._incarnation is not None:
+            await self._incarnation.abandon()
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+            self._store = None
+
+
+class Incarnation:
+    """One registration of the broker, with everything that belongs to it."""
+
+    def __init__(self, node: Node, store: ObjectStore, server: Server) -> None:
+        self._node = node
+        self._store = store
+        self._server = server
+        self._settings = node.settings
+        self._wal_store: WalStore | None = None
+        self._metadata: MetadataLog | None = None
+        self._membership: Membership | None = None
+        self._ledger: Ledger | None = None
+        self.broker: Broker
+
+    async def begin(self) -> None:
+        from penstock.broker.context import Broker
+        from penstock.broker.dispatch import make_handle
+        from penstock.storage import open_wal_store
+        from penstock.storage.ledger import Ledger
+
+        settings, clock = self._settings, self._node.clock
+        self._wal_store = wal_store = open_wal_store(self._store, file_bytes=settings.wal_segment_bytes)
+        self._metadata = metadata = _metadata_log(settings, self._store, clock)
+        await metadata.open()
+        self._membership = membership = self._new_membership(wal_store, metadata)
+        info = await membership.register()
+        policies = Policies(settings)
+        self._ledger = ledger = Ledger(
+            self._store,
+            wal_store,
+            settings.broker_id,
+            info.epoch,
+            _ledger_settings(settings),
+            clock,
+            propose=metadata.propose,
+            policy_of=policies.of,
+            on_end=lambda reason: self._node.end_incarnation(reason, fatal=False),
+        )
+        await ledger.open(metadata.image)
+        metadata.subscribe(ledger.follow)
+        self.broker = Broker(
+            settings=settings.at(metadata.image),
+            clock=clock,
+            metadata=metadata,
+            ledger=ledger,
+            broker_id=settings.broker_id,
+            broker_epoch=info.epoch,
+        )
+        metadata.subscribe(self._follow_settings)
+        await membership.start()
+        self._server.handle = make_handle(self.broker)
+        await self._server.start()
+
+    def _new_membership(self, wal_store: WalStore, metadata: MetadataLog) -> Membership:
+        from penstock.cluster.membership import Membership
+        from penstock.metadata.image import WalRef
+
+        settings = self._settings
+
+        async def seal(broker: int, epoch: int) -> int:
+            wal = WalRef(broker, epoch)
+            return await wal_store.seal(wal, metadata.image.wal_starts.get(wal, 0))
+
+        return Membership(
+            metadata,
+            self._store,
+            self._node.clock,
+            seal,
+            broker=settings.broker_id,
+            listeners=advertised(settings, self._node.bound),
+            rack=settings.broker_rack or None,
+            incarnation=_random_name(),
+            session_timeout=settings.broker_session_timeout_ms / 1000,
+            heartbeat_interval=settings.broker_heartbeat_interval_ms / 1000,
+            balance_interval=(
+                float(settings.leader_imbalance_check_interval_seconds)
+                if settings.auto_leader_rebalance_enable
+                else None
+            ),
+            on_lost=self._on_lost,
+        )
+
+    def _on_lost(self, lost: Lost) -> None:
+        from penstock.cluster.membership import Lost
+
+        reasons = {
+            Lost.FENCED: "The others fenced this broker, because it was silent for too long.",
+            Lost.REPLACED: f"Another process registered as broker {self._settings.broker_id}.",
+            Lost.REMOVED: f"Broker {self._settings.broker_id} was removed from the cluster.",
+        }
+        self._node.end_incarnation(reasons[lost], fatal=lost is not Lost.FENCED)
+
+    def _follow_settings(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Dynamic settings of brokers take effect as soon as the image has them."""
+        if old.configs is not new.configs:
+            self.broker.settings = self._settings.at(new)
+            self._server.limits = limits_of(self.broker.settings)
+
+    async def leave(self) -> None:
+        """A controlled stop: drain, finish, leave the cluster."""
+        assert self._membership is not None
+        await self._server.drain(self._settings.shutdown_drain_ms / 1000)
+        await self._end_work()
+        try:
+            await self._membership.leave()
+        except Exception as error:
+            # The others find out when the lease runs out; nothing that was acknowledged depends on it.
+            log.warning("did not leave in order: %s", error)
+        await self._close()
+
+    async def abandon(self) -> None:
+        """The end without ceremony: of an incarnation that lost its lease, or that did not get so far."""
+        await self._server.abort()
+        await self._end_work()
+        if self._membership is not None:
+            await self._membership.stop()
+        await self._close()
+
+    async def _end_work(self) -> None:
+        if hasattr(self, "broker"):
+            await self.broker.stop_tasks()
+        if self._ledger is not None:
+            await self._ledger.close()
+
+    async def _close(self) -> None:
+        if self._metadata is not None:
+            await self._metadata.close()
+        if self._wal_store is not None:
+            await self._wal_store.close()
+
+
+class Policies:
+    """The topic settings that the log obeys, for the ledger."""
+
+    def __init__(self, settings: Settings) -> None:
+        from penstock.metadata.configs import TopicConfigs
+
+        self._configs = TopicConfigs(settings.broker_id, settings.given)
+
+    def of(self, image: ClusterImage, topic: str) -> LogPolicy:
+        from penstock.log.policy import LogPolicy
+
+        config = self._configs.get(image, topic)
+        return LogPolicy(
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            delete=config.delete,
+            compact=config.compact,
+            log_append_time=config.log_append_time,
+            file_delete_delay_ms=config.file_delete_delay_ms,
+        )
+
+
+async def _register_again(node: Node) -> bool:
+    """Bring a new incarnation up, however long the store takes. True if the broker was stopped meanwhile."""
+    pause = REGISTER_AGAIN_SECONDS
+    while True:
+        try:
+            await asyncio.wait_for(node.stopping.wait(), pause)
+            return True
+        except TimeoutError:
+            pass
+        try:
+            await node.begin_again()
+            return False
+        except Exception as error:
+            log.warning("could not register again yet: %s", error)
+            pause = min(pause * 2, 5.0)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _not_yet(request: object) -> None:
+    raise AssertionError("nothing is accepted before the broker is ready")
+
+
+def _random_name() -> str:
+    import os
+
+    return os.urandom(8).hex()
+
+
+def _open_store(settings: Settings) -> ObjectStore:
+    from penstock.storage import open_store
+
+    return open_store(settings.store, sync=settings.durability == "fsync")
+
+
+def _metadata_log(settings: Settings, store: ObjectStore, clock: Clock) -> MetadataLog:
+    from penstock.cluster.metadata_log import MetadataLog
+
+    return MetadataLog(
+        store,
+        clock,
+        poll_interval=(settings.metadata_poll_interval_ms or DEFAULT_POLL_MS) / 1000,
+        snapshot_entries=settings.metadata_snapshot_entries,
+    )
+
+
+DEFAULT_POLL_MS = 200
+"""How often other brokers' changes are looked for: one small read of the store each."""
+
+
+def _ledger_settings(settings: Settings) -> LedgerSettings:
+    from penstock.storage.ledger_settings import LedgerSettings
+
+    return LedgerSettings(
+        tail_cache_bytes=settings.tail_cache_bytes,
+        index_cache_bytes=settings.segment_cache_bytes,
+        settle_bytes=settings.wal_settle_bytes,
+        settle_interval_ms=settings.wal_settle_interval_ms,
+        retention_check_interval_ms=settings.log_retention_check_interval_ms,
+        producer_expiration_ms=settings.producer_id_expiration_ms,
+        delete_delay_ms=settings.log_segment_delete_delay_ms,
+    )
+
+
+def limits_of(settings: Settings) -> Limits:
+    return Limits(
+        frame_bytes_max=settings.socket_request_max_bytes,
+        connections_max=settings.max_connections,
+        connections_per_host_max=settings.max_connections_per_ip,
+        idle_timeout_ms=settings.connections_max_idle_ms,
+        requests_in_flight_max=settings.queued_max_requests,
+        memory_bytes_max=settings.queued_max_request_bytes,
+        accept_queue=settings.socket_listen_backlog_size,
+        send_buffer_bytes=settings.socket_send_buffer_bytes,
+        receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+    )
+
+
+def advertised(settings: Settings, bound: tuple[Bound, ...]) -> tuple[Listener, ...]:
+    """What clients are told: the advertised address of each listener, else the one it listens on.
+
+    A port of 0 stands for the one that the system chose; an address that means "all of them" is told as
+    the name of this machine, because clients cannot connect to it.
+    """
+    import msgspec
+
+    told = {}
+    if settings.advertised_listeners:
+        told = {one.name: one for one in parse_listeners(settings.advertised_listeners)}
+    listeners = []
+    for listener, actual in zip(parse_listeners(settings.listeners), bound, strict=True):
+        given = told.get(listener.name, listener)
+        host = given.host
+        if host in ("", "0.0.0.0", "::"):
+            import socket
+
+            host = socket.gethostname()
+        listeners.append(msgspec.structs.replace(given, host=host, port=given.port or actual.port))
+    return tuple(listeners)
