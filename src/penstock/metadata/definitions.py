@@ -8,11 +8,21 @@ because that is what tools compare with.
 import math
 from collections.abc import Callable
 from enum import IntEnum
+from typing import NamedTuple
 
 import msgspec
 
 Value = bool | int | float | str | tuple[str, ...]
-Check = Callable[[Value], str | None]
+
+
+class Fault(NamedTuple):
+    """What is wrong with a part of a value: the part as it is shown, and the sentence about it."""
+
+    shown: str
+    problem: str
+
+
+Check = Callable[[Value], str | Fault | None]
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -72,10 +82,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
             case Kind.DOUBLE:
                 value = self._double(text)
             case Kind.LIST:
-                value = tuple(part.strip() for part in text.split(",")) if text else ()
+                value = self._list(text)
             case _:
                 value = text
         problem = None if self.check is None else self.check(value)
+        if isinstance(problem, Fault):
+            raise ValueProblem(self._sentence(*problem))
         if problem is not None:
             raise ValueProblem(self._sentence(value_text(value), problem))
         if self.fixed and self.default is not None and value_text(value) != self.default:
@@ -95,6 +107,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
         if problem.startswith("Configuration "):
             return problem.replace("{name}", self.name)
         return f"Invalid value {shown} for configuration {self.name}: {problem.replace('{name}', self.name)}"
+
+    def _list(self, text: str) -> tuple[str, ...]:
+        """The parts of a list. Repeated ones count once, except where they are replicas."""
+        parts = [part.strip() for part in text.split(",")] if text else []
+        return tuple(parts if self.check is throttled_replicas else dict.fromkeys(parts))
 
     def _boolean(self, text: str) -> bool:
         lowered = text.lower()
@@ -195,32 +212,31 @@ def one_of_any_case(*allowed: str) -> Check:
 
 
 def list_of(*allowed: str, empty: bool = True) -> Check:
-    """A list without repeated or empty parts, of `allowed` ones (of any if none are named)."""
+    """A list without empty parts, of `allowed` ones (of any if none are named)."""
 
-    def check(value: Value) -> str | None:
+    def check(value: Value) -> str | Fault | None:
         assert isinstance(value, tuple)
         if not value and not empty:
             choices = f"[{', '.join(allowed)}]" if allowed else "any non-empty value"
             return f"Configuration '{{name}}' must not be empty. Valid values include: {choices}"
-        if len(set(value)) != len(value):
-            return "Configuration '{name}' values must not be duplicated."
         for part in value:
             if not part:
                 return "Configuration '{name}' values must not be empty."
             if allowed and part not in allowed:
-                return f"String must be one of: {', '.join(allowed)}"
+                return Fault(part, f"String must be one of: {', '.join(allowed)}")
         return None
 
     return check
 
 
-def throttled_replicas(value: Value) -> str | None:
+def throttled_replicas(value: Value) -> Fault | None:
     assert isinstance(value, tuple)
     if "".join(value) == "*" or all(_is_replica(part) for part in value):
         return None
-    return (
+    return Fault(
+        f"[{', '.join(value)}]",
         "{name} must be the literal '*' or a list of replicas in the following format: "
-        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
     )
 
 

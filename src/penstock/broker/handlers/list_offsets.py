@@ -228,7 +228,7 @@ class _Listing:
             offsets = [start]
         elif wanted.timestamp >= 0 and wanted.timestamp < self.broker.clock.time_ms():
             newest = await self.broker.ledger.max_timestamp(partition)
-            offsets = [start] if newest is None or newest.timestamp <= wanted.timestamp else []
+            offsets = [start] if newest is not None and newest.timestamp <= wanted.timestamp else []
         if wanted.max_num_offsets < 0:
             return _error(wanted, ErrorCode.INVALID_REQUEST)
         return Answer(
