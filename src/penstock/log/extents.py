@@ -91,6 +91,12 @@ class Extents:
         lengths.append(length)
         self.files.append(file)
 
+    def extend(self, other: "Extents", files: "array[int]") -> None:
+        """Add all extents of another run, which begins after the last one here, as they are."""
+        for mine, theirs in zip(self._stored(), other._stored(), strict=True):
+            mine.extend(theirs)
+        self.files.extend(files)
+
     def find(self, offset: int) -> int:
         """The first extent that ends at or after `offset`; len(self) if there is none."""
         return bisect_left(self.last_offsets, offset)

@@ -43,6 +43,8 @@ class SegmentRef(msgspec.Struct, frozen=True, array_like=True):
     index_length: int
     min_timestamp: int = -1
     """The least of its extents' greatest timestamps: a bound for segment.ms, not for searching."""
+    settled_ms: int = -1
+    """When it was written: the age of records that carry no time."""
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):

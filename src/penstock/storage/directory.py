@@ -42,6 +42,7 @@ class DirectoryStore:
         self.root = os.path.abspath(root)
         self.files = files or Files()
         self.sync = sync
+        self._token = os.urandom(6).hex()
         self._names = itertools.count()
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-store")
         self.descriptors = Descriptors(self.files, self.root)
@@ -87,11 +88,15 @@ class DirectoryStore:
             self.files.sync_directory(os.path.dirname(path))
         return True
 
-    def _write_temporary(self, parts: Sequence[Buffer]) -> str:
-        name = f"{self.root}/{_TEMPORARY}/{os.getpid()}-{next(self._names)}"
+    def temporary_name(self) -> str:
+        """A name for a file that is not finished yet, in a directory that exists."""
+        name = f"{self.root}/{_TEMPORARY}/{self._token}-{next(self._names)}"
         self._make_parent(name)
-        # O_TRUNC: an earlier process with this number may have left its file when it was killed.
-        fd = self.files.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        return name
+
+    def _write_temporary(self, parts: Sequence[Buffer]) -> str:
+        name = self.temporary_name()
+        fd = self.files.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             self.files.write_all(fd, parts, 0)
             if self.sync:
@@ -162,7 +167,7 @@ class DirectoryStore:
         """
         if key not in self._published or len(contents) > _SPARE_BYTES_MAX:
             return
-        name = f"{self.root}/{_TEMPORARY}/{os.getpid()}-{next(self._names)}"
+        name = self.temporary_name()
         with contextlib.suppress(OSError):
             self.files.link(path, name)
             if self.files.inode(name) == self._published[key]:

@@ -68,7 +68,7 @@ class Flusher:
         clock: Clock,
         settings: LedgerSettings,
         *,
-        file_id: Callable[[str], int],
+        note_file: Callable[[str, int, int], int],
         on_durable: Callable[[int], None],
         on_end: Callable[[str], None],
     ) -> None:
@@ -77,7 +77,7 @@ class Flusher:
         self._clock = clock
         self._bytes_max = settings.flush_bytes_max
         self._batches_max = settings.flush_batches_max
-        self._file_id = file_id
+        self._note_file = note_file
         self._on_durable = on_durable
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -85,6 +85,7 @@ class Flusher:
         self._under_way: deque[_Flush] = deque()
         self._scheduled = False
         self._idle: asyncio.Future[None] | None = None
+        self._waiting: list[tuple[int, asyncio.Future[bool]]] = []
         self.ended = False
         """True once this incarnation can write no more."""
         self.next_number = 0
@@ -110,6 +111,27 @@ class Flusher:
             if self._idle is None:
                 self._idle = self._loop.create_future()
             await asyncio.shield(self._idle)
+
+    async def reached(self, number: int) -> bool:
+        """Wait until the flushes below `number` are durable; False if one of them failed instead."""
+        if self.durable_number >= number:
+            return True
+        if self.ended:
+            return False
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting.append((number, future))
+        return await future
+
+    def _tell_waiting(self, *, failed: bool) -> None:
+        still = []
+        for number, future in self._waiting:
+            if future.done():
+                continue
+            if failed or self.durable_number >= number:
+                future.set_result(not failed)
+            else:
+                still.append((number, future))
+        self._waiting = still
 
     def refuse(self, partition: Partition, code: ErrorCode) -> None:
         """Answer what waits for a partition that is no longer led here."""
@@ -250,7 +272,7 @@ class Flusher:
         self._go_on()
 
     def _publish(self, flush: _Flush, place: Durable) -> None:
-        file = self._file_id(place.key)
+        file = self._note_file(place.key, flush.number, place.position + flush.size)
         position = place.position + FLUSH_HEADER_SIZE
         cache_append = self._cache.append
         for share in flush.shares:
@@ -279,6 +301,8 @@ class Flusher:
         for share in flush.shares:
             share.partition.wake()
         self._on_durable(flush.size)
+        if self._waiting:
+            self._tell_waiting(failed=False)
 
     def _take_back(self) -> list[_Flush]:
         """Undo everything under way, newest first."""
@@ -288,6 +312,7 @@ class Flusher:
             for share in reversed(flush.shares):
                 share.partition.undo(share.first_offset, share.undo)
         self.next_number = self.durable_number
+        self._tell_waiting(failed=True)
         return undone
 
     def _fail(self, outcome: Failed) -> None:

@@ -10,34 +10,55 @@ Everything runs on one event loop. Only the store and the write-ahead log use th
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from penstock.clock import Clock
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.commands import AdvanceLogStart, AnyCommand, LogStart
-from penstock.metadata.image import ClusterImage, PartitionInfo, TopicInfo, WalRef
+from penstock.metadata.image import (
+    BROKER_CONFIG,
+    TOPIC_CONFIG,
+    ClusterImage,
+    ManifestRef,
+    PartitionInfo,
+    TopicInfo,
+    WalRef,
+)
 from penstock.metadata.refusal import Refusal
 from penstock.storage.answers import Appended, EpochEnd, OffsetOutOfRangeError, Slice, TimestampOffset
 from penstock.storage.flusher import Flusher
+from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import LedgerSettings
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.storage.recovery import DamagedError, Opening, Recovery
+from penstock.storage.segment_writer import SegmentWriter
+from penstock.storage.settler import Change, PartitionKey, Propose, Settler
 from penstock.storage.tail_cache import TailCache
 from penstock.storage.times import TimeSearch
+from penstock.storage.upkeep import Upkeep
 from penstock.storage.wal import Fenced, WalStore, WalWriter
+from penstock.storage.wal_files import WalFiles
 from penstock.wire.errors import ErrorCode
 
-__all__ = ("Appended", "Ledger", "OffsetOutOfRangeError", "Partition", "Slice", "TimestampOffset")
+__all__ = (
+    "Appended",
+    "FencedError",
+    "Ledger",
+    "LedgerSettings",
+    "OffsetOutOfRangeError",
+    "Partition",
+    "Slice",
+    "TimestampOffset",
+)
 
 logger = logging.getLogger(__name__)
 
-Propose = Callable[
-    [Callable[[ClusterImage], Sequence[AnyCommand] | Refusal]], Awaitable[ClusterImage | Refusal]
-]
 PolicyOf = Callable[[ClusterImage, str], LogPolicy]
-PartitionKey = tuple[bytes, int]
+
+_RETRY_FIRST_SECONDS = 0.1
+_RETRY_MAX_SECONDS = 5.0
 
 
 class FencedError(Exception):
@@ -69,19 +90,35 @@ class Ledger:
         self._propose = propose
         self._policy_of = policy_of
         self._on_end_callback = on_end
-        self._files: list[str] = []
-        self._file_ids: dict[str, int] = {}
-        self._cache = TailCache(settings.tail_cache_bytes)
-        self._reader = Reader(store, self._files.__getitem__, settings.index_cache_bytes)
-        self._times = TimeSearch(self._reader)
-        self._recovery = Recovery(store, wal_store, self.wal, self._file_id)
         self._partitions: dict[PartitionKey, Partition] = {}
         self._opening: dict[PartitionKey, Partition] = {}
         self._damaged: dict[PartitionKey, DamagedError] = {}
+        self._surrendered: dict[PartitionKey, Change] = {}
         self._image = ClusterImage()
+        self._files = WalFiles()
+        self._cache = TailCache(settings.tail_cache_bytes)
+        self._reader = Reader(store, self._files.key, settings.index_cache_bytes)
+        self._times = TimeSearch(self._reader)
+        self._recovery = Recovery(store, wal_store, self.wal, self._files)
+        self._garbage = Garbage(
+            store, wal_store, self.wal, self._files, clock, self._reader.held.__contains__
+        )
+        self._settler = Settler(
+            own=self.wal,
+            settings=settings,
+            clock=clock,
+            propose=propose,
+            partitions=self._partitions,
+            files=self._files,
+            reader=self._reader,
+            writer=SegmentWriter(store, self.wal, clock),
+            garbage=self._garbage,
+        )
         self._recovering: asyncio.Task[None] | None = None
         self._writer: WalWriter | None = None
         self._flusher: Flusher | None = None
+        self._upkeep: Upkeep | None = None
+        self._upkeep_task: asyncio.Task[None] | None = None
 
     # Following the cluster.
 
@@ -97,12 +134,24 @@ class Ledger:
             self._cache,
             self._clock,
             self._settings,
-            file_id=self._file_id,
+            note_file=self._note_file,
             on_durable=self._on_durable,
             on_end=self._on_end,
         )
+        self._upkeep = Upkeep(
+            own=self.wal,
+            settings=self._settings,
+            clock=self._clock,
+            settler=self._settler,
+            garbage=self._garbage,
+            flusher=self._flusher,
+            writer=writer,
+            partitions=self._partitions,
+            image=lambda: self._image,
+        )
         self.append = self._flusher.append  # type: ignore[method-assign]  # One call less per batch.
         await self.update(image)
+        self._upkeep_task = asyncio.get_running_loop().create_task(self._upkeep.run(), name="upkeep")
 
     async def update(self, image: ClusterImage) -> None:
         """`follow`, and wait until everything that is newly led here is open."""
@@ -111,28 +160,33 @@ class Ledger:
             await asyncio.shield(self._recovering)
 
     def follow(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Follow the cluster: open what is newly led here, close what is not any more, take over settings
-        and log starts. Fit for MetadataLog.subscribe; images must come in order."""
-        previous, self._image = self._image, new
+        """Follow the cluster: open what is newly led here, close what is not any more, take over settings,
+        log starts and manifests. Fit for MetadataLog.subscribe; an image older than the last one is
+        passed over."""
+        previous = self._image
         if new.version < previous.version:
-            self._image = previous
             return
+        self._image = new
         waiting = False
+        defaults_same = all(
+            new.configs.get((BROKER_CONFIG, name)) is previous.configs.get((BROKER_CONFIG, name))
+            for name in ("", str(self.wal.broker))
+        )
         for name, topic in new.topics.items():
-            known = previous.topics.get(name)
-            config_same = new.configs.get((2, name)) is previous.configs.get((2, name))
-            if known is topic and config_same:
-                continue
-            waiting |= self._follow_topic(topic, known if known and known.id == topic.id else None)
-        for name, topic in previous.topics.items():
-            now = new.topics.get(name)
-            if now is None or now.id != topic.id:
-                for index in range(len(topic.partitions)):
-                    self._close_partition((topic.id, index))
+            config = (TOPIC_CONFIG, name)
+            config_same = defaults_same and new.configs.get(config) is previous.configs.get(config)
+            if not config_same or previous.topics.get(name) is not topic:
+                waiting |= self._follow_topic(topic, previous)
+        if new.topics is not previous.topics:
+            for name, topic in previous.topics.items():
+                now = new.topics.get(name)
+                if now is None or now.id != topic.id:
+                    for index in range(len(topic.partitions)):
+                        self._close_partition((topic.id, index), deleted=True)
         if waiting and self._recovering is None:
-            self._recovering = asyncio.get_running_loop().create_task(self._recover())
+            self._recovering = asyncio.get_running_loop().create_task(self._recover(), name="recovery")
 
-    def _follow_topic(self, topic: TopicInfo, known: TopicInfo | None) -> bool:
+    def _follow_topic(self, topic: TopicInfo, previous: ClusterImage) -> bool:
         """True if a partition of it must be recovered."""
         policy = self._policy_of(self._image, topic.name)
         waiting = False
@@ -143,32 +197,56 @@ class Ledger:
                 continue
             partition = self._partitions.get(key) or self._opening.get(key)
             if partition is not None and partition.leader_epoch != info.leader_epoch:
-                self._close_partition(key)
-                partition = None
-            if partition is None:
-                partition = Partition(topic.id, topic.name, index, info.leader_epoch)
-                if info.manifest is None and all(wal == self.wal for wal in info.wals):
-                    partition.advance_log_start(info.log_start)
+                before = previous.partition(*key)
+                if before is not None and (before.manifest, before.wals) == (info.manifest, info.wals):
+                    # Nobody else led it in between.
+                    partition.leader_epoch = info.leader_epoch
                     partition.lead()
-                    self._partitions[key] = partition
                 else:
-                    self._opening[key] = partition
-                    waiting = True
+                    self._close_partition(key)
+                    partition = None
+            if partition is None:
+                partition = self._begin_partition(topic, index, info)
+                waiting |= key in self._opening
             partition.policy = policy
             partition.log_append_time = policy.log_append_time
-            if info.log_start > partition.log_start_offset and key in self._partitions:
+            if key in self._partitions:
                 partition.advance_log_start(info.log_start)
+                if not self._settler.adopt_committed(partition, info.manifest):
+                    logger.error("a manifest was not written here topic=%s partition=%d", topic.name, index)
         return waiting
+
+    def _begin_partition(self, topic: TopicInfo, index: int, info: PartitionInfo) -> Partition:
+        """A partition that nothing was written to yet is open at once; another one must be recovered."""
+        partition = Partition(topic.id, topic.name, index, info.leader_epoch)
+        key = (topic.id, index)
+        if info.manifest is None and info.wals == (self.wal,):
+            partition.lead()
+            self._partitions[key] = partition
+        else:
+            self._opening[key] = partition
+        return partition
 
     def _leads(self, info: PartitionInfo) -> bool:
         return info.leader == self.wal.broker and bool(info.wals) and info.wals[-1] == self.wal
 
-    def _close_partition(self, key: PartitionKey) -> None:
+    def _close_partition(self, key: PartitionKey, *, deleted: bool = False) -> None:
         self._opening.pop(key, None)
         self._damaged.pop(key, None)
+        self._surrendered.pop(key, None)
         partition = self._partitions.pop(key, None)
         if partition is None:
             return
+        if deleted:
+            delay_ms = partition.policy.file_delete_delay_ms
+            self._garbage.release(partition.manifest, delay_ms)
+            self._garbage.doom_manifest(partition.manifest_ref, delay_ms)
+        else:
+            self._garbage.forget(partition.manifest)
+        self._stop(partition)
+
+    def _stop(self, partition: Partition) -> None:
+        """Accept nothing more, and let those who wait know."""
         partition.closed = True
         assert self._flusher is not None
         self._flusher.refuse(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -176,7 +254,7 @@ class Ledger:
 
     async def _recover(self) -> None:
         """Open what waits to be opened, again and again until the store gives it."""
-        pause = 0.1
+        pause = _RETRY_FIRST_SECONDS
         try:
             while self._opening:
                 image = self._image
@@ -192,7 +270,7 @@ class Ledger:
                     for opening in openings:
                         self._begin_again(opening.partition)
                     await asyncio.sleep(pause)
-                    pause = min(pause * 2, 5.0)
+                    pause = min(pause * 2, _RETRY_MAX_SECONDS)
                     continue
                 self._opened(openings, damaged)
         finally:
@@ -217,16 +295,15 @@ class Ledger:
                 self._damaged[key] = damaged[key]
                 continue
             self._partitions[key] = partition
+            self._garbage.hold(partition.manifest)
             info = self._image.partition(partition.topic_id, partition.index)
             if info is not None:
                 partition.advance_log_start(info.log_start)
+        assert self._upkeep is not None
+        self._upkeep.recovered()
 
-    def _file_id(self, key: str) -> int:
-        number = self._file_ids.get(key)
-        if number is None:
-            number = self._file_ids[key] = len(self._files)
-            self._files.append(key)
-        return number
+    def _note_file(self, key: str, flush: int, end_position: int) -> int:
+        return self._files.note(self.wal, key, flush, end_position)
 
     # Appending.
 
@@ -257,16 +334,14 @@ class Ledger:
         raise RuntimeError("the ledger is not open")
 
     def _on_durable(self, size: int) -> None:
-        pass
+        assert self._upkeep is not None
+        self._upkeep.flushed(size)
 
     def _on_end(self, reason: str) -> None:
-        logger.error("the incarnation ended broker=%d epoch=%d: %s", *self._identity(), reason)
+        logger.error("the incarnation ended broker=%d epoch=%d: %s", self.wal.broker, self.wal.epoch, reason)
         for key in list(self._partitions):
             self._close_partition(key)
         self._on_end_callback(reason)
-
-    def _identity(self) -> tuple[int, int]:
-        return self.wal.broker, self.wal.epoch
 
     # Reading.
 
@@ -323,12 +398,70 @@ class Ledger:
         partition.advance_log_start(offset)
         return partition.log_start_offset
 
+    # Settling.
+
+    async def settle(self) -> bool:
+        """Settle everything that is durable now, without waiting for the background to find it due."""
+        assert self._upkeep is not None
+        return await self._upkeep.settle()
+
+    async def surrender(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, ManifestRef | None]:
+        """Stop accepting for partitions that are about to be given to another leader, and settle all of
+        them. The manifests that are returned cover every record; they belong into the command that gives
+        the partitions away. If that comes to nothing, call `resume`."""
+        assert self._flusher is not None
+        partitions = [self._partitions[key] for key in keys if key in self._partitions]
+        for partition in partitions:
+            self._stop(partition)
+        refs: dict[PartitionKey, ManifestRef | None] = {}
+        try:
+            for change in await self._settler.surrender(self._flusher, partitions):
+                key = (change.partition.topic_id, change.partition.index)
+                self._surrendered[key] = change
+                refs[key] = change.ref if change.ref is not None else change.partition.manifest_ref
+        except BaseException:
+            self.resume((p.topic_id, p.index) for p in partitions)
+            raise
+        return refs
+
+    def resume(self, keys: Iterable[PartitionKey]) -> None:
+        """Accept again for partitions that were not given away after all."""
+        for key in keys:
+            change = self._surrendered.pop(key, None)
+            if change is not None:
+                self._settler.take_back((change,))
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.closed = False
+
     async def close(self) -> None:
         """Stop accepting, finish what was begun, release files. The store stays open: its owner closes it."""
-        if self._recovering is not None:
-            self._recovering.cancel()
-            await asyncio.gather(self._recovering, return_exceptions=True)
+        tasks = [task for task in (self._recovering, self._upkeep_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._flusher is not None:
             await self._flusher.drain()
         if self._writer is not None:
             await self._writer.close()
+
+    # Figures.
+
+    def counters(self) -> dict[str, int]:
+        """What happened so far, for metrics."""
+        flusher, settler = self._flusher, self._settler
+        assert flusher is not None and self._upkeep is not None
+        return {
+            "flushes": flusher.flushes,
+            "flush_batches": flusher.batches,
+            "flush_bytes": flusher.bytes_written,
+            "flush_failures": flusher.failures,
+            "unsettled_bytes": self._upkeep.unsettled_bytes,
+            "settles": settler.settles,
+            "settled_bytes": settler.bytes_settled,
+            "files_adopted": settler.files_adopted,
+            "merges": settler.merges,
+            "store_reads": self._reader.requests,
+            "objects_deleted": self._garbage.objects_deleted,
+            "tail_cache_bytes": self._cache.bytes_used,
+        }

@@ -60,6 +60,17 @@ class Partition(PartitionLog):
         """Records below this are in segments."""
         return self.manifest.end_offset if self.manifest is not None else 0
 
+    def settled(self, manifest: Manifest, ref: ManifestRef) -> None:
+        """The metadata log names a new manifest: what it covers is read from its segments from now on.
+
+        `unsettled` is replaced, not changed: a search that is under way keeps the one it began with.
+        """
+        unsettled = self.unsettled
+        self.manifest = manifest
+        self.manifest_ref = ref
+        self.unsettled = unsettled.slice(unsettled.find(manifest.end_offset), len(unsettled))
+        self.size_bytes = self.unsettled.total_bytes() + sum(s.size_bytes for s in manifest.segments)
+
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` each time the high watermark advances or the partition closes, until the
         function that is returned is called. A callback may stop itself or others."""

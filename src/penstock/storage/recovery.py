@@ -9,16 +9,16 @@ would hand out offsets a second time.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.log.flush import FlushBlock, iter_blocks
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
-from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
 from penstock.storage.partition import Partition
 from penstock.storage.wal import WalStore
-from penstock.wire.buffers import Buffer
+from penstock.storage.wal_files import WalFiles
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Opening(NamedTuple):
     info: PartitionInfo
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """A partition's block in a flush."""
 
     file: int
@@ -43,40 +43,34 @@ class DamagedError(Exception):
     """What the store holds of a partition does not fit together."""
 
 
-Blocks = dict[tuple[bytes, int], list[_Found]]
+PartitionKey = tuple[bytes, int]
+Blocks = dict[PartitionKey, list[Found]]
 
 
 class Recovery:
-    def __init__(
-        self, store: ObjectStore, wal_store: WalStore, own: WalRef, file_id: Callable[[str], int]
-    ) -> None:
+    def __init__(self, store: ObjectStore, wal_store: WalStore, own: WalRef, files: WalFiles) -> None:
         self._store = store
         self._wal_store = wal_store
         self._own = own
-        self._file_id = file_id
+        self._files = files
 
     async def open(
         self, openings: Sequence[Opening], image: ClusterImage
-    ) -> dict[tuple[bytes, int], DamagedError]:
+    ) -> dict[PartitionKey, DamagedError]:
         """Bring each partition to the state in which its last leader left it. Those that are damaged are
-        returned with the reason. Raises StoreError if the store cannot be read now."""
-        manifests = await self.load_manifests([o.info.manifest for o in openings if o.info.manifest])
+        returned with the reason. Raises StoreUnavailableError if the store cannot be read now."""
+        manifests = await self._load_manifests([o.info.manifest for o in openings if o.info.manifest])
         wanted = {(o.partition.topic_id, o.partition.index) for o in openings}
-        scans: dict[WalRef, Blocks] = {}
+        scans: dict[WalRef, Blocks | DamagedError] = {}
+        for wal in dict.fromkeys(wal for opening in openings for wal in opening.info.wals):
+            if wal != self._own:
+                scans[wal] = await self._scan(wal, image, wanted)
+        damaged: dict[PartitionKey, DamagedError] = {}
         for opening in openings:
-            for wal in opening.info.wals:
-                if wal != self._own and wal not in scans:
-                    scans[wal] = await self._scan(wal, image, wanted)
-        damaged: dict[tuple[bytes, int], DamagedError] = {}
-        for opening in openings:
-            partition = opening.partition
             try:
-                manifest = manifests.get(opening.info.manifest) if opening.info.manifest else None
-                restore(partition, opening.info, manifest)
-                for wal in opening.info.wals:
-                    found = scans.get(wal, {}).get((partition.topic_id, partition.index), ())
-                    _replay(partition, found)
+                _open_one(opening, manifests, scans)
             except DamagedError as error:
+                partition = opening.partition
                 logger.error(
                     "a partition cannot be opened topic=%s partition=%d: %s",
                     partition.topic,
@@ -84,45 +78,74 @@ class Recovery:
                     error,
                 )
                 damaged[partition.topic_id, partition.index] = error
-                continue
-            partition.publish(partition.next_offset, partition.staged_stable_offset)
-            partition.advance_log_start(opening.info.log_start)
-            partition.lead()
         return damaged
 
-    async def load_manifests(self, refs: Sequence[ManifestRef]) -> Mapping[ManifestRef, Manifest]:
+    async def _load_manifests(
+        self, refs: Sequence[ManifestRef]
+    ) -> Mapping[ManifestRef, Manifest | DamagedError]:
         """Manifests that lie in one object are read in one go."""
         by_key: dict[str, list[ManifestRef]] = {}
         for ref in refs:
             by_key.setdefault(ref.key, []).append(ref)
-        loaded: dict[ManifestRef, Manifest] = {}
+        loaded: dict[ManifestRef, Manifest | DamagedError] = {}
         for key, together in by_key.items():
             start = min(ref.start for ref in together)
             end = max(ref.start + ref.length for ref in together)
-            stored: Buffer = memoryview(await self._store.get_range(key, start, end - start))
+            try:
+                stored = memoryview(await self._store.get_range(key, start, end - start))
+            except StoreUnavailableError:
+                raise
+            except StoreError as error:
+                loaded.update((ref, DamagedError(str(error))) for ref in together)
+                continue
             for ref in together:
                 at = ref.start - start
                 try:
                     loaded[ref] = decode_manifest(stored[at : at + ref.length])
                 except ManifestError as error:
-                    raise StoreError(f"{key} at {ref.start}: {error}") from error
+                    loaded[ref] = DamagedError(f"{key} at {ref.start}: {error}")
         return loaded
 
-    async def _scan(self, wal: WalRef, image: ClusterImage, wanted: set[tuple[bytes, int]]) -> Blocks:
+    async def _scan(
+        self, wal: WalRef, image: ClusterImage, wanted: set[PartitionKey]
+    ) -> Blocks | DamagedError:
         end = image.sealed.get(wal)
         if end is None:
-            raise StoreError(
-                f"the write-ahead log of broker {wal.broker}, epoch {wal.epoch} is needed and was not sealed"
-            )
+            return DamagedError(f"the log of broker {wal.broker}, epoch {wal.epoch} was never sealed")
         blocks: Blocks = {}
-        async for flush in self._wal_store.scan(wal, image.wal_starts.get(wal, 0), end):
-            file = self._file_id(flush.key)
-            for block in iter_blocks(flush.blocks):
-                key = (block.topic_id, block.partition)
-                if key in wanted:
-                    found = _Found(file, flush.position, flush.time_ms, block)
-                    blocks.setdefault(key, []).append(found)
+        try:
+            async for flush in self._wal_store.scan(wal, image.wal_starts.get(wal, 0), end):
+                file = self._files.note(wal, flush.key, flush.number, flush.position + flush.size)
+                for block in iter_blocks(flush.blocks):
+                    key = (block.topic_id, block.partition)
+                    if key in wanted:
+                        found = Found(file, flush.position, flush.time_ms, block)
+                        blocks.setdefault(key, []).append(found)
+        except StoreUnavailableError:
+            raise
+        except StoreError as error:
+            return DamagedError(str(error))
         return blocks
+
+
+def _open_one(
+    opening: Opening,
+    manifests: Mapping[ManifestRef, Manifest | DamagedError],
+    scans: Mapping[WalRef, Blocks | DamagedError],
+) -> None:
+    partition, info = opening
+    manifest = manifests[info.manifest] if info.manifest is not None else None
+    if isinstance(manifest, DamagedError):
+        raise manifest
+    restore(partition, info, manifest)
+    for wal in info.wals:
+        blocks = scans.get(wal, {})
+        if isinstance(blocks, DamagedError):
+            raise blocks
+        _replay(partition, blocks.get((partition.topic_id, partition.index), ()))
+    partition.publish(partition.next_offset, partition.staged_stable_offset)
+    partition.advance_log_start(info.log_start)
+    partition.lead()
 
 
 def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None) -> None:
@@ -142,7 +165,7 @@ def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None
     partition.size_bytes = sum(s.size_bytes for s in manifest.segments if s.end_offset > info.log_start)
 
 
-def _replay(partition: Partition, found: Sequence[_Found]) -> None:
+def _replay(partition: Partition, found: Sequence[Found]) -> None:
     for file, flush_position, time_ms, block in found:
         for header, position, control in block.batches():
             if header.last_offset < partition.next_offset:

@@ -60,12 +60,15 @@ class TimeSearch:
 
     async def _sources(self, partition: Partition, timestamp: int | None) -> AsyncIterator[_Source]:
         """The extents of the partition in order, without segments that end before `timestamp`."""
-        for segment in partition.manifest.segments if partition.manifest is not None else ():
+        # Both as they are now: settling moves records from one to the other.
+        segments = partition.manifest.segments if partition.manifest is not None else ()
+        unsettled = partition.unsettled
+        for segment in segments:
             if segment.end_offset <= partition.log_start_offset:
                 continue
             if timestamp is None or segment.max_timestamp >= timestamp:
                 yield _Source(await self._reader.index(segment), segment.key)
-        yield _Source(partition.unsettled, None)
+        yield _Source(unsettled, None)
 
     async def _extent(self, source: _Source, at: int) -> Buffer:
         extents = source.extents

@@ -71,8 +71,8 @@ class WalWriter(Protocol):
         known, else `done` gets it from the loop; outcomes come in the order of numbers. `parts` must
         not change until then."""
 
-    def rotate(self) -> None:
-        """End the present file; the next flush begins a new one."""
+    def rotate(self, number: int) -> None:
+        """Begin a new file with flush `number`, which was not given to `write` yet."""
 
     async def close(self) -> None:
         """Wait for what is under way, and release files. The log stays as it is."""

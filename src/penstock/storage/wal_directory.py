@@ -89,8 +89,9 @@ class DirectoryWalWriter:
         self._open_path = store.path(f"{_directory(wal)}/{_OPEN}")
         self._fd = -1
         self._key = ""
+        self._first_flush = 0
         self._position = 0
-        self._rotate = False
+        self._rotate_at = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-wal") if self._sync else None
         self._under_way: asyncio.Future[Outcome] | None = None
 
@@ -104,17 +105,20 @@ class DirectoryWalWriter:
         future.add_done_callback(lambda finished: done(finished.result()))
         return None
 
-    def rotate(self) -> None:
-        self._rotate = True
+    def rotate(self, number: int) -> None:
+        self._rotate_at = number
 
     def _write(self, number: int, parts: list[Buffer], size: int) -> Outcome:
         files = self._files
-        if self._fd < 0 or self._position >= self._file_bytes or (self._rotate and self._has_flushes()):
+        if (
+            self._fd < 0
+            or self._position >= self._file_bytes
+            or self._first_flush < self._rotate_at <= number
+        ):
             try:
                 self._begin_file(number)
             except OSError as error:
                 return Failed(store_error(error, "could not begin a write-ahead file"))
-        self._rotate = False
         position = self._position
         try:
             written = files.pwritev(self._fd, parts, position) if len(parts) <= 1024 else 0
@@ -133,9 +137,6 @@ class DirectoryWalWriter:
             return Fenced()
         self._position = position + size
         return Durable(self._key, position)
-
-    def _has_flushes(self) -> bool:
-        return self._position > FILE_HEADER_SIZE
 
     def _begin_file(self, number: int) -> None:
         """Close the present file and begin the next. On failure the present one stays usable."""
@@ -164,6 +165,7 @@ class DirectoryWalWriter:
             self._files.close(self._fd)
         self._fd = fd
         self._key = key
+        self._first_flush = number
         self._position = FILE_HEADER_SIZE
 
     async def close(self) -> None:
@@ -195,10 +197,10 @@ class DirectoryWalStore:
         """Make the log's directory appear with `marker` in it; False if it is there already."""
         files = self._files
         path = self._store.path(_directory(wal))
-        temporary = self._store.path(f"tmp/wal-{wal.broker}-{wal.epoch}-{os.getpid()}-{marker}")
+        temporary = self._store.temporary_name()
         try:
-            for directory in (os.path.dirname(path), temporary):
-                files.make_directories(directory, sync=self._store.sync)
+            files.make_directories(os.path.dirname(path), sync=self._store.sync)
+            files.mkdir(temporary)
             files.close(files.open(f"{temporary}/{marker}", os.O_WRONLY | os.O_CREAT))
             if self._store.sync:
                 files.sync_directory(temporary)
@@ -290,6 +292,8 @@ class DirectoryWalStore:
             await self._store.delete(_file_key(wal, first))
 
     async def delete(self, wal: WalRef) -> None:
+        if self._files.exists(self._store.path(f"{_directory(wal)}/{_OPEN}")):
+            raise StoreError(f"the write-ahead log {_directory(wal)} is not sealed")
         for first in await self._store.run(self._first_flushes, wal):
             await self._store.delete(_file_key(wal, first))
         await self._store.run(self._vanish, wal)

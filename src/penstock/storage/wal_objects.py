@@ -77,7 +77,7 @@ class ObjectWalWriter:
         put.task = asyncio.get_running_loop().create_task(self._create(put, parts))
         return None
 
-    def rotate(self) -> None:
+    def rotate(self, number: int) -> None:
         """Every flush is an object of its own already."""
 
     async def _create(self, put: _Put, parts: list[Buffer]) -> None:

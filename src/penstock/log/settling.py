@@ -1,0 +1,127 @@
+"""Deciding which records go into which segment objects.
+
+A run is a stretch of one partition's extents that becomes one piece of one object. Runs respect
+segment.bytes and segment.ms. They are packed in the order of partitions: large ones get an object of their
+own, small ones share.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.log.extents import Extents
+from penstock.log.manifest import SegmentRef
+
+OWN_OBJECT_BYTES = 8 * 1024 * 1024
+"""A run of this size gets an object of its own: it can then be deleted without waiting for others."""
+SHARED_OBJECT_BYTES = 64 * 1024 * 1024
+
+
+class Source(NamedTuple):
+    """Bytes to copy: `length` from `position` of a file (a number that the caller understands)."""
+
+    file: int
+    position: int
+    length: int
+
+
+def split(extents: Extents, bytes_max: int, span_ms_max: int) -> Iterator[Extents]:
+    """Cut a partition's extents into stretches of at most `bytes_max` (or one extent) that span at most
+    `span_ms_max` of record time, as segment.bytes and segment.ms ask."""
+    if not extents:
+        return
+    times = extents.max_timestamps
+    if extents.total_bytes() <= bytes_max and max(times) - min(times) <= span_ms_max:
+        yield extents
+        return
+    start = 0
+    size = 0
+    for at in range(len(extents)):
+        length = extents.lengths[at]
+        if at > start and (size + length > bytes_max or times[at] - times[start] > span_ms_max):
+            yield extents.slice(start, at)
+            start, size = at, 0
+        size += length
+    yield extents.slice(start, len(extents))
+
+
+class Layout:
+    """Batches copied one after the other from a position on: where they lie then, and what to copy."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.extents = Extents()
+        self.sources: list[Source] = []
+
+    def add(self, run: Extents, start: int, end: int) -> None:
+        """Place the extents from `start` up to, not including, `end` of a run. Neighbours in the source are
+        copied in one go."""
+        sources = self.sources
+        position = self.position
+        for at in range(start, end):
+            length = run.lengths[at]
+            source_at = run.positions[at]
+            file = run.files[at]
+            self.extents.append(
+                run.base_offsets[at], run.last_offsets[at], run.max_timestamps[at], position, length
+            )
+            position += length
+            last = sources[-1] if sources else None
+            if last is not None and last.file == file and last.position + last.length == source_at:
+                sources[-1] = Source(file, last.position, last.length + length)
+            else:
+                sources.append(Source(file, source_at, length))
+        self.position = position
+
+
+def pack(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Group runs, given by their sizes in the order of partitions, into objects: lists of their numbers."""
+    shared: list[int] = []
+    shared_bytes = 0
+    for number, size in enumerate(sizes):
+        if size >= OWN_OBJECT_BYTES:
+            yield [number]
+            continue
+        if shared and shared_bytes + size > SHARED_OBJECT_BYTES:
+            yield shared
+            shared, shared_bytes = [], 0
+        shared.append(number)
+        shared_bytes += size
+    if shared:
+        yield shared
+
+
+def worth_adopting(file_bytes: int, live_bytes: int, extent_count: int, partition_count: int) -> bool:
+    """Whether a whole write-ahead file serves as a segment as it is, without being copied.
+
+    It does if it is mostly live batches of few partitions in large pieces: then reading one partition
+    from it is nearly sequential, and little space waits for another partition's retention.
+    """
+    return (
+        file_bytes >= 1024 * 1024
+        and live_bytes * 10 >= file_bytes * 9
+        and partition_count <= 8
+        and live_bytes >= extent_count * 8 * 1024
+    )
+
+
+def merge_range(segments: Sequence[SegmentRef], count: int, bytes_max: int, span_ms_max: int) -> range | None:
+    """Neighbouring small segments to merge into one: the newest `count` or more of one size class.
+
+    Size classes grow by the factor `count`, so each record is copied a logarithmic number of times.
+    """
+    end = len(segments)
+    while end >= count:
+        limit = max(segments[end - 1].size_bytes, 64 * 1024) * count
+        start = end
+        size = 0
+        while start > 0:
+            segment = segments[start - 1]
+            span = segments[end - 1].max_timestamp - segment.min_timestamp
+            if segment.size_bytes > limit or size + segment.size_bytes > bytes_max or span > span_ms_max:
+                break
+            size += segment.size_bytes
+            start -= 1
+        if end - start >= count:
+            return range(start, end)
+        end = min(end - 1, start) if start < end else end - 1
+    return None

@@ -1,0 +1,164 @@
+"""What the ledger does in the background, and when.
+
+    settle    when unsettled bytes or extents exceed their bounds, when records have waited for the settle
+              interval, and soon after a start for what earlier incarnations left
+    merge     after settling, while there is something to merge
+    retain    every retention check interval
+    collect   when something doomed is due
+    sweep     once, some time after the start
+
+One task does one of these at a time. What fails is logged and tried again later; nothing here can fail an
+append or a read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.clock import Clock
+from penstock.metadata.image import ClusterImage, WalRef
+from penstock.storage.flusher import Flusher
+from penstock.storage.garbage import Garbage
+from penstock.storage.ledger_settings import LedgerSettings
+from penstock.storage.partition import Partition
+from penstock.storage.settler import PartitionKey, Settler
+from penstock.storage.wal import WalWriter
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS = 1.0
+_FIRST_SETTLE_SECONDS = 0.5
+_SWEEP_AFTER_SECONDS = 30.0
+_RETRY_SECONDS = 5.0
+
+
+class Upkeep:
+    def __init__(
+        self,
+        *,
+        own: WalRef,
+        settings: LedgerSettings,
+        clock: Clock,
+        settler: Settler,
+        garbage: Garbage,
+        flusher: Flusher,
+        writer: WalWriter,
+        partitions: dict[PartitionKey, Partition],
+        image: Callable[[], ClusterImage],
+    ) -> None:
+        self._own = own
+        self._settings = settings
+        self._clock = clock
+        self._settler = settler
+        self._garbage = garbage
+        self._flusher = flusher
+        self._writer = writer
+        self._partitions = partitions
+        self._image = image
+        self._wake = asyncio.Event()
+        now = clock.monotonic()
+        self._not_before = now
+        self._retain_at = now + settings.retention_check_interval_ms / 1000
+        self._sweep_at: float | None = now + _SWEEP_AFTER_SECONDS
+        self._earlier_settle_at = now + _FIRST_SETTLE_SECONDS
+        self._unsettled_since: float | None = None
+        self._recovered_bytes = 0
+        self._settled_bytes = 0
+        self._merging = False
+
+    # What the ledger tells.
+
+    def flushed(self, size: int) -> None:
+        """On the hot path: a flush became durable."""
+        if self._unsettled_since is None:
+            self._unsettled_since = self._clock.monotonic()
+        if self.unsettled_bytes >= self._settings.settle_bytes:
+            self._wake.set()
+
+    def recovered(self) -> None:
+        """Partitions were opened that may have records in earlier logs."""
+        self._wake.set()
+
+    @property
+    def unsettled_bytes(self) -> int:
+        return self._flusher.bytes_written - self._settled_bytes
+
+    # The loop.
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.step()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                # The store or the metadata log may be out of reach, or full.
+                logger.warning("upkeep failed and will be tried again: %s: %s", type(error).__name__, error)
+                self._not_before = self._clock.monotonic() + _RETRY_SECONDS
+            if not self._merging:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        self._wake.clear()
+        if self._clock.monotonic() < self._not_before:
+            await asyncio.sleep(_TICK_SECONDS)
+            return
+        timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def step(self) -> None:
+        """Do what is due."""
+        now = self._clock.monotonic()
+        if now < self._not_before or self._flusher.ended:
+            return
+        if self._should_settle(now):
+            await self.settle()
+        if self._merging:
+            self._merging = await self._settler.merge()
+        if now >= self._retain_at:
+            self._retain_at = now + self._settings.retention_check_interval_ms / 1000
+            await self._settler.retain()
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep_at = None
+            await self._garbage.sweep(self._image(), self._settings.delete_delay_ms)
+        if self._garbage.waiting:
+            await self._garbage.collect(self._image())
+
+    def _should_settle(self, now: float) -> bool:
+        if self.unsettled_bytes >= self._settings.settle_bytes:
+            return True
+        since = self._unsettled_since
+        if since is not None and now - since >= self._settings.settle_interval_ms / 1000:
+            return True
+        if sum(len(p.unsettled) for p in self._partitions.values()) >= self._settings.settle_extents:
+            return True
+        return now >= self._earlier_settle_at and self._has_earlier_logs()
+
+    def _has_earlier_logs(self) -> bool:
+        image = self._image()
+        if len(image.wal_uses) <= (1 if self._own in image.wal_uses else 0):
+            return False
+        for partition in self._partitions.values():
+            info = image.partition(partition.topic_id, partition.index)
+            if info is not None and any(wal != self._own for wal in info.wals):
+                return True
+        return False
+
+    async def settle(self) -> bool:
+        """Settle everything that is durable now."""
+        written, since = self._flusher.bytes_written, self._unsettled_since
+        self._unsettled_since = None
+        settled = False
+        try:
+            settled = await self._settler.settle(self._flusher, self._writer, self._image())
+        finally:
+            if settled:
+                self._settled_bytes = written
+                self._merging = True
+            elif self._unsettled_since is None or since is not None:
+                self._unsettled_since = since
+        return settled
