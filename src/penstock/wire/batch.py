@@ -13,10 +13,10 @@ from struct import Struct
 from typing import NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
 from penstock.wire import compression, varint
 from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
 from penstock.wire.errors import BatchError, ErrorCode, WireError
 
 HEADER = Struct(">qiibIhiqqqhii")
