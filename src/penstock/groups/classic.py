@@ -140,7 +140,7 @@ class ClassicGroup:
         self.subscribed: frozenset[str] | None = None
         """Topics that consumers subscribe to; None if that cannot be known."""
         self.stored = False
-        """The log holds a record of this group, which takes a tombstone to remove."""
+        """The log holds a record of this group, or soon will: it takes a tombstone to remove."""
 
     # Questions
 

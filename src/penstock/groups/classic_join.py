@@ -10,11 +10,14 @@ from penstock.groups.classic import ClassicGroup, ClassicMember, Protocols, Stat
 from penstock.groups.core import (
     Client,
     Context,
+    Durable,
+    Failed,
     GroupError,
     Ticket,
     encoded,
     error_after_append,
     ignore,
+    nothing,
 )
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.wire.api.sync_group import SyncGroupResponse
@@ -194,7 +197,6 @@ class ClassicJoin:
             return self.rebalance(group)
 
         def durable() -> None:
-            group.stored = True
             self._c.answer(join.ticket, self._static_generation(group, member, join.version, leader_before))
 
         def failed(code: ErrorCode) -> None:
@@ -207,7 +209,7 @@ class ClassicJoin:
                 self.expect_heartbeat(group, old_id, back.session_timeout_ms)
 
         assignments = {m.id: m.assignment for m in group.members.values()}
-        self._c.journal.append(encoded([(group.key(), group.value(assignments))]), durable, failed)
+        self.write(group, assignments, durable, failed)
         return None
 
     def _fence(self, group: ClassicGroup, member: ClassicMember) -> None:
@@ -310,7 +312,8 @@ class ClassicJoin:
         group.new_member_added = False
         group.start_generation(c.now.wall_ms)
         if group.state is State.EMPTY:
-            self.write_empty(group)
+            # If this fails, a crash would bring the last generation back; its members would expire again.
+            self.write(group, {}, nothing, ignore)
             return
         for member in group.members.values():
             ticket = group.unpark_join(member)
@@ -329,12 +332,12 @@ class ClassicJoin:
             lambda: self._syncs_expired(group, generation),
         )
 
-    def write_empty(self, group: ClassicGroup) -> None:
-        def durable() -> None:
-            group.stored = True
-
-        # If this fails, a crash would bring the last generation back; its members would expire again.
-        self._c.journal.append(encoded([(group.key(), group.value({}))]), durable, ignore)
+    def write(
+        self, group: ClassicGroup, assignments: dict[str, bytes], durable: Durable, failed: Failed
+    ) -> None:
+        # From now on there may be a record: whoever removes the group must write a tombstone behind it.
+        group.stored = True
+        self._c.journal.append(encoded([(group.key(), group.value(assignments))]), durable, failed)
 
     def _syncs_expired(self, group: ClassicGroup, generation: int) -> None:
         if not self._holds(group) or group.generation != generation or not group.pending_sync:

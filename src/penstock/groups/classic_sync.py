@@ -6,7 +6,7 @@ out when it is durable, so a coordinator that takes over knows every assignment 
 
 from penstock.groups.classic import ClassicGroup, State
 from penstock.groups.classic_join import UNKNOWN_MEMBER, ClassicJoin
-from penstock.groups.core import Context, GroupError, Ticket, encoded, error_after_append
+from penstock.groups.core import Context, GroupError, Ticket, error_after_append
 from penstock.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.api.leave_group import (
     LeaveGroupRequest,
@@ -69,7 +69,6 @@ class ClassicSync:
             )
 
         def durable() -> None:
-            group.stored = True
             if still_completing():
                 self._hand_out(group, assignments)
 
@@ -78,7 +77,7 @@ class ClassicSync:
                 self._refuse_all(group, error_after_append(code))
                 self._join.prepare(group)
 
-        self._c.journal.append(encoded([(group.key(), group.value(assignments))]), durable, failed)
+        self._join.write(group, assignments, durable, failed)
 
     def _hand_out(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         for member in group.members.values():

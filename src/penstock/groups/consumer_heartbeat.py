@@ -137,7 +137,9 @@ class ConsumerHeartbeat:
             and request.topic_partitions is not None
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         )
-        if full or _differ(member.assigned, updated.assigned):
+        owned = request.topic_partitions
+        if full or _differ(member.assigned, updated.assigned) or _owns_other(owned, updated.assigned):
+            # The last case: an earlier answer got lost, or the member is still at work on it.
             response.assignment = _assignment(updated)
         draft.commit(lambda: self._c.answer(ticket, response), self._refuse(ticket))
 
@@ -389,6 +391,12 @@ def _differ(before: Partitions, after: Partitions) -> bool:
     if before is after:
         return False
     return {t: set(p) for t, p in before.items()} != {t: set(p) for t, p in after.items()}
+
+
+def _owns_other(owned: Owned, assigned: Partitions) -> bool:
+    if owned is None:
+        return False
+    return {tp.topic_id: set(tp.partitions) for tp in owned} != {t: set(p) for t, p in assigned.items()}
 
 
 def _assignment(member: Member) -> Assignment:

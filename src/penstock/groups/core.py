@@ -158,6 +158,9 @@ class Journal:
                 return batch.before[group_id]
         return present
 
+    def changed_groups(self) -> set[str]:
+        return {group_id for batch in self._queue for group_id in batch.before}
+
     @property
     def is_idle(self) -> bool:
         return not self._queue

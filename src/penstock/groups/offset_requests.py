@@ -19,8 +19,6 @@ from penstock.groups.core import (
     TypedRecord,
     encoded,
     error_after_append,
-    ignore,
-    nothing,
 )
 from penstock.groups.offsets import NO_PRODUCER, Committed
 from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
@@ -92,11 +90,13 @@ def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnO
 
 
 class OffsetRequests:
-    __slots__ = ("_c", "_join")
+    __slots__ = ("_c", "_join", "_removing")
 
     def __init__(self, context: Context, join: ClassicJoin) -> None:
         self._c = context
         self._join = join
+        self._removing: set[tuple[str, str, int]] = set()
+        """Partitions whose tombstone is on its way: a slow store is not sent another at each check."""
 
     # Commit
 
@@ -343,7 +343,14 @@ class OffsetRequests:
 
     def remove(self, records: list[TypedRecord]) -> None:
         """Write tombstones that nobody waits for."""
-        self._write(records, nothing, ignore)
+        fresh = [record for record in records if _place(record) not in self._removing]
+        places = {_place(record) for record in fresh}
+        self._removing |= places
+        self._write(
+            fresh,
+            lambda: self._removing.difference_update(places),
+            lambda _: self._removing.difference_update(places),
+        )
 
     def expired(self, group: Group) -> tuple[list[TypedRecord], bool]:
         """Tombstones for offsets whose retention is over, and whether they are the last of the group."""
@@ -384,6 +391,12 @@ class OffsetRequests:
 
 def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
     return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+
+
+def _place(record: TypedRecord) -> tuple[str, str, int]:
+    key, _ = record
+    assert isinstance(key, OffsetCommitKey)
+    return key.group, key.topic, key.partition
 
 
 def _fetched(index: int, offset: Committed | None) -> OffsetFetchResponsePartitions:

@@ -48,35 +48,35 @@ class GroupMetadataKey(_Key):
     group: String = ""
 
 
-class _ConsumerKey(_Key):
+class ConsumerGroupMetadataKey(_Key):
     group_id: String = ""
 
 
-class ConsumerGroupMetadataKey(_ConsumerKey):
-    pass
+class ConsumerGroupPartitionMetadataKey(_Key):
+    group_id: String = ""
 
 
-class ConsumerGroupPartitionMetadataKey(_ConsumerKey):
-    pass
-
-
-class ConsumerGroupMemberMetadataKey(_ConsumerKey):
+class ConsumerGroupMemberMetadataKey(_Key):
+    group_id: String = ""
     member_id: String = ""
 
 
-class ConsumerGroupTargetAssignmentMetadataKey(_ConsumerKey):
-    pass
+class ConsumerGroupTargetAssignmentMetadataKey(_Key):
+    group_id: String = ""
 
 
-class ConsumerGroupTargetAssignmentMemberKey(_ConsumerKey):
+class ConsumerGroupTargetAssignmentMemberKey(_Key):
+    group_id: String = ""
     member_id: String = ""
 
 
-class ConsumerGroupCurrentMemberAssignmentKey(_ConsumerKey):
+class ConsumerGroupCurrentMemberAssignmentKey(_Key):
+    group_id: String = ""
     member_id: String = ""
 
 
-class ConsumerGroupRegularExpressionKey(_ConsumerKey):
+class ConsumerGroupRegularExpressionKey(_Key):
+    group_id: String = ""
     regular_expression: String = ""
 
 

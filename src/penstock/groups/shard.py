@@ -113,6 +113,14 @@ class Shard:
         self._c.now = now
         for group_id in list(self._c.offsets.groups()):
             self._keep_offsets_owner(group_id)
+        for group_id, known in list(self._c.groups.items()):
+            # It was there for offsets that have since gone.
+            if (
+                isinstance(known, ClassicGroup)
+                and not known.stored
+                and not self._c.offsets.of_group(group_id)
+            ):
+                del self._c.groups[group_id]
         for group in list(self._c.groups.values()):
             self._restore_timers(group)
         self._offsets.remove(self._offsets.of_missing_topics())
@@ -274,7 +282,8 @@ class Shard:
         """Changes nothing and never waits. Filters are compared without regard to case."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
-        groups = (self._durable(group_id) for group_id in list(self._c.groups))
+        names = self._c.groups.keys() | self._c.journal.changed_groups()
+        groups = (self._durable(group_id) for group_id in sorted(names))
         return [
             listed(group)
             for group in groups
@@ -332,8 +341,11 @@ class Shard:
             draft.commit(durable, failed)
             return
 
+        def unforgotten(code: ErrorCode) -> None:
+            group.stored = True
+            failed(code)
+
         def forget() -> None:
-            group.stored = False
             known = self._c.groups.get(group.group_id)
             if known is group and group.state is State.EMPTY and not group.pending_join:
                 del self._c.groups[group.group_id]
@@ -341,7 +353,8 @@ class Shard:
             durable()
 
         if group.stored:
-            journal.append(encoded([(group.key(), None)]), forget, failed)
+            group.stored = False
+            journal.append(encoded([(group.key(), None)]), forget, unforgotten)
         elif journal.is_idle:
             forget()
         else:
