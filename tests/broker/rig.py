@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,6 +93,13 @@ class Rig:
         await self.propose(
             CreateTopic(topic_id, name, tuple((1,) for _ in range(partitions)), configs=_dotted(configs))
         )
+        return self.broker.image.topics[name]
+
+    async def create(self, name: str, *, assignments: Sequence[Sequence[int]]) -> TopicInfo:
+        """A topic whose partitions are where the test says."""
+        topic_id = name.encode().ljust(16, b"*")[:16]
+        orders = tuple(tuple(order) for order in assignments)
+        await self.propose(CreateTopic(topic_id, name, orders, pinned=True))
         return self.broker.image.topics[name]
 
     async def configure(self, name: str, **configs: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from penstock.broker.context import Broker
     from penstock.metadata.image import ClusterImage
     from penstock.storage.ledger import Partition
@@ -31,16 +30,32 @@ async def newest_image(broker: Broker) -> ClusterImage:
         return broker.image
 
 
-def knows(image: ClusterImage, asked: Iterable[tuple[str, Iterable[int]]]) -> bool:
-    """Whether every topic and partition that was asked for exists in `image`."""
+Asked = Iterable[tuple[str, Iterable[int]]]
+"""Topics by name, each with indexes of partitions."""
+
+
+def ready(broker: Broker, asked: Asked) -> bool:
+    """Whether everything that was asked for exists here, and is open as far as this broker leads it."""
+    topics = broker.image.topics
     for name, indexes in asked:
-        topic = image.topics.get(name)
+        topic = topics.get(name)
         if topic is None:
             return False
         count = len(topic.partitions)
-        if any(index >= count for index in indexes):
-            return False
+        for index in indexes:
+            if index >= count or (index >= 0 and broker.is_opening(topic, index)):
+                return False
     return True
+
+
+async def made_ready(broker: Broker, asked: Asked) -> ClusterImage:
+    """Catch up if something is unknown, wait for what is being opened: the image to answer from."""
+    wanted = [(name, list(indexes)) for name, indexes in asked]
+    if not ready(broker, wanted):
+        await newest_image(broker)
+    if not ready(broker, wanted):
+        await broker.opened()
+    return broker.image
 
 
 def led_partition(
@@ -52,6 +67,8 @@ def led_partition(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, index)
     if partition is None:
+        if broker.ledger.damaged(topic.id, index) is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if current_leader_epoch != ANY_EPOCH:
         if current_leader_epoch < partition.leader_epoch:

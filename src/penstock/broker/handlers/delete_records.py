@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import knows, led_partition, newest_image
+from penstock.broker.partitions import led_partition, made_ready
 from penstock.broker.topic_names import is_internal
 from penstock.broker.topic_settings import topic_settings
 from penstock.cluster.metadata_log import MetadataUnavailableError
@@ -43,7 +43,7 @@ async def handle(broker: Broker, request: Request, message: DeleteRecordsRequest
         offsets = wanted.setdefault(topic.name, {})
         for partition in topic.partitions:
             offsets[partition.partition_index] = partition.offset
-    image = broker.image if knows(broker.image, wanted.items()) else await newest_image(broker)
+    image = await made_ready(broker, wanted.items())
     topics = []
     for name, offsets in wanted.items():
         allowed = broker.authorized(request.session, Operation.DELETE, Resource.TOPIC, name)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import knows, led_partition, newest_image
+from penstock.broker.partitions import Asked, led_partition, made_ready, ready
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.describe_producers import (
@@ -35,13 +35,31 @@ Response = DescribeProducersResponse
 def handle(
     broker: Broker, request: Request, message: DescribeProducersRequest
 ) -> Response | Awaitable[Response]:
-    if knows(broker.image, ((topic.name, topic.partition_indexes) for topic in message.topics)):
+    asked = [(topic.name, topic.partition_indexes) for topic in message.topics]
+    if ready(broker, asked):
         return _answer(broker, broker.image, request, message)
-    return _answer_caught_up(broker, request, message)
+    return _answer_later(broker, request, message, asked)
 
 
-async def _answer_caught_up(broker: Broker, request: Request, message: DescribeProducersRequest) -> Response:
-    return _answer(broker, await newest_image(broker), request, message)
+def refused(message: DescribeProducersRequest, code: ErrorCode) -> Response:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=index, error_code=code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+async def _answer_later(
+    broker: Broker, request: Request, message: DescribeProducersRequest, asked: Asked
+) -> Response:
+    return _answer(broker, await made_ready(broker, asked), request, message)
 
 
 def _answer(

@@ -24,7 +24,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import epoch_at, knows, led_partition, newest_image
+from penstock.broker.partitions import epoch_at, led_partition, made_ready, ready
 from penstock.storage.objects import StoreError
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
@@ -71,7 +71,7 @@ def handle(
     easy = all(
         p.timestamp < 0 and p.timestamp != MAX_TIMESTAMP for topic in message.topics for p in topic.partitions
     )
-    if easy and request.api_version > 0 and knows(broker.image, asked):
+    if easy and request.api_version > 0 and ready(broker, asked):
         return _Listing(broker, broker.image, request, message).answer_at_once()
     return _answer_later(broker, request, message, asked)
 
@@ -93,7 +93,7 @@ def refused(message: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse
 async def _answer_later(
     broker: Broker, request: Request, message: ListOffsetsRequest, asked: list[tuple[str, list[int]]]
 ) -> ListOffsetsResponse:
-    image = broker.image if knows(broker.image, asked) else await newest_image(broker)
+    image = await made_ready(broker, asked)
     return await _Listing(broker, image, request, message).answer()
 
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-from penstock.broker.partitions import knows, led_partition, newest_image
+from penstock.broker.partitions import Asked, led_partition, made_ready, ready
 from penstock.wire.api.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -37,15 +37,26 @@ def handle(
     broker: Broker, request: Request, message: OffsetForLeaderEpochRequest
 ) -> Response | Awaitable[Response]:
     asked = [(topic.topic, [p.partition for p in topic.partitions]) for topic in message.topics]
-    if knows(broker.image, asked):
+    if ready(broker, asked):
         return _answer(broker, broker.image, request, message)
-    return _answer_caught_up(broker, request, message)
+    return _answer_later(broker, request, message, asked)
 
 
-async def _answer_caught_up(
-    broker: Broker, request: Request, message: OffsetForLeaderEpochRequest
+def refused(message: OffsetForLeaderEpochRequest, code: ErrorCode) -> Response:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_refused(wanted, code) for wanted in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+async def _answer_later(
+    broker: Broker, request: Request, message: OffsetForLeaderEpochRequest, asked: Asked
 ) -> Response:
-    return _answer(broker, await newest_image(broker), request, message)
+    return _answer(broker, await made_ready(broker, asked), request, message)
 
 
 def _answer(
