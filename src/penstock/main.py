@@ -73,6 +73,8 @@ class Node:
         from penstock.cluster.metadata_log import MetadataUnavailableError
         from penstock.metadata.codec import FormatError
 
+        if self.settings.metadata:
+            raise StartError("This version keeps the metadata log in the store; --metadata is not served.")
         try:
             server = self._bind()
             self._store = _open_store(self.settings)

@@ -1,0 +1,71 @@
+"""The commands, all but the quick way through `start`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from penstock import __version__
+from penstock.cli import cluster, records, topics
+from penstock.cli.client import ClientError
+from penstock.cli.start_options import OPTIONS
+
+
+class App(click.Group):
+    """Turns what went wrong into one sentence and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ClientError as error:
+            raise click.ClickException(str(error)) from error
+        except BrokenPipeError:
+            # Whoever read our output has had enough of it.
+            sys.stderr.close()
+            raise SystemExit(0) from None
+
+
+@click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="penstock")
+def app() -> None:
+    """An event log that speaks the Kafka protocol. Any Kafka client can use it."""
+
+
+def _start_command() -> click.Command:
+    """`start`, for its help and for what the quick parser did not understand."""
+
+    def run(**given: Any) -> None:
+        from penstock.cli.start import main
+
+        values = {
+            name: list(value) if isinstance(value, tuple) else [value]
+            for name, value in given.items()
+            if value not in (None, ())
+        }
+        raise SystemExit(main(values))
+
+    return click.Command(
+        "start",
+        callback=run,
+        params=[
+            click.Option(
+                [option.flag, option.name], metavar=option.metavar, help=option.help, multiple=option.repeated
+            )
+            for option in OPTIONS
+        ],
+        help=(
+            "Run a broker, or several as one cluster.\n\n"
+            "Processes with the same store are one cluster, on one machine or on many. When a broker "
+            "accepts and serves it prints one line that says so. SIGTERM drains and leaves; what was "
+            "acknowledged survives a kill at any moment."
+        ),
+    )
+
+
+app.add_command(_start_command())
+app.add_command(topics.topics)
+app.add_command(records.produce)
+app.add_command(records.consume)
+app.add_command(cluster.cluster)

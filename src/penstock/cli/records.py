@@ -1,0 +1,363 @@
+"""`penstock produce` and `penstock consume`: records from and to standard streams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from penstock.cli.client import AnswerError, Client
+from penstock.cli.options import cluster_options, connected
+from penstock.cli.output import say, wants_json
+from penstock.wire.api.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from penstock.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.wire.api.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.wire.batch import BatchHeader, Record, build_batch, iter_batches, iter_records
+from penstock.wire.buffers import Buffer
+from penstock.wire.compression import CODEC_NAMES
+
+EARLIEST = -2
+LATEST = -1
+FETCH_BYTES = 4 * 1024 * 1024
+WAIT_MS = 500
+BATCH_BYTES = 512 * 1024
+BATCH_RECORDS = 5000
+ABORT = b"\0\0"
+"""The type in the key of the control record that ends an aborted transaction."""
+
+
+# -- produce ---------------------------------------------------------------------------------------------
+
+
+@click.command("produce")
+@cluster_options
+@click.argument("topic")
+@click.argument("values", nargs=-1)
+@click.option("--key", help="The key of every record.")
+@click.option("--key-separator", metavar="TEXT", help="What separates key and value in each line of input.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of every record.")
+@click.option("--partition", type=int, help="The partition; by key, else in turn, if not given.")
+@click.option("--compression", type=click.Choice(CODEC_NAMES), default="none", show_default=True)
+@click.option("--acks", type=click.Choice(["all", "1"]), default="all", show_default=True)
+def produce(
+    bootstrap: str,
+    as_json: bool,
+    topic: str,
+    values: tuple[str, ...],
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    compression: str,
+    acks: str,
+) -> None:
+    """Send VALUES, or the lines of standard input, to TOPIC."""
+    fixed = tuple(_header(text) for text in headers)
+    lines: Iterable[bytes] = (
+        (value.encode() for value in values) if values else (line.rstrip(b"\n") for line in sys.stdin.buffer)
+    )
+    records = (_record(line, key, key_separator, fixed) for line in lines)
+    with connected(bootstrap) as client:
+        partitions = client.partitions(topic, create=True)
+        if partition is not None and partition not in partitions:
+            raise click.UsageError(
+                f"Topic {topic} has {len(partitions)} partitions; there is no {partition}."
+            )
+        sender = Sender(
+            client, topic, partitions, CODEC_NAMES.index(compression), -1 if acks == "all" else int(acks)
+        )
+        for record in records:
+            sender.send(record, partition)
+        sender.flush()
+    plural = "record" if sender.count == 1 else "records"
+    fields = {"topic": topic, "records": sender.count, "last_offsets": sender.last_offsets}
+    if wants_json(as_json) or not sys.stdin.isatty():
+        print(json.dumps(fields), file=sys.stdout if wants_json(as_json) else sys.stderr)
+    else:
+        say(f"Sent {sender.count} {plural} to {topic}.", fields, as_json=False)
+
+
+class Sender:
+    """Collects records into batches, one per partition, and sends them to the leaders."""
+
+    def __init__(self, client: Client, topic: str, partitions: list[int], codec: int, acks: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._partitions = partitions
+        self._codec = codec
+        self._acks = acks
+        self._waiting: dict[int, list[Record]] = {}
+        self._bytes = 0
+        self._turn = 0
+        self.count = 0
+        self.last_offsets: dict[int, int] = {}
+
+    def send(self, record: Record, partition: int | None) -> None:
+        if partition is None:
+            partition = self._choose(record.key)
+        waiting = self._waiting.setdefault(partition, [])
+        waiting.append(record)
+        self.count += 1
+        self._bytes += len(record.key or b"") + len(record.value or b"") + 20
+        if self._bytes >= BATCH_BYTES or len(waiting) >= BATCH_RECORDS:
+            self.flush()
+
+    def flush(self) -> None:
+        waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        if waiting:
+            self._turn += 1
+        for partition, records in waiting.items():
+            numbered = [
+                Record(at, one.timestamp, one.key, one.value, one.headers) for at, one in enumerate(records)
+            ]
+            self._send_batch(partition, bytes(build_batch(numbered, codec=self._codec)), len(records))
+
+    def _send_batch(self, partition: int, batch: bytes, count: int) -> None:
+        def attempt() -> int:
+            leader = self._client.leader(self._topic, partition)
+            data = TopicProduceData(
+                name=self._topic,
+                topic_id=self._client.topic_id(self._topic),
+                partition_data=[PartitionProduceData(index=partition, records=batch)],
+            )
+            request = ProduceRequest(acks=self._acks, timeout_ms=30_000, topic_data=[data])
+            answer = leader.ask(request, ProduceResponse)
+            (result,) = answer.responses[0].partition_responses
+            if result.error_code:
+                what = f"Sending to partition {partition} of {self._topic!r}"
+                raise AnswerError(result.error_code, what, result.error_message)
+            return result.base_offset
+
+        self.last_offsets[partition] = self._client.retry(attempt) + count - 1
+
+    def _choose(self, key: bytes | None) -> int:
+        """By key as every Kafka client does; without one, a partition per batch in turn."""
+        if key is None:
+            return self._partitions[self._turn % len(self._partitions)]
+        return self._partitions[(murmur2(key) & 0x7FFFFFFF) % len(self._partitions)]
+
+
+def murmur2(data: bytes) -> int:
+    """The hash by which Kafka's own clients choose partitions, so that keys go where they went before."""
+    mask = 0xFFFFFFFF
+    m = 0x5BD1E995
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        h = h * m & mask ^ (k ^ k >> 24) * m & mask
+    rest = data[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def _record(
+    line: bytes, key: str | None, separator: str | None, headers: tuple[tuple[str, bytes | None], ...]
+) -> Record:
+    value: bytes | None = line
+    chosen = None if key is None else key.encode()
+    if separator is not None:
+        before, found, after = line.partition(separator.encode())
+        if found:
+            chosen, value = before, after
+    return Record(0, time.time_ns() // 1_000_000, chosen, value, headers)
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, equals, value = text.partition("=")
+    return name, value.encode() if equals else None
+
+
+# -- consume ---------------------------------------------------------------------------------------------
+
+
+@click.command("consume")
+@cluster_options
+@click.argument("topic")
+@click.option("--from", "start", metavar="WHERE", default="beginning", show_default=True,
+              help="beginning, end, or an offset (with --partition).")  # fmt: skip
+@click.option("--partition", "chosen", type=int, multiple=True, help="Only this partition; may be repeated.")
+@click.option("--max", "most", type=int, help="Stop after so many records.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for new records instead of stopping at the end.")
+@click.option("--committed", is_flag=True, help="Leave out records of open and aborted transactions.")
+def consume(
+    bootstrap: str,
+    as_json: bool,
+    topic: str,
+    start: str,
+    chosen: tuple[int, ...],
+    most: int | None,
+    follow: bool,
+    committed: bool,
+) -> None:
+    """Print the records of TOPIC: their values, one a line, or all about them with --json."""
+    with connected(bootstrap) as client:
+        partitions = list(chosen) or client.partitions(topic)
+        reader = ReaderPositions(client, topic, partitions, start, committed)
+        for partition, record in itertools.islice(reader.records(follow=follow), most):
+            _print(topic, partition, record, as_json)
+        sys.stdout.flush()
+
+
+class ReaderPositions:
+    """Reads partitions from given positions, without a group."""
+
+    def __init__(
+        self, client: Client, topic: str, partitions: list[int], start: str, committed: bool
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._committed = committed
+        if start in ("beginning", "end"):
+            when = EARLIEST if start == "beginning" else LATEST
+            self._positions = {one: list_offset(client, topic, one, when) for one in partitions}
+        elif start.isdigit():
+            self._positions = dict.fromkeys(partitions, int(start))
+        else:
+            raise click.UsageError(f"--from takes beginning, end or an offset, not {start!r}.")
+        self._ends: dict[int, int] = {}
+        if not partitions:
+            raise click.UsageError(f"Topic {topic} has no partitions.")
+
+    def records(self, *, follow: bool) -> Iterator[tuple[int, Record]]:
+        if not follow:
+            self._ends = {
+                one: list_offset(self._client, self._topic, one, LATEST, committed=self._committed)
+                for one in self._positions
+            }
+        while follow or any(self._positions[one] < self._ends[one] for one in self._positions):
+            for partition in list(self._positions):
+                if follow or self._positions[partition] < self._ends[partition]:
+                    yield from self._fetch(partition, WAIT_MS // len(self._positions) if follow else 0)
+
+    def _fetch(self, partition: int, wait_ms: int) -> Iterator[tuple[int, Record]]:
+        data = self._client.retry(lambda: self._ask(partition, wait_ms))
+        position = self._positions[partition]
+        aborted = Aborted(data)
+        records = data.records or b""
+        for at, header in iter_batches(records):
+            if not aborted.skips(header, records, at):
+                for record in iter_records(records, at):
+                    if record.offset >= position:
+                        self._positions[partition] = record.offset + 1
+                        yield partition, record
+            self._positions[partition] = max(self._positions[partition], header.last_offset + 1)
+
+    def _ask(self, partition: int, wait_ms: int) -> PartitionData:
+        leader = self._client.leader(self._topic, partition)
+        wanted = FetchPartition(
+            partition=partition, fetch_offset=self._positions[partition], partition_max_bytes=FETCH_BYTES
+        )
+        topic = FetchTopic(
+            topic=self._topic, topic_id=self._client.topic_id(self._topic), partitions=[wanted]
+        )
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=int(self._committed),
+            topics=[topic],
+        )
+        answer = leader.ask(request, FetchResponse)
+        data = answer.responses[0].partitions[0]
+        if answer.error_code or data.error_code:
+            code = answer.error_code or data.error_code
+            raise AnswerError(code, f"Reading partition {partition} of {self._topic!r}")
+        return data
+
+
+def list_offset(
+    client: Client, topic: str, partition: int, timestamp: int, *, committed: bool = False
+) -> int:
+    def attempt() -> int:
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, max_num_offsets=1)
+        request = ListOffsetsRequest(
+            isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+        )
+        answer = client.leader(topic, partition).ask(request, ListOffsetsResponse)
+        (result,) = answer.topics[0].partitions
+        if result.error_code:
+            raise AnswerError(result.error_code, f"The question for offsets of {topic!r}")
+        return (
+            result.offset
+            if result.offset >= 0 or not result.old_style_offsets
+            else result.old_style_offsets[0]
+        )
+
+    return client.retry(attempt)
+
+
+class Aborted:
+    """Which batches of one answer belong to aborted transactions, read in order."""
+
+    def __init__(self, data: PartitionData) -> None:
+        self._coming = sorted(
+            ((one.first_offset, one.producer_id) for one in data.aborted_transactions or ()), reverse=True
+        )
+        self._open: set[int] = set()
+
+    def skips(self, header: BatchHeader, data: Buffer, at: int) -> bool:
+        """Is there nothing for a consumer in the batch at `at`?"""
+        while self._coming and self._coming[-1][0] <= header.last_offset:
+            self._open.add(self._coming.pop()[1])
+        if header.is_control:
+            for record in iter_records(data, at):
+                if record.key is not None and record.key[2:4] == ABORT:
+                    self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open
+
+
+def _print(topic: str, partition: int, record: Record, as_json: bool) -> None:
+    if not as_json:
+        sys.stdout.buffer.write((record.value or b"") + b"\n")
+        if sys.stdout.isatty():
+            sys.stdout.flush()
+        return
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _readable(record.key),
+        "value": _readable(record.value),
+        "headers": [[name, _readable(value)] for name, value in record.headers],
+    }
+    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    if sys.stdout.isatty():
+        sys.stdout.flush()
+
+
+def _readable(data: bytes | None) -> Any:
+    """Text where it is text, else what it is in base64."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        import base64
+
+        return {"base64": base64.b64encode(data).decode()}

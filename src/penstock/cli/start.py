@@ -1,0 +1,143 @@
+"""`penstock start`: from options to settings to a running broker, or to a supervisor of several."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.cli.start_options import Values
+    from penstock.settings import Settings
+
+LISTEN = "127.0.0.1:9092"
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class UsageError(Exception):
+    """The options do not make sense together. The message is one sentence."""
+
+
+def main(values: Values) -> int:
+    """Run what the options ask for; the exit code."""
+    from penstock.settings import SettingsError
+
+    try:
+        count = _number(values, "brokers", 1)
+        if count != 1 and "broker_id" in values:
+            raise UsageError("--brokers starts brokers 1 to N; --broker-id is for one broker alone.")
+        if count > 1:
+            from penstock.cli.supervisor import supervise
+
+            _set_up_logging(values)
+            settings(values)
+            return supervise(values, count)
+        return serve(settings(values), values)
+    except (UsageError, SettingsError) as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return 2
+
+
+def settings(values: Values) -> Settings:
+    """The settings of one broker: file, then --set, then the options that stand for settings."""
+    from penstock.settings import load
+
+    listen = _one(values, "listen") or LISTEN
+    assignments = [
+        *values.get("set", ()),
+        f"broker.id={_number(values, 'broker_id', 1)}",
+    ]
+    if "listen" in values or not _mentions(values, "listeners"):
+        assignments.append(f"listeners=PLAINTEXT://{_address(listen, '--listen')}")
+    for name, setting in (("store", "store"), ("rack", "broker.rack"), ("metadata", "metadata")):
+        value = _one(values, name)
+        if value is not None:
+            assignments.append(f"{setting}={value}")
+    advertise = _one(values, "advertise")
+    if advertise is not None:
+        assignments.append(f"advertised.listeners=PLAINTEXT://{_address(advertise, '--advertise')}")
+    toml = None
+    path = _one(values, "config")
+    if path is not None:
+        try:
+            with open(path, "rb") as file:
+                toml = file.read()
+        except OSError as error:
+            raise UsageError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
+    return load(assignments, toml=toml)
+
+
+def serve(settings: Settings, values: Values) -> int:
+    """Run one broker until a signal; the exit code."""
+    import asyncio
+    import gc
+    import signal
+
+    from penstock.main import Node, StartError
+    from penstock.server.loop import new_event_loop
+
+    _set_up_logging(values)
+    # The broker makes many short-lived objects and few cycles: look for these rarely.
+    gc.set_threshold(50_000, 20, 50)
+
+    async def run() -> int:
+        node = Node(settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, node.stop)
+        await node.start()
+        gc.freeze()
+        broker = node.broker
+        print(
+            f"penstock broker {broker.broker_id} is serving on {', '.join(node.addresses)} "
+            f"(cluster {broker.image.cluster_id}, store {settings.store})",
+            flush=True,
+        )
+        reason = await node.run()
+        if reason is not None:
+            print(f"penstock: {reason}", file=sys.stderr)
+            return 1
+        return 0
+
+    loop = new_event_loop()
+    try:
+        return loop.run_until_complete(run())
+    except StartError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return 1
+    finally:
+        loop.close()
+
+
+def _one(values: Values, name: str) -> str | None:
+    given = values.get(name)
+    return given[0] if given else None
+
+
+def _number(values: Values, name: str, default: int) -> int:
+    text = _one(values, name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or (name == "brokers" and not 1 <= int(text) <= 1000):
+        raise UsageError(f"--{name.replace('_', '-')} takes a number, not {text!r}.")
+    return int(text)
+
+
+def _address(text: str, flag: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()):
+        raise UsageError(f"{flag} takes HOST:PORT, not {text!r}.")
+    return f"{host}:{port}"
+
+
+def _mentions(values: Values, setting: str) -> bool:
+    """Is a setting given by --set, or possibly by a file?"""
+    return "config" in values or any(text.startswith(f"{setting}=") for text in values.get("set", ()))
+
+
+def _set_up_logging(values: Values) -> None:
+    import logging
+
+    level = _LEVELS.get((_one(values, "log_level") or "warning").lower())
+    if level is None:
+        raise UsageError("--log-level is one of debug, info, warning, error.")
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,61 @@
+"""The options of `penstock start`, in one table.
+
+Starting a broker must be quick, and loading a command-line library takes longer than starting. So `parse`
+reads the usual forms itself; whatever it does not know, --help and mistakes, it leaves to the library,
+which is given the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Option(NamedTuple):
+    flag: str
+    metavar: str
+    help: str
+    repeated: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+OPTIONS = (
+    Option("--brokers", "N", "Run N supervised brokers, ids 1 to N on consecutive ports, as one cluster."),
+    Option("--broker-id", "N", "Run one broker of the cluster that lives in the store, with this id."),
+    Option("--listen", "HOST:PORT", "The address to listen on; port 0 takes a free one. [127.0.0.1:9092]"),
+    Option("--advertise", "HOST:PORT", "The address that clients are told, if it is another one."),
+    Option("--store", "DIR_OR_URL", "Where the cluster lives: a directory or s3://... [./penstock-data]"),
+    Option("--metadata", "etcd://HOST:PORT,...", "Where the metadata log lives, if not in the store."),
+    Option("--rack", "R", "The rack of this broker."),
+    Option("--config", "FILE", "Settings as TOML."),
+    Option("--set", "NAME=VALUE", "A setting, by Kafka's name where Kafka has it; may be repeated.", True),
+    Option("--log-level", "LEVEL", "What is logged to standard error: debug, info, warning. [warning]"),
+)
+
+_BY_FLAG = {option.flag: option for option in OPTIONS}
+
+Values = dict[str, list[str]]
+"""By name, what was given; an option that is not repeated has one value."""
+
+
+def parse(arguments: Sequence[str]) -> Values | None:
+    """The options, if they are all of a known form; None: let the library explain."""
+    values: Values = {}
+    rest = list(arguments)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        option = _BY_FLAG.get(flag)
+        if option is None:
+            return None
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                return None
+            value = rest.pop(0)
+        if option.repeated:
+            values.setdefault(option.name, []).append(value)
+        else:
+            values[option.name] = [value]
+    return values
