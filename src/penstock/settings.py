@@ -382,12 +382,10 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
 def documentation() -> dict[str, str]:
     """What each setting means, by name: the docstrings of the fields above."""
     import ast
-    import sys
+    import linecache
 
-    loader: Any = getattr(sys.modules[__name__], "__loader__", None)
-    source: str | None = loader.get_source(__name__) if hasattr(loader, "get_source") else None
     docs: dict[str, str] = {}
-    for node in ast.parse(source or "").body:
+    for node in ast.parse("".join(linecache.getlines(__file__, globals()))).body:
         if isinstance(node, ast.ClassDef) and node.name == "Settings":
             for field, text in zip(node.body, node.body[1:], strict=False):
                 if (

@@ -151,15 +151,15 @@ class Membership:
         self._stable_since = self._clock.monotonic()
         self._unsubscribe = self._log.subscribe(self._on_image)
         try:
-            await self._heartbeat()
+            await self.heartbeat()
         except StoreError as error:
             logger.warning("the first heartbeat was not written error=%s", error)
         self._tasks = [
-            asyncio.create_task(self._every(self._heartbeat_interval, self._heartbeat), name="heartbeat"),
-            asyncio.create_task(self._every(self._heartbeat_interval, self._watch), name="watch brokers"),
+            asyncio.create_task(self._every(self._heartbeat_interval, self.heartbeat), name="heartbeat"),
+            asyncio.create_task(self._every(self._heartbeat_interval, self.watch), name="watch brokers"),
         ]
         if self._balance_interval is not None and leadership is not None:
-            work = self._every(self._balance_interval, self._balance)
+            work = self._every(self._balance_interval, self.balance)
             self._tasks.append(asyncio.create_task(work, name="balance leaders"))
 
     async def stop(self) -> None:
@@ -175,7 +175,7 @@ class Membership:
     async def leave(self, flush_count: int | None = None) -> None:
         """Hand everything over and be forgotten. Writes must have ended.
 
-        `flush_count`: of the own log, sealed (0: everything is settled); None seals it now.
+        `flush_count`: of the own log, sealed (0: everything in it is settled); None seals it now.
         """
         await self.stop()
         if flush_count is None:
@@ -214,7 +214,8 @@ class Membership:
             else:
                 failing = False
 
-    async def _heartbeat(self) -> None:
+    async def heartbeat(self) -> None:
+        """Say once that this incarnation is alive."""
         if self._lost:
             return
         self._counter += 1
@@ -225,7 +226,8 @@ class Membership:
             raise
         self._heard_ourselves = self._clock.monotonic()
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Listen once for the others, and act on those that are silent for too long."""
         image = self._log.image
         if not image.is_current(self.broker, self.epoch):
             return
@@ -300,7 +302,7 @@ class Membership:
 
     # Balance.
 
-    async def _balance(self) -> None:
+    async def balance(self) -> None:
         """Hand partitions over, if who is alive has not changed for a while."""
         assert self._balance_interval is not None
         image = self._log.image

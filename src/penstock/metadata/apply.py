@@ -191,8 +191,8 @@ def _led_by(partition: PartitionInfo, leader: int, wals: tuple[WalRef, ...]) -> 
 
 
 def _seal(draft: Draft, wal: WalRef, flush_count: int) -> WalRef | None:
-    """Seal a log. One that holds nothing to read is returned, to be struck from all partitions."""
-    if flush_count == 0:
+    """Seal a log. One in which everything is settled is returned, to be struck from all partitions."""
+    if flush_count <= draft.wal_start(wal):
         draft.retire_wal(wal)
         return wal
     draft.seal(wal, flush_count)

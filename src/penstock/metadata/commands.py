@@ -44,8 +44,9 @@ class FenceBroker(Command, frozen=True, tag="fence_broker"):
 class RemoveBroker(Command, frozen=True, tag="remove_broker"):
     """A broker leaves and is forgotten.
 
-    `flush_count` is that of its sealed log (0: everything in it is settled); None for a broker that was
-    fenced before, whose count is known.
+    `flush_count` is that of its sealed log; None for a broker that was fenced before, whose count is
+    known. Here and above, a log of which all flushes are settled (`wal_start` of SettlePartitions) is not
+    needed any more by any partition.
     """
 
     broker: int

@@ -79,6 +79,9 @@ class Draft:
         """The log of the broker's present incarnation."""
         return self._brokers[broker].wal
 
+    def wal_start(self, wal: WalRef) -> int:
+        return self._wal_starts.get(wal, 0)
+
     # Writing.
 
     def _own(self, field: str) -> dict[K, V]:

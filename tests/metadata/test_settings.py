@@ -1,0 +1,145 @@
+"""The settings of a broker: names and defaults in step with what is described, one sentence for a mistake."""
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from penstock.metadata.broker_configs import BROKER_DEFINITIONS
+from penstock.metadata.commands import SetConfig
+from penstock.metadata.definitions import value_text
+from penstock.metadata.image import BROKER_CONFIG, Listener
+from penstock.settings import Settings, SettingsError, documentation, load, parse_listeners
+
+from .worlds import cluster, do
+
+FIELDS = [field for field in msgspec.structs.fields(Settings) if field.name != "given"]
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_each_setting_is_defined_documented_and_has_the_same_default(
+    field: msgspec.structs.FieldInfo,
+) -> None:
+    name = field.name.replace("_", ".")
+    definition = BROKER_DEFINITIONS[name]
+    default = getattr(Settings(), field.name)
+    assert definition.default == (None if default is None else value_text(default))
+    assert not definition.moot, "what has no effect cannot be set"
+    assert documentation()[name].endswith(".")
+    if default is not None:
+        assert getattr(load([f"{name}={definition.default}"]), field.name) == default
+
+
+def test_what_is_defined_can_be_set_or_has_no_meaning() -> None:
+    names = {field.name.replace("_", ".") for field in FIELDS}
+    assert {name for name, d in BROKER_DEFINITIONS.items() if not (d.moot or d.fixed)} == names
+
+
+def test_values_come_from_the_file_and_then_from_the_command_line() -> None:
+    toml = b"""
+durability = "fsync"
+"num.partitions" = 3
+log.retention.ms = 5
+auto.create.topics.enable = false
+[offsets.topic]
+num.partitions = 7
+"""
+    settings = load(["num.partitions=4", "log.cleanup.policy = compact, delete"], toml=toml)
+    assert settings.durability == "fsync"
+    assert settings.num_partitions == 4
+    assert settings.retention_ms == 5
+    assert settings.auto_create_topics_enable is False
+    assert settings.offsets_topic_num_partitions == 7
+    assert settings.log_cleanup_policy == "compact,delete"
+    assert settings.given == {
+        "durability": "fsync",
+        "num.partitions": "4",
+        "log.retention.ms": "5",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "7",
+        "log.cleanup.policy": "compact,delete",
+    }
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("num.partitons=3", "num.partitons is not a setting; did you mean num.partitions?"),
+        ("log.dirs=/tmp", "log.dirs is not a setting; here it is store."),
+        ("xyzzy=1", "xyzzy is not a setting."),
+        ("given=1", "given is not a setting."),
+        ("num.partitions", "--set takes NAME=VALUE, not 'num.partitions'."),
+        ("num.partitions=0", "Invalid value 0 for configuration num.partitions: Value must be at least 1."),
+        (
+            "durability=disk",
+            "Invalid value disk for configuration durability: String must be one of: os, fsync.",
+        ),
+        (
+            "min.insync.replicas=2",
+            "min.insync.replicas has no meaning here. Every acknowledged record is in the shared store, "
+            "however many brokers are alive.",
+        ),
+        ("listeners=9092", "A listener is NAME://HOST:PORT, not '9092'."),
+        ("listeners=A://h:1,A://h:2", "Two listeners have the same name."),
+        ("advertised.listeners=OTHER://h:1", "advertised.listeners names OTHER, which listeners lacks."),
+    ],
+)
+def test_a_mistake_gets_one_sentence(assignment: str, sentence: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load([assignment])
+    assert str(caught.value) == sentence
+
+
+def test_a_file_that_is_not_toml() -> None:
+    with pytest.raises(SettingsError, match="The configuration file is not TOML: "):
+        load(toml=b"= 3")
+    with pytest.raises(SettingsError, match="The configuration file is not TOML: "):
+        load(toml=b"\xff")
+
+
+def test_a_bound_follows_what_is_set() -> None:
+    assert load(["group.consumer.session.timeout.ms=6000"]).group_consumer_min_session_timeout_ms == 6000
+    assert load(["group.consumer.session.timeout.ms=90000"]).group_consumer_max_session_timeout_ms == 90000
+    assert load(["broker.session.timeout.ms=1500"]).broker_heartbeat_interval_ms == 500
+    assert load(["socket.request.max.bytes=300000000"]).queued_max_request_bytes == 300000000
+
+
+def test_bounds_that_are_both_set_must_fit() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^group.min.session.timeout.ms \(9\) must not be more than group.max"
+    ):
+        load(["group.min.session.timeout.ms=9", "group.max.session.timeout.ms=8"])
+    with pytest.raises(SettingsError, match=r"must be more than group.consumer.heartbeat.interval.ms"):
+        load(["group.consumer.session.timeout.ms=5000"])
+    with pytest.raises(SettingsError, match="at least twice"):
+        load(["broker.session.timeout.ms=1500", "broker.heartbeat.interval.ms=1000"])
+
+
+def test_dynamic_settings_hold_without_a_restart() -> None:
+    image = do(
+        cluster(1, 2),
+        SetConfig(BROKER_CONFIG, "", {"log.cleaner.backoff.ms": "5", "max.connections": "9"}),
+        SetConfig(BROKER_CONFIG, "2", {"max.connections": "10", "min.insync.replicas": "2"}),
+    )
+    settings = load(["broker.id=2", "log.cleaner.backoff.ms=100"])
+    assert settings.at(cluster(2)) is settings
+    assert settings.at(image).max_connections == 10
+    assert settings.at(image).log_cleaner_backoff_ms == 5
+    assert Settings().at(image).max_connections == 9
+
+
+def test_listeners() -> None:
+    assert parse_listeners("plaintext://0.0.0.0:9092, TLS://[::1]:0") == (
+        Listener("PLAINTEXT", "0.0.0.0", 9092),
+        Listener("TLS", "::1", 0),
+    )
+
+
+def test_a_start_without_settings_loads_no_definitions() -> None:
+    code = (
+        "import sys, penstock.settings as s; s.load(); "
+        "print([m for m in sys.modules if m.endswith('_configs') or m in ('tomllib', 'difflib')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
