@@ -48,7 +48,10 @@ _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _LENGTH = Struct(">8xi")
 _ATTRIBUTES = Struct(">h")
+_MAGIC_AT = 16
 _MAX_TIMESTAMP_AT = 35
+_LENGTH_MIN = 14
+"""Nothing shorter was ever a message, of any magic."""
 _unpack_header = HEADER.unpack_from
 
 
@@ -156,7 +159,22 @@ def check_produced(buf: Buffer, pos: int = 0, end: int | None = None) -> BatchHe
             and crc32c((buf if type(buf) is memoryview else memoryview(buf))[pos + CRC_FROM : end]) == crc
         ):
             return BatchHeader._make(fields)
+    _require_one_batch(buf, pos, end)
     raise _refusal(check_batch(buf, pos, end), end - pos)
+
+
+def _require_one_batch(buf: Buffer, pos: int, end: int) -> None:
+    """Whether there is a batch at all, told apart as Kafka does: what is missing is invalid, what cannot be
+    is corrupt."""
+    size = end - pos
+    length = _LENGTH.unpack_from(buf, pos)[0] if size >= LENGTH_FROM else 0
+    magic = (buf[pos + _MAGIC_AT] ^ 0x80) - 0x80 if size > _MAGIC_AT else 2
+    if size >= LENGTH_FROM and (length < _LENGTH_MIN or not 0 <= magic <= 2):
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a batch has the length {length} and magic {magic}")
+    if length + LENGTH_FROM > size or size <= _MAGIC_AT:
+        raise BatchError(ErrorCode.INVALID_RECORD, "there must be at least one whole record batch")
+    if magic != 2:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"a record batch has magic {magic}, not 2")
 
 
 def _refusal(header: BatchHeader, size: int) -> BatchError:
