@@ -452,6 +452,11 @@ class MetadataLog:
 
     # Snapshots.
 
+    async def snapshot_written(self) -> None:
+        """Wait for the snapshot under way, if there is one, and for the trimming that follows it."""
+        if self._snapshotter is not None:
+            await asyncio.shield(self._snapshotter)
+
     def _maybe_snapshot(self) -> None:
         last = max(self._chain.version, self._snapshot_tried_at)
         if self.image.version - last >= self._snapshot_entries and self._snapshotter is None:

@@ -1,0 +1,553 @@
+"""The metadata log: agreement under races, lost answers and outages; snapshots; trimming; clear refusals."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
+from penstock.cluster.snapshots import HINT_KEY, entry_key, snapshot_key
+from penstock.metadata.apply import apply_entry
+from penstock.metadata.codec import FormatError, Stub, decode_entry, decode_snapshot
+from penstock.metadata.commands import AnyCommand, DeleteTopic, RegisterBroker
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.refusal import Refusal
+from penstock.storage.memory import MemoryStore
+from penstock.storage.objects import StoreFullError, StoreUnavailableError
+from penstock.wire.errors import ErrorCode
+
+from .rig import FakeClock, FaultyStore, creating, open_log, registering
+
+
+def replayed(inner: MemoryStore, version: int) -> ClusterImage:
+    """The image that the stored entries fold to, by the shortest way."""
+    image = ClusterImage(cluster_id=_cluster_id(inner))
+    for number in range(1, version + 1):
+        image = apply_entry(image, decode_entry(inner.objects[entry_key(number)], number).commands)
+    return image
+
+
+def _cluster_id(inner: MemoryStore) -> str:
+    import json
+
+    return str(json.loads(inner.objects["meta/cluster"])["cluster_id"])
+
+
+async def test_an_empty_store_becomes_a_cluster() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner))
+    image = await log.open()
+    assert image.version == 0
+    assert len(image.cluster_id) == 22
+    again = open_log(FaultyStore(inner, seed=5))
+    assert (await again.open()).cluster_id == image.cluster_id
+
+
+async def test_brokers_that_start_at_once_found_one_cluster() -> None:
+    inner = MemoryStore()
+    logs = [open_log(FaultyStore(inner, seed)) for seed in range(5)]
+    images = await asyncio.gather(*(log.open() for log in logs))
+    assert len({image.cluster_id for image in images}) == 1
+
+
+async def test_an_epoch_is_the_number_of_the_entry() -> None:
+    inner = MemoryStore()
+    logs = [open_log(FaultyStore(inner, seed)) for seed in range(3)]
+    for number, log in enumerate(logs, 1):
+        await log.open()
+        image = await log.propose(registering(number))
+        assert isinstance(image, ClusterImage)
+        assert image.brokers[number].epoch == number == image.version
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_racing_proposals_all_images_are_prefixes_of_one_log(seed: int) -> None:
+    """Five brokers, lost answers, failures, snapshots and trimming: everybody's wish happens exactly once."""
+    inner = MemoryStore()
+    stores = [FaultyStore(inner, seed * 10 + n) for n in range(5)]
+    logs = [open_log(store, snapshot_entries=7) for store in stores]
+    seen: list[ClusterImage] = []
+    for number, log in enumerate(logs, 1):
+        await log.open()
+        log.subscribe(lambda old, new: seen.append(new))
+        await log.propose(registering(number))
+    for store in stores:
+        store.fail = store.lose = 0.05
+
+    async def wish(number: int) -> str:
+        try:
+            result = await logs[number % 5].propose(creating(f"topic-{number}"))
+        except MetadataUnavailableError:
+            return "unknown"
+        return "created" if isinstance(result, ClusterImage) else result.message
+
+    outcomes = await asyncio.gather(*(wish(number) for number in range(60)))
+    for store in stores:
+        store.fail = store.lose = 0.0
+    images = [await log.catch_up() for log in logs]
+    assert all(image == images[0] for image in images)
+    for number, outcome in enumerate(outcomes):
+        if outcome == "created":
+            assert f"topic-{number}" in images[0].topics
+        else:
+            assert outcome == "unknown", "nobody is refused what he alone asked for"
+    by_version: dict[int, ClusterImage] = {}
+    for image in seen:
+        assert by_version.setdefault(image.version, image) == image, "brokers agree on every version"
+    # And a broker that comes later reads the same from snapshot and tail.
+    late = open_log(FaultyStore(inner, 99))
+    assert await late.open() == images[0]
+    for log in [*logs, late]:
+        await log.close()
+
+
+async def test_a_lost_answer_is_recognised_by_its_content() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner)
+    log = open_log(store)
+    await log.open()
+    await log.propose(registering(1))
+
+    def lose_the_first_answer(operation: str, key: str) -> None:
+        attempts = store.requests.count(("create", entry_key(2)))
+        store.lose = 1.0 if operation == "create" and attempts == 1 else 0.0
+
+    store.before = lose_the_first_answer
+    image = await log.propose(creating("once"))
+    assert isinstance(image, ClusterImage)
+    assert image.version == 2
+    assert store.requests.count(("create", entry_key(2))) == 2
+    assert replayed(inner, 2) == image
+    assert entry_key(3) not in inner.objects
+
+
+async def test_equal_wishes_of_two_brokers_are_two_entries() -> None:
+    """Producer ids: if equal bytes were taken for one's own, two brokers would hand out the same ids."""
+    inner = MemoryStore()
+    logs = [open_log(FaultyStore(inner, seed)) for seed in range(3)]
+    for number, log in enumerate(logs, 1):
+        await log.open()
+        await log.propose(registering(number))
+    for log in logs:
+        await log.catch_up()
+
+    async def blocks(number: int) -> list[range]:
+        result = []
+        for _ in range(10):
+            block = await logs[number].allocate_producer_ids(number + 1, number + 1, 100)
+            assert isinstance(block, range)
+            result.append(block)
+        return result
+
+    taken = [block for group in await asyncio.gather(*map(blocks, range(3))) for block in group]
+    ids = [producer_id for block in taken for producer_id in block]
+    assert sorted(ids) == list(range(3000))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_same_commands_from_two_brokers_are_not_taken_for_one_another(seed: int) -> None:
+    inner = MemoryStore()
+    logs = [open_log(FaultyStore(inner, seed * 2 + n)) for n in range(2)]
+    for log in logs:
+        await log.open()
+        await log.propose(registering(1))
+        await log.catch_up()
+    results = await asyncio.gather(*(log.propose(creating("t")) for log in logs))
+    assert sorted(type(result).__name__ for result in results) == ["ClusterImage", "Refusal"]
+
+
+async def test_wishes_of_one_broker_share_an_entry() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner)
+    log = open_log(store)
+    await log.open()
+    await log.propose(registering(1))
+    await asyncio.gather(*(log.propose(creating(f"t{number}")) for number in range(100)))
+    assert log.image.version == 2
+    assert len(log.image.topics) == 100
+
+
+async def test_a_wish_sees_those_before_it_and_a_refused_one_leaves_nothing() -> None:
+    log = open_log(FaultyStore(MemoryStore()))
+    await log.open()
+    await log.propose(registering(1))
+
+    def half_wrong(image: ClusterImage) -> Sequence[AnyCommand]:
+        good = creating("half")(image)
+        assert not isinstance(good, Refusal)
+        return [*good, DeleteTopic(bytes(16))]
+
+    results = await asyncio.gather(
+        log.propose(creating("same", b"1" * 16)),
+        log.propose(creating("same", b"2" * 16)),
+        log.propose(half_wrong),
+        log.propose(creating("other")),
+    )
+    assert isinstance(results[0], ClusterImage)
+    assert results[1] == Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'same' already exists.")
+    assert isinstance(results[2], Refusal)
+    assert results[2].code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert set(log.image.topics) == {"same", "other"}
+    assert log.image.version == 2
+
+
+async def test_a_failing_decision_fails_alone() -> None:
+    log = open_log(FaultyStore(MemoryStore()))
+    await log.open()
+
+    def broken(image: ClusterImage) -> Sequence[AnyCommand]:
+        raise ZeroDivisionError
+
+    good, bad = await asyncio.gather(log.propose(registering(1)), log.propose(broken), return_exceptions=True)
+    assert isinstance(good, ClusterImage)
+    assert isinstance(bad, ZeroDivisionError)
+
+
+async def test_a_refusal_is_decided_on_the_newest_image() -> None:
+    inner = MemoryStore()
+    first, second = open_log(FaultyStore(inner, 1)), open_log(FaultyStore(inner, 2))
+    await first.open()
+    await first.propose(registering(1))
+    await first.propose(creating("t"))
+    await second.open()
+    topic = first.image.topics["t"]
+    await first.propose(lambda image: [DeleteTopic(topic.id)])
+    # The second broker still knows the topic, and must not say that it exists.
+    assert "t" in second.image.topics
+    result = await second.propose(creating("t"))
+    assert isinstance(result, ClusterImage)
+    assert "t" in result.topics
+
+
+async def test_nothing_to_do_writes_nothing() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner))
+    await log.open()
+    assert await log.propose(lambda image: []) == log.image
+    assert entry_key(1) not in inner.objects
+
+
+async def test_a_caller_that_gives_up_takes_nobody_with_it() -> None:
+    log = open_log(FaultyStore(MemoryStore()))
+    await log.open()
+    await log.propose(registering(1))
+    given_up = asyncio.ensure_future(log.propose(creating("a")))
+    kept = asyncio.ensure_future(log.propose(creating("b")))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    assert isinstance(await kept, ClusterImage)
+    assert "b" in log.image.topics
+
+
+async def test_an_outage_is_an_error_and_then_over() -> None:
+    store = FaultyStore(MemoryStore())
+    log = open_log(store, timeout=0.05)
+    await log.open()
+    await log.propose(registering(1))
+    store.down = True
+    with pytest.raises(MetadataUnavailableError, match="cannot be written: the store does not answer"):
+        await log.propose(creating("t"))
+    with pytest.raises(MetadataUnavailableError, match="cannot be read"):
+        await log.catch_up()
+    store.down = False
+    assert isinstance(await log.propose(creating("t")), ClusterImage)
+
+
+async def test_a_full_store_is_an_error_at_once() -> None:
+    store = FaultyStore(MemoryStore())
+    log = open_log(store)
+    await log.open()
+
+    def full(operation: str, key: str) -> None:
+        if operation == "create":
+            raise StoreFullError("there is no room left")
+
+    store.before = full
+    with pytest.raises(MetadataUnavailableError, match="there is no room left"):
+        await log.propose(registering(1))
+    store.before = None
+    assert isinstance(await log.propose(registering(1)), ClusterImage)
+
+
+async def test_a_write_that_arrives_after_everybody_gave_up_is_an_entry_like_any_other() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner)
+    log = open_log(store, timeout=0.05)
+    await log.open()
+    await log.propose(registering(1))
+    late: list[tuple[str, bytes]] = []
+    real_create = inner.create
+
+    async def slow_create(key: str, *parts: bytes) -> bool:
+        late.append((key, b"".join(parts)))
+        raise StoreUnavailableError("no answer in time")
+
+    inner.create = slow_create  # type: ignore[method-assign, assignment]
+    with pytest.raises(MetadataUnavailableError):
+        await log.propose(creating("late"))
+    inner.create = real_create  # type: ignore[method-assign]
+    await inner.create(*late[0])
+    assert "late" in (await log.catch_up()).topics
+    assert isinstance(await log.propose(creating("next")), ClusterImage)
+
+
+async def test_subscribers_are_told_in_order_and_a_broken_one_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = open_log(FaultyStore(MemoryStore()))
+    await log.open()
+    told: list[tuple[int, int]] = []
+
+    def broken(old: ClusterImage, new: ClusterImage) -> None:
+        raise ZeroDivisionError
+
+    log.subscribe(broken)
+    stop = log.subscribe(lambda old, new: told.append((old.version, new.version)))
+    await log.propose(registering(1))
+    await log.propose(creating("a"))
+    stop()
+    await log.propose(creating("b"))
+    assert told == [(0, 1), (1, 2)]
+    assert "a subscriber of the metadata log failed" in caplog.text
+
+
+async def test_catching_up_is_shared_and_fresh() -> None:
+    inner = MemoryStore()
+    writer = open_log(FaultyStore(inner, 1))
+    await writer.open()
+    store = FaultyStore(inner, 2)
+    reader = open_log(store)
+    await reader.open()
+    await writer.propose(registering(1))
+    store.requests.clear()
+    images = await asyncio.gather(*(reader.catch_up() for _ in range(100)))
+    assert all(image.version == 1 for image in images)
+    assert len(store.requests) <= 6
+
+
+# Snapshots and trimming.
+
+
+async def grow(log: MetadataLog, count: int, prefix: str = "t") -> None:
+    for number in range(count):
+        assert isinstance(await log.propose(creating(f"{prefix}{number}")), ClusterImage)
+
+
+async def test_a_restart_reads_snapshot_and_tail_without_a_listing() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner), snapshot_entries=10)
+    await log.open()
+    await log.propose(registering(1))
+    await grow(log, 36)
+    await log.snapshot_written()
+    store = FaultyStore(inner, 7)
+    late = open_log(store)
+    assert await late.open() == log.image
+    assert ("list", "meta/") not in store.requests
+    assert not [request for request in store.requests if request[0] == "list"]
+    # Snapshots at 10, 20 and 30: the hint leads to the third at once.
+    assert ("get", snapshot_key(1)) not in store.requests
+    assert sum(request[0] == "get" for request in store.requests) < 20
+
+
+async def test_a_lost_or_stale_hint_only_costs_time() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner), snapshot_entries=5)
+    await log.open()
+    await log.propose(registering(1))
+    await grow(log, 23)
+    await log.snapshot_written()
+    for hint in (None, b'{"snapshot":1}', b"garbage"):
+        inner.objects.pop(HINT_KEY, None)
+        if hint is not None:
+            inner.objects[HINT_KEY] = hint
+        assert await open_log(FaultyStore(inner)).open() == log.image
+
+
+async def test_trimming_leaves_one_interval_and_cuts_old_snapshots_down() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner), snapshot_entries=10)
+    await log.open()
+    await log.propose(registering(1))
+    for number in range(39):
+        await log.propose(creating(f"t{number}"))
+        await log.snapshot_written()
+    numbers = [int(key.rpartition("/")[2]) for key in inner.objects if key.startswith("meta/log/")]
+    assert min(numbers) == 31 and max(numbers) == 40
+    kinds = {n: decode_snapshot(inner.objects[snapshot_key(n)], n) for n in (1, 2, 3, 4)}
+    assert kinds[1] == (0, Stub(10))
+    assert kinds[2] == (10, Stub(20))
+    assert kinds[3] == (20, Stub(30))
+    assert kinds[4][0] == 30
+    assert kinds[4][1] == log.image
+
+
+async def test_a_broker_that_lags_behind_the_trimmed_log_loads_the_snapshot() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner, 1), snapshot_entries=10)
+    await log.open()
+    await log.propose(registering(1))
+    sleeper = open_log(FaultyStore(inner, 2))
+    await sleeper.open()
+    told: list[tuple[int, int]] = []
+    sleeper.subscribe(lambda old, new: told.append((old.version, new.version)))
+    for number in range(39):
+        await log.propose(creating(f"t{number}"))
+        await log.snapshot_written()
+    assert entry_key(2) not in inner.objects
+    assert await sleeper.catch_up() == log.image
+    assert told[0][0] == 1
+
+
+async def test_a_sleeper_cannot_bring_a_trimmed_number_back() -> None:
+    """It proposes at a number that was used, trimmed, and so can be created again: the wish must not be
+    taken for done there, must happen at the end of the log, and nobody may read the stray entry."""
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner, 1), snapshot_entries=10)
+    await log.open()
+    await log.propose(registering(1))
+    sleeper, reader = open_log(FaultyStore(inner, 2)), open_log(FaultyStore(inner, 3))
+    await sleeper.open()
+    await reader.open()
+    for number in range(39):
+        await log.propose(creating(f"t{number}"))
+        await log.snapshot_written()
+    stray: list[bytes] = []
+    store = FaultyStore(inner, 4)
+    seen_stray = asyncio.Event()
+
+    def watch(operation: str, key: str) -> None:
+        if key == entry_key(2) and key in inner.objects:
+            stray.append(inner.objects[key])
+            seen_stray.set()
+
+    sleeper._store.before = watch  # type: ignore[attr-defined]
+    result = await sleeper.propose(creating("from-the-sleeper"))
+    assert isinstance(result, ClusterImage)
+    assert result.version == 41
+    assert set(result.topics) == {*(f"t{n}" for n in range(39)), "from-the-sleeper"}
+    assert await log.catch_up() == result == await reader.catch_up() == await open_log(store).open()
+    assert stray, "the number was created again for a moment"
+    assert entry_key(2) not in inner.objects
+
+
+async def test_a_stray_entry_below_the_floor_is_never_applied() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner, 1), snapshot_entries=10)
+    await log.open()
+    await log.propose(registering(1))
+    sleeper = open_log(FaultyStore(inner, 2))
+    await sleeper.open()
+    old_entry = inner.objects[entry_key(1)]
+    for number in range(39):
+        await log.propose(creating(f"t{number}"))
+        await log.snapshot_written()
+    # A write that was under way for a very long time arrives at a number that was trimmed.
+    inner.objects[entry_key(2)] = old_entry.replace(b"host-1", b"host-X")
+    images: list[ClusterImage] = []
+    sleeper.subscribe(lambda old, new: images.append(new))
+    assert await sleeper.catch_up() == log.image
+    assert all(image == replay for image, replay in zip(images[-1:], [log.image], strict=True))
+
+
+async def test_an_unfinished_trim_is_finished_by_the_next() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner)
+    log = open_log(store, snapshot_entries=10)
+    await log.open()
+    await log.propose(registering(1))
+
+    def no_deletes(operation: str, key: str) -> None:
+        if operation == "delete":
+            raise StoreUnavailableError("not now")
+
+    store.before = no_deletes
+    for number in range(24):
+        await log.propose(creating(f"t{number}"))
+        await log.snapshot_written()
+    assert entry_key(1) in inner.objects
+    store.before = None
+    for number in range(24, 36):
+        await log.propose(creating(f"t{number}"))
+        await log.snapshot_written()
+    assert entry_key(1) not in inner.objects
+    assert isinstance(decode_snapshot(inner.objects[snapshot_key(1)], 1)[1], Stub)
+
+
+# What cannot be read.
+
+
+async def test_a_foreign_format_is_refused_with_a_sentence() -> None:
+    inner = MemoryStore()
+    inner.objects["meta/cluster"] = b'{"kind":"penstock-cluster","format":7,"cluster_id":"x"}'
+    with pytest.raises(FormatError, match="the store holds a cluster in format 7"):
+        await open_log(FaultyStore(inner)).open()
+
+
+async def test_an_entry_of_a_newer_version_stops_a_broker_and_does_not_mislead_it() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner))
+    await log.open()
+    await log.propose(registering(1))
+    newer = bytearray(inner.objects[entry_key(1)])
+    newer[5] = 2
+    inner.objects[entry_key(2)] = bytes(newer)
+    with pytest.raises(FormatError, match="metadata entry 2 is in format 2"):
+        await log.catch_up()
+    assert log.image.version == 1
+
+
+# In the background.
+
+
+async def test_the_tail_follows_and_tells_of_an_outage_once(caplog: pytest.LogCaptureFixture) -> None:
+    inner = MemoryStore()
+    writer = open_log(FaultyStore(inner, 1))
+    await writer.open()
+    store = FaultyStore(inner, 2)
+    reader = MetadataLog(store, FakeClock(), poll_interval=0.001)
+    await reader.open()
+    news = asyncio.Event()
+    reader.subscribe(lambda old, new: news.set())
+    await writer.propose(registering(1))
+    await news.wait()
+    assert reader.image == writer.image
+    with caplog.at_level(logging.INFO):
+        looks = 0
+        failed = asyncio.Event()
+
+        def count(operation: str, key: str) -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 40:
+                failed.set()
+
+        store.before = count
+        store.down = True
+        await failed.wait()
+        assert reader.unavailable_since is not None
+        store.down = False
+        news.clear()
+        await writer.propose(creating("t"))
+        await news.wait()
+        await reader.catch_up()
+    assert caplog.text.count("could not be followed") == 1
+    assert caplog.text.count("was followed again") == 1
+    await reader.close()
+
+
+async def test_closing_answers_those_who_wait() -> None:
+    store = FaultyStore(MemoryStore())
+    log = open_log(store)
+    await log.open()
+    store.down = True
+    waiting = [asyncio.ensure_future(log.propose(creating(f"t{n}"))) for n in range(3)]
+    await asyncio.sleep(0)
+    await log.close()
+    for result in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(result, MetadataUnavailableError)
+    with pytest.raises(MetadataUnavailableError, match="The broker is stopping"):
+        await log.propose(lambda image: [RegisterBroker(1, ())])
+    with pytest.raises(MetadataUnavailableError, match="The broker is stopping"):
+        await log.catch_up()
