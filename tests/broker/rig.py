@@ -120,11 +120,13 @@ class Rig:
         return answer
 
     async def ask(self, message: ApiMessage, response: type[R], version: int, *, owned: bool = False) -> R:
-        buffers = await self.finished(self.send(message, version, owned=owned))
+        answer = self.send(message, version, owned=owned)
+        expected_id = self._correlation_id
+        buffers = await self.finished(answer)
         assert buffers is not None, "the connection was closed, or there was no answer"
         data = memoryview(b"".join(buffers))
         correlation_id, at = parse_response_header(message.api_key, version, data)
-        assert correlation_id == self._correlation_id
+        assert correlation_id == expected_id
         decoded, end = decode(response, version, data, at)
         assert end == len(data), "bytes are left over after the answer"
         return decoded

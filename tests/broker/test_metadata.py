@@ -13,6 +13,7 @@ from penstock.wire.api.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
+from penstock.wire.codec import encode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ZERO_UUID
 from tests.broker.rig import Rig
@@ -215,16 +216,13 @@ async def test_a_leader_that_clients_cannot_reach_is_not_named(rig: Rig) -> None
 
 
 async def test_an_answer_is_encoded_once_per_image(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.broker.handlers import metadata
-
     encoded: list[int] = []
-    real = metadata.encode
 
     def counting(message: MetadataResponse, version: int) -> bytes:
         encoded.append(version)
-        return real(message, version)
+        return encode(message, version)
 
-    monkeypatch.setattr(metadata, "encode", counting)
+    monkeypatch.setattr("penstock.broker.handlers.metadata.encode", counting)
     await rig.topic("orders")
     first = await ask(rig, named("orders"), 12)
     assert await ask(rig, named("orders"), 12) == first
