@@ -12,6 +12,9 @@ def main() -> int:
 
         values = parse(arguments[1:])
         if values is not None:
+            from penstock.cli.lean import prepare
+
+            prepare()
             from penstock.cli.start import main as start
 
             return start(values)

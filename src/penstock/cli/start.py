@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.cli.start_options import Values
@@ -39,22 +39,28 @@ def main(values: Values) -> int:
 
 def settings(values: Values) -> Settings:
     """The settings of one broker: file, then --set, then the options that stand for settings."""
-    from penstock.settings import load
+    from penstock.settings import Settings, load
 
-    listen = _one(values, "listen") or LISTEN
-    assignments = [
-        *values.get("set", ()),
-        f"broker.id={_number(values, 'broker_id', 1)}",
-    ]
+    named = {"broker.id": str(_number(values, "broker_id", 1))}
     if "listen" in values or not _mentions(values, "listeners"):
-        assignments.append(f"listeners=PLAINTEXT://{_address(listen, '--listen')}")
+        named["listeners"] = f"PLAINTEXT://{_address(_one(values, 'listen') or LISTEN, '--listen')}"
     for name, setting in (("store", "store"), ("rack", "broker.rack"), ("metadata", "metadata")):
         value = _one(values, name)
         if value is not None:
-            assignments.append(f"{setting}={value}")
+            named[setting] = value
     advertise = _one(values, "advertise")
     if advertise is not None:
-        assignments.append(f"advertised.listeners=PLAINTEXT://{_address(advertise, '--advertise')}")
+        named["advertised.listeners"] = f"PLAINTEXT://{_address(advertise, '--advertise')}"
+    if not values.keys() & {"set", "config"}:
+        # These were checked here: no need to load the definitions of all settings.
+        import msgspec
+
+        fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in named.items()}
+        fields["broker_id"] = int(named["broker.id"])
+        made = msgspec.structs.replace(Settings(), given=named, **fields)
+        made.validate()
+        return made
+    assignments = [*values.get("set", ()), *(f"{name}={value}" for name, value in named.items())]
     toml = None
     path = _one(values, "config")
     if path is not None:
@@ -76,8 +82,6 @@ def serve(settings: Settings, values: Values) -> int:
     from penstock.server.loop import new_event_loop
 
     _set_up_logging(values)
-    # The broker makes many short-lived objects and few cycles: look for these rarely.
-    gc.set_threshold(50_000, 20, 50)
 
     async def run() -> int:
         node = Node(settings)
@@ -85,7 +89,11 @@ def serve(settings: Settings, values: Values) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
         await node.start()
+        # The broker makes many short-lived objects and few cycles: look for these rarely, and never among
+        # what is there now.
         gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        gc.enable()
         broker = node.broker
         print(
             f"penstock broker {broker.broker_id} is serving on {', '.join(node.addresses)} "
