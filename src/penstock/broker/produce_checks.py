@@ -19,8 +19,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -33,6 +31,7 @@ from penstock.wire.batch import (
     recompress,
     set_max_timestamp,
 )
+from penstock.wire.checksum import crc32c
 from penstock.wire.compression import ZSTD
 from penstock.wire.errors import BatchError, ErrorCode, WireError
 from penstock.wire.validation import UNLIMITED, TimestampLimits, validate_records

@@ -18,11 +18,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from penstock.broker.produce_answers import Asked, Target, encoded
 from penstock.broker.produce_checks import Refused, Rules
 from penstock.wire.batch import CODEC_MASK, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
+from penstock.wire.checksum import crc32c
 from penstock.wire.compression import ZSTD
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply

@@ -15,9 +15,8 @@ from array import array
 from bisect import bisect_left
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
 
 EXTENT_BYTES = 64 * 1024
 _WORD = 8

@@ -23,10 +23,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.wire.batch import CONTROL, HEADER, HEADER_SIZE, BatchHeader
 from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
 
 _FLUSH_MAGIC = b"PWF1"
 _FLUSH_BODY = struct.Struct(">Q8sQIIIQ")

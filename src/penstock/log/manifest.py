@@ -10,12 +10,12 @@ A field may be added at the end with a default; a field is never removed.
 """
 
 import msgspec
-from crc32c import crc32c
 
 from penstock.log.epochs import EpochStart
 from penstock.log.markers import AbortedTransaction
 from penstock.log.producers import ProducerEntry
 from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
 
 FORMAT = 1
 

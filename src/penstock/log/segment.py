@@ -13,9 +13,9 @@ without being copied.
 """
 
 import msgspec
-from crc32c import crc32c
 
 from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
 
 MAGIC = b"PSEG1\0\0\n"
 TRAILER_SIZE = 4 + 4 + len(MAGIC)

@@ -9,11 +9,11 @@ that is not understood cannot be skipped, or images would differ.
 
 import struct
 
-import crc32c
 import msgspec
 
 from penstock.metadata.commands import AnyCommand
 from penstock.metadata.image import BrokerInfo, ClusterImage, TopicInfo, WalRef, derive
+from penstock.wire.checksum import crc32c
 
 FORMAT_VERSION = 1
 
@@ -153,7 +153,7 @@ def decode_identity(data: bytes) -> str:
 
 
 def _frame(magic: bytes, body: bytes) -> bytes:
-    return _HEADER.pack(magic, FORMAT_VERSION, crc32c.crc32c(body)) + body
+    return _HEADER.pack(magic, FORMAT_VERSION, crc32c(body)) + body
 
 
 def _unframe(magic: bytes, data: bytes, what: str) -> memoryview:
@@ -167,6 +167,6 @@ def _unframe(magic: bytes, data: bytes, what: str) -> memoryview:
             f"{what} is in format {version}; this version of Penstock reads format {FORMAT_VERSION}"
         )
     body = memoryview(data)[_HEADER.size :]
-    if crc32c.crc32c(body) != checksum:
+    if crc32c(body) != checksum:
         raise FormatError(f"{what} is damaged: its checksum does not match")
     return body
