@@ -55,9 +55,18 @@ def spread(image: ClusterImage, partitions: int, replication_factor: int) -> Ord
         message = f"Unable to replicate the partition {replication_factor} time(s): {reason}"
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     loads = _Loads({broker.id: image.leader_counts.get(broker.id, 0) for broker in live})
-    leaders = [loads.take() for _ in range(partitions)]
-    rings = {leader: _ring(live, image.brokers[leader], replication_factor) for leader in set(leaders)}
-    return tuple(rings[leader] for leader in leaders)
+    followers = max(1, len(live) - 1)
+    rings: dict[tuple[int, int], tuple[int, ...]] = {}
+    orders = []
+    for _ in range(partitions):
+        leader = loads.take()
+        # Each next partition of a leader starts its failover one broker further, so that when the leader
+        # dies its partitions do not all fall to the same one.
+        key = (leader, (loads.count(leader) - 1) % followers)
+        if key not in rings:
+            rings[key] = _ring(live, image.brokers[leader], replication_factor, key[1])
+        orders.append(rings[key])
+    return tuple(orders)
 
 
 def capped_factor(image: ClusterImage, wanted: int) -> int:
@@ -189,6 +198,12 @@ def hand_overs(image: ClusterImage, broker: int) -> tuple[HandOver, ...]:
     return tuple(plans)
 
 
+def imbalance_allowed(counts: Mapping[int, int]) -> int:
+    """How many more partitions one broker may lead than another before any are moved: a tenth of what
+    each leads, as moving costs clients a moment, and at least one, which no move can better."""
+    return max(1, sum(counts.values()) // (10 * len(counts)))
+
+
 def _moved_home(led: Led, taker: int) -> HandOver:
     old = led.partition.replicas
     others = tuple(other for other in old if other != taker)
@@ -201,6 +216,8 @@ def _evening(counts: Mapping[int, int], movable: Mapping[int, int]) -> Iterator[
     """Pairs (giver, taker) that even out `counts`, at most `movable` from each giver; fewest moves."""
     counts = dict(counts)
     left = dict(movable)
+    if counts and max(counts.values()) - min(counts.values()) <= imbalance_allowed(counts):
+        return
     while True:
         givers = [broker for broker, count in left.items() if count > 0]
         if not givers:
@@ -215,10 +232,11 @@ def _evening(counts: Mapping[int, int], movable: Mapping[int, int]) -> Iterator[
         yield giver, taker
 
 
-def _ring(live: Sequence[BrokerInfo], leader: BrokerInfo, length: int) -> tuple[int, ...]:
-    """A failover order that starts at `leader` and goes round the ids, racks not yet seen first."""
+def _ring(live: Sequence[BrokerInfo], leader: BrokerInfo, length: int, shift: int) -> tuple[int, ...]:
+    """A failover order that starts at `leader` and goes round the ids from `shift` on, new racks first."""
     at = live.index(leader)
-    waiting = [*live[at + 1 :], *live[:at]]
+    others = [*live[at + 1 :], *live[:at]]
+    waiting = [*others[shift:], *others[:shift]]
     order = [leader]
     seen: dict[str | None, int] = {leader.rack: 1}
     while len(order) < length:
@@ -243,6 +261,9 @@ class _Loads:
 
     def __len__(self) -> int:
         return len(self._counts)
+
+    def count(self, broker: int) -> int:
+        return self._counts[broker]
 
     def take(self, broker: int | None = None) -> int:
         """Give one more partition to `broker`, or to the least loaded."""

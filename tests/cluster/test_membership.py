@@ -1,0 +1,477 @@
+"""Joining, dying, waking up and leaving, with several brokers on one store and time moved by hand."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from penstock.cluster.leases import lease_key
+from penstock.cluster.membership import Lost, Membership, PartitionKey
+from penstock.cluster.metadata_log import MetadataLog
+from penstock.metadata.commands import AnyCommand, CreateTopic, FenceBroker, SetReplicas
+from penstock.metadata.image import NO_LEADER, ClusterImage, Listener, ManifestRef
+from penstock.metadata.placement import spread
+from penstock.metadata.refusal import Refusal
+from penstock.storage.memory import MemoryStore
+from penstock.storage.objects import StoreUnavailableError
+
+from ..metadata.worlds import check_image
+from .rig import FakeClock, FaultyStore, open_log
+
+SESSION = 3.0
+FLUSHES = 7
+
+
+class FakeLedger:
+    """Releases what it is told to, and remembers."""
+
+    def __init__(self) -> None:
+        self.released: list[PartitionKey] = []
+        self.resumed: list[PartitionKey] = []
+        self.fail = False
+
+    async def release(self, partitions: Sequence[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
+        if self.fail:
+            raise StoreUnavailableError("not settled")
+        self.released.extend(partitions)
+        return {key: ManifestRef("manifest", 0, 1) for key in partitions}
+
+    def resume(self, partitions: Sequence[PartitionKey]) -> None:
+        self.resumed.extend(partitions)
+
+
+class Node:
+    """One broker process."""
+
+    def __init__(self, world: "World", broker: int, seed: int) -> None:
+        self.store = FaultyStore(world.inner, seed)
+        self.log: MetadataLog = open_log(self.store, timeout=0.05)
+        self.lost: list[Lost] = []
+        self.ledger = FakeLedger()
+        self.running = True
+        self.member = Membership(
+            self.log,
+            self.store,
+            world.clock,
+            world.seal,
+            broker=broker,
+            listeners=(Listener("PLAINTEXT", f"host-{broker}", 9090 + broker),),
+            session_timeout=SESSION,
+            heartbeat_interval=1.0,
+            balance_interval=2.0,
+            on_lost=self.lost.append,
+        )
+
+    async def start(self) -> None:
+        await self.log.open()
+        await self.member.register()
+        # The background work is done by hand, in `World.pass_time`.
+        self.member._leadership = self.ledger
+        self.member._unsubscribe = self.log.subscribe(self.member._on_image)
+        await self.member.heartbeat()
+
+
+class World:
+    def __init__(self) -> None:
+        self.inner = MemoryStore()
+        self.clock = FakeClock()
+        self.nodes: dict[int, Node] = {}
+        self.sealed: list[tuple[int, int]] = []
+        self.seeds = iter(range(1000))
+
+    async def seal(self, broker: int, epoch: int) -> int:
+        await asyncio.sleep(0)
+        self.sealed.append((broker, epoch))
+        return FLUSHES
+
+    async def start(self, *brokers: int) -> None:
+        for broker in brokers:
+            self.nodes[broker] = Node(self, broker, next(self.seeds))
+        await asyncio.gather(*(self.nodes[broker].start() for broker in brokers))
+
+    def kill(self, broker: int) -> None:
+        self.nodes[broker].running = False
+
+    async def pass_time(self, seconds: float) -> None:
+        """Everybody who runs does what is due, second by second."""
+        for _ in range(int(seconds)):
+            self.clock.now += 1
+            running = [node for node in self.nodes.values() if node.running]
+            for step in ("catch_up", "heartbeat", "watch", "balance"):
+                await asyncio.gather(*(self.do(node, step) for node in running))
+
+    async def do(self, node: Node, step: str) -> None:
+        try:
+            await (node.log.catch_up() if step == "catch_up" else getattr(node.member, step)())
+        except Exception as error:
+            assert "the store does not answer" in str(error)
+
+    async def image(self) -> ClusterImage:
+        """What all who run agree on."""
+        running = [node for node in self.nodes.values() if node.running]
+        images = [await node.log.catch_up() for node in running]
+        assert all(image == images[0] for image in images)
+        check_image(images[0])
+        return images[0]
+
+    async def create(self, name: str, partitions: int, factor: int = 1) -> None:
+        def decide(image: ClusterImage) -> Sequence[AnyCommand] | Refusal:
+            orders = spread(image, partitions, factor)
+            if isinstance(orders, Refusal):
+                return orders
+            return [CreateTopic(name.encode().rjust(16), name, orders)]
+
+        node = next(node for node in self.nodes.values() if node.running)
+        assert isinstance(await node.log.propose(decide), ClusterImage)
+        await self.image()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def live(image: ClusterImage) -> list[int]:
+    return [info.id for info in image.live_brokers]
+
+
+async def test_a_lone_broker_of_a_dead_cluster_serves_at_once(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 6)
+    for broker in (1, 2, 3):
+        world.kill(broker)
+    await world.start(2)
+    node = world.nodes[2]
+    assert node.member.epoch == node.log.image.version
+    assert node.log.image.leader_counts[2] == 2
+    # What the others led follows when their time is up, and not before.
+    await world.pass_time(2)
+    assert live(await world.image()) == [1, 2, 3]
+    await world.pass_time(4)
+    image = await world.image()
+    assert live(image) == [2]
+    assert image.leader_counts == {2: 6}
+
+
+async def test_a_restart_seals_the_log_of_the_incarnation_before(world: World) -> None:
+    await world.start(1)
+    await world.create("t", 1)
+    first = world.nodes[1].member.epoch
+    await world.start(1)
+    assert world.sealed == [(1, first)]
+    image = await world.nodes[1].log.catch_up()
+    partition = image.topics["t"].partitions[0]
+    assert [wal.epoch for wal in partition.wals] == [first, world.nodes[1].member.epoch]
+    assert image.sealed[partition.wals[0]] == FLUSHES
+    assert partition.leader_epoch == 1
+
+
+async def test_a_silent_broker_is_fenced_once_and_its_partitions_are_shared_out(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 9, factor=3)
+    epoch = world.nodes[3].member.epoch
+    world.kill(3)
+    await world.pass_time(3)
+    assert live(await world.image()) == [1, 2, 3]
+    before = (await world.image()).version
+    await world.pass_time(2)
+    image = await world.image()
+    assert live(image) == [1, 2]
+    assert image.version == before + 1, "one entry, whoever else noticed"
+    assert world.sealed.count((3, epoch)) == 1, "the lowest went first; nobody else had to"
+    assert NO_LEADER not in [p.leader for p in image.topics["t"].partitions]
+    assert sorted(image.leader_counts) == [1, 2]
+
+
+async def test_the_next_one_acts_if_the_lowest_is_the_dead_one(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 9)
+    world.kill(1)
+    await world.pass_time(5)
+    image = await world.image()
+    assert live(image) == [2, 3]
+    assert image.controller_id == 2
+    assert sum(image.leader_counts.values()) == 9
+
+
+async def test_all_but_the_last_die(world: World) -> None:
+    await world.start(*range(1, 8))
+    await world.create("t", 21)
+    for broker in range(1, 7):
+        world.kill(broker)
+    await world.pass_time(15)
+    image = await world.image()
+    assert live(image) == [7]
+    assert image.leader_counts == {7: 21}
+
+
+async def test_an_outage_of_the_store_kills_nobody(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 3)
+    version = (await world.image()).version
+    for node in world.nodes.values():
+        node.store.down = True
+    await world.pass_time(60)
+    # The store comes back for one after the other.
+    for node in world.nodes.values():
+        node.store.down = False
+        await world.pass_time(1)
+    await world.pass_time(10)
+    assert (await world.image()).version == version
+
+
+async def test_who_cannot_write_does_not_judge(world: World) -> None:
+    await world.start(1, 2)
+    version = (await world.image()).version
+
+    def read_only(operation: str, key: str) -> None:
+        if operation == "put":
+            raise StoreUnavailableError("the store does not answer")
+
+    # Broker 1 can read but not write; broker 2 is dead. It is 1 that is cut off, so it keeps quiet.
+    world.nodes[1].store.before = read_only
+    world.kill(2)
+    await world.pass_time(20)
+    assert (await world.image()).version == version
+
+
+async def test_a_paused_broker_learns_that_it_was_fenced_and_comes_back_as_another(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 4)
+    sleeper = world.nodes[2]
+    sleeper.running = False
+    await world.pass_time(6)
+    assert live(await world.image()) == [1]
+    sleeper.running = True
+    await world.pass_time(1)
+    assert sleeper.lost == [Lost.FENCED]
+    old = sleeper.member.epoch
+    await sleeper.member.register()
+    assert sleeper.member.epoch > old
+    image = await world.image()
+    assert live(image) == [1, 2]
+    assert image.leader_counts == {1: 4}
+
+
+async def test_a_second_process_with_the_same_id_replaces_the_first(world: World) -> None:
+    await world.start(1)
+    first = world.nodes[1]
+    await world.start(1)
+    await first.log.catch_up()
+    assert first.lost == [Lost.REPLACED]
+    await first.member.heartbeat()
+    assert world.nodes[1].lost == []
+
+
+async def test_registering_while_being_fenced(world: World) -> None:
+    """Between sealing and proposing, somebody else fenced the incarnation: it looks again and joins."""
+    await world.start(1, 2)
+    old = world.nodes[2].member.epoch
+    world.kill(2)
+    other = world.nodes[1]
+    seal = world.seal
+
+    async def fenced_meanwhile(broker: int, epoch: int) -> int:
+        count = await seal(broker, epoch)
+        result = await other.log.propose(lambda image: [FenceBroker(2, old, count)])
+        assert isinstance(result, ClusterImage)
+        return count
+
+    node = Node(world, 2, 77)
+    node.member._seal = fenced_meanwhile
+    world.nodes[2] = node
+    await node.log.open()
+    info = await node.member.register()
+    assert info.epoch > old
+    assert live(await world.image()) == [1, 2]
+
+
+async def test_leaving_hands_everything_over_in_one_entry(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 9, factor=2)
+    before = (await world.image()).version
+    leaver = world.nodes[2]
+    await leaver.member.leave()
+    leaver.running = False
+    image = await world.image()
+    assert image.version == before + 1
+    assert 2 not in image.brokers
+    assert live(image) == [1, 3]
+    assert NO_LEADER not in [p.leader for p in image.topics["t"].partitions]
+    assert lease_key(2) not in world.inner.objects
+    assert leaver.lost == []
+
+
+async def test_the_last_to_leave_and_the_first_to_come_back(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 4)
+    for broker in (1, 2):
+        await world.nodes[broker].member.leave(flush_count=0)
+        world.kill(broker)
+    await world.start(2)
+    image = await world.image()
+    assert live(image) == [2]
+    assert image.leader_counts == {2: 4}
+    assert not image.sealed
+
+
+async def test_leaving_when_already_fenced_changes_nothing(world: World) -> None:
+    await world.start(1, 2)
+    sleeper = world.nodes[2]
+    sleeper.running = False
+    await world.pass_time(6)
+    version = (await world.image()).version
+    await sleeper.member.leave()
+    assert (await world.image()).version == version
+
+
+async def test_partitions_without_a_leader_are_adopted(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 4)
+    epoch = world.nodes[2].member.epoch
+    world.kill(2)
+    # Fenced by a hand that forgot to share out what it led.
+    await world.nodes[1].log.propose(lambda image: [FenceBroker(2, epoch, 1)])
+    assert NO_LEADER in [p.leader for p in (await world.image()).topics["t"].partitions]
+    await world.pass_time(1)
+    assert (await world.image()).leader_counts == {1: 4}
+
+
+async def test_leaders_return_when_a_broker_comes_back(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 9, factor=3)
+    world.kill(3)
+    await world.pass_time(6)
+    assert (await world.image()).leader_counts.get(3) is None
+    await world.start(3)
+    await world.pass_time(6)
+    image = await world.image()
+    assert image.leader_counts == {1: 3, 2: 3, 3: 3}
+    assert all(p.leader == p.replicas[0] for p in image.topics["t"].partitions)
+    released = [key for node in world.nodes.values() for key in node.ledger.released]
+    assert len(released) == 3
+    moved = [image.partition(*key) for key in released]
+    assert all(p is not None and p.manifest is not None and len(p.wals) == 1 for p in moved)
+
+
+async def test_a_new_order_moves_the_leader(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 2, factor=1)
+    image = await world.image()
+    topic = image.topics["t"]
+    at = next(index for index, p in enumerate(topic.partitions) if p.leader == 1)
+    await world.nodes[2].log.propose(lambda image: [SetReplicas(topic.id, at, (2, 1))])
+    await world.pass_time(4)
+    partition = (await world.image()).topics["t"].partitions[at]
+    assert (partition.leader, partition.replicas) == (2, (2, 1))
+
+
+async def test_what_could_not_be_settled_stays(world: World) -> None:
+    await world.start(1)
+    await world.create("t", 4)
+    world.nodes[1].ledger.fail = True
+    await world.start(2)
+    for _ in range(4):
+        world.clock.now += 1
+        await asyncio.gather(*(node.log.catch_up() for node in world.nodes.values()))
+        for node in world.nodes.values():
+            await node.member.heartbeat()
+        with contextlib.suppress(StoreUnavailableError):
+            await world.nodes[1].member.balance()
+    assert (await world.image()).leader_counts == {1: 4}
+    assert len(world.nodes[1].ledger.resumed) >= 2
+
+
+async def test_a_hand_over_of_which_the_end_is_unknown_is_not_resumed(world: World) -> None:
+    """Its entry may still arrive; writing on could acknowledge what the next leader never reads."""
+    await world.start(1)
+    await world.create("t", 4)
+    await world.start(2)
+    node = world.nodes[1]
+    await world.image()
+    outage = asyncio.Event()
+
+    def cut_off(operation: str, key: str) -> None:
+        if operation == "create":
+            node.store.down = True
+            outage.set()
+
+    node.store.before = cut_off
+    node.member._heartbeat_interval = 0.01
+    world.clock.now += 5
+    balancing = asyncio.ensure_future(node.member.balance())
+    await outage.wait()
+    # Long past the time-out of one proposal.
+    await asyncio.wait([balancing], timeout=0.3)
+    assert not balancing.done()
+    assert node.ledger.released and not node.ledger.resumed
+    node.store.before = None
+    node.store.down = False
+    await balancing
+    assert not node.ledger.resumed
+    assert (await world.image()).leader_counts == {1: 2, 2: 2}
+
+
+async def test_a_hand_over_to_a_broker_that_dies_meanwhile_is_resumed(world: World) -> None:
+    await world.start(1)
+    await world.create("t", 4)
+    await world.start(2)
+    await world.image()
+    node = world.nodes[1]
+    world.clock.now += 5
+    real_release = node.ledger.release
+
+    async def release_while_two_dies(
+        partitions: Sequence[PartitionKey],
+    ) -> Mapping[PartitionKey, ManifestRef | None]:
+        await world.nodes[2].member.leave()
+        world.kill(2)
+        return await real_release(partitions)
+
+    node.ledger.release = release_while_two_dies  # type: ignore[method-assign]
+    await node.member.balance()
+    assert sorted(node.ledger.resumed) == sorted(node.ledger.released) != []
+    assert (await world.image()).leader_counts == {1: 4}
+
+
+async def test_heartbeats_do_not_touch_the_log(world: World) -> None:
+    await world.start(1, 2, 3)
+    version = (await world.image()).version
+    await world.pass_time(30)
+    assert (await world.image()).version == version
+
+
+async def test_in_the_background_a_broker_is_heard_and_stops_when_told() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner, 1)
+    log = open_log(store)
+    await log.open()
+
+    async def seal(broker: int, epoch: int) -> int:
+        return 0
+
+    member = Membership(
+        log,
+        store,
+        FakeClock(),
+        seal,
+        broker=1,
+        listeners=(Listener("PLAINTEXT", "h", 1),),
+        heartbeat_interval=0.001,
+        balance_interval=0.001,
+    )
+    await member.register()
+    heard = asyncio.Event()
+
+    def count(operation: str, key: str) -> None:
+        if store.requests.count(("put", lease_key(1))) >= 5:
+            heard.set()
+
+    store.before = count
+    await member.start(FakeLedger())
+    await heard.wait()
+    await member.stop()
+    puts = len(store.requests)
+    await asyncio.sleep(0.01)
+    assert len(store.requests) == puts
