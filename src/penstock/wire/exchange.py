@@ -100,17 +100,23 @@ class Reply:
     def complete(self, buffers: list[Buffer] | None) -> None:
         """Answer with these buffers; None: nothing is to be sent (Produce with acks=0)."""
         if not self.done:
-            self.done = True
             self.buffers = buffers
-            if self._notify is not None:
-                self._notify(self)
+            self._conclude()
 
     def close(self) -> None:
         """Close the connection instead of answering."""
         if not self.done:
-            self.done = self.closed = True
-            if self._notify is not None:
-                self._notify(self)
+            self.closed = True
+            self._conclude()
+
+    def _conclude(self) -> None:
+        self.done = True
+        notify = self._notify
+        # A handler's callbacks usually refer to the reply: without them it is freed as soon as it is sent,
+        # and with it what it holds of the log, without waiting for the collector of cycles.
+        self.on_abandon = self.on_hurry = self._notify = None
+        if notify is not None:
+            notify(self)
 
     def when_done(self, notify: "Callable[[Reply], None]") -> None:
         """For the server: call `notify` once the reply is done (at once if it already is)."""

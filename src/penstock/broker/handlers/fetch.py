@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from penstock.broker.context import Broker
     from penstock.wire.exchange import Request
+
+log = logging.getLogger(__name__)
 
 
 class FetchSessions(Sessions):
@@ -162,11 +165,20 @@ class Fetch(Reply):
         """A partition has more, or is no longer led here. All that one flush brings is looked at once."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self.attempt)
+            self._loop.call_soon(self._attempt_later)
 
     def _expire(self) -> None:
         self._expired = True
-        self.attempt()
+        self._attempt_later()
+
+    def _attempt_later(self) -> None:
+        """`attempt`, called by the loop and not by dispatch, which would close the connection on a bug."""
+        try:
+            self.attempt()
+        except Exception:
+            log.exception("a waiting fetch failed; version=%d", self._version)
+            self._stop_waiting()
+            self.close()
 
     def _stop_waiting(self) -> None:
         for unwatch in self._unwatch:
