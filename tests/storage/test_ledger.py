@@ -182,9 +182,7 @@ async def test_another_broker_takes_over(world: World) -> None:
     info = world.metadata.image.partition(topic, 0)
     assert info is not None
     epoch = world.metadata.image.brokers[2].epoch
-    await world.metadata.change(
-        AssignLeaders(2, epoch, (LeaderMove(topic, 0, info.leader_epoch, 2),))
-    )
+    await world.metadata.change(AssignLeaders(2, epoch, (LeaderMove(topic, 0, info.leader_epoch, 2),)))
     await second.update(world.metadata.image)
     partition = own_partition(second, topic)
     assert await read_all(second, partition) == [(0, b"a"), (1, b"b")]
@@ -225,9 +223,7 @@ async def test_transactions_move_the_last_stable_offset(world: World) -> None:
     partition = own_partition(ledger, topic)
 
     def part(producer: int, sequence: int) -> bytearray:
-        return batch(
-            b"x", producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True
-        )
+        return batch(b"x", producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
 
     await append_ok(ledger, partition, batch(b"plain"), part(1, 0), part(2, 0), part(1, 1))
     assert (partition.high_watermark, partition.last_stable_offset) == (4, 1)

@@ -46,7 +46,7 @@ class Partition(PartitionLog):
         self.closed = False
         """True once this broker no longer leads it."""
         self.size_bytes = 0
-        """Bytes of batches from the log start on, as far as whole segments go."""
+        """Bytes of batches from the log start on, counted in whole segments and extents."""
         self.manifest: Manifest | None = None
         self.manifest_ref: ManifestRef | None = None
         self.unsettled = Extents()
@@ -69,7 +69,19 @@ class Partition(PartitionLog):
         self.manifest = manifest
         self.manifest_ref = ref
         self.unsettled = unsettled.slice(unsettled.find(manifest.end_offset), len(unsettled))
-        self.size_bytes = self.unsettled.total_bytes() + sum(s.size_bytes for s in manifest.segments)
+        self.count_bytes()
+
+    def advance_log_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            super().advance_log_start(offset)
+            self.count_bytes()
+
+    def count_bytes(self) -> None:
+        """Bring `size_bytes` in line with what lies where."""
+        start = self.log_start_offset
+        segments = self.manifest.segments if self.manifest is not None else ()
+        unsettled = sum(self.unsettled.lengths[self.unsettled.find(start) :])
+        self.size_bytes = unsettled + sum(s.size_bytes for s in segments if s.end_offset > start)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` each time the high watermark advances or the partition closes, until the

@@ -145,12 +145,12 @@ def _open_one(
         _replay(partition, blocks.get((partition.topic_id, partition.index), ()))
     partition.publish(partition.next_offset, partition.staged_stable_offset)
     partition.advance_log_start(info.log_start)
+    partition.count_bytes()
     partition.lead()
 
 
 def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None) -> None:
     """Begin from the manifest: the state at its end."""
-    partition.log_start_offset = info.log_start
     partition.manifest_ref = info.manifest
     partition.manifest = manifest
     if manifest is None:
@@ -162,7 +162,6 @@ def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None
     partition.epochs = manifest.epochs
     partition.ongoing = dict(manifest.ongoing)
     partition.aborted = list(manifest.aborted)
-    partition.size_bytes = sum(s.size_bytes for s in manifest.segments if s.end_offset > info.log_start)
 
 
 def _replay(partition: Partition, found: Sequence[Found]) -> None:
@@ -183,4 +182,3 @@ def _replay(partition: Partition, found: Sequence[Found]) -> None:
                 header.size,
                 file,
             )
-            partition.size_bytes += header.size

@@ -1,0 +1,146 @@
+"""durability=fsync: what was acknowledged survives a loss of power, on a disk that forgets the rest."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.metadata_log import MetadataLog
+from penstock.metadata.commands import CreateTopic, RegisterBroker
+from penstock.metadata.image import ClusterImage
+from penstock.storage.answers import Appended
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.ledger import Ledger
+from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.wire.errors import ErrorCode
+from tests.storage.faults import VolatileFiles
+from tests.storage.test_settling import PROMPT, collect
+from tests.storage.world import (
+    LISTENERS,
+    TestClock,
+    World,
+    append_ok,
+    batch,
+    own_partition,
+    read_all,
+)
+
+
+class Machine:
+    """A world on a disk that loses power: each `lose_power` goes on with what the disk kept."""
+
+    def __init__(self, directory: Path, seed: int | None) -> None:
+        self._directory = directory
+        self._rng = random.Random(seed) if seed is not None else None
+        self._lives = 0
+        self.world = World(*self._open(directory / "0"))
+
+    def _open(self, root: Path) -> tuple[DirectoryStore, DirectoryWalStore]:
+        self.files = VolatileFiles(root)
+        store = DirectoryStore(str(root), sync=True, files=self.files)
+        boot = self._lives.to_bytes(16, "big", signed=False) or bytes(16)
+        return store, DirectoryWalStore(store, file_bytes=4000, boot=b"boot" + boot[4:])
+
+    async def lose_power(self, ledger: Ledger) -> None:
+        self._lives += 1
+        root = self._directory / str(self._lives)
+        self.files.lose_power(root, self._rng)
+        await self.world.kill(ledger)
+        await self.world.store.close()
+        self.world.store, self.world.wal_store = self._open(root)
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+async def test_acknowledged_records_survive(tmp_path: Path, seed: int | None) -> None:
+    machine = Machine(tmp_path, seed)
+    world = machine.world
+    steps = random.Random(seed)
+    topic = b""
+    acknowledged: list[tuple[int, bytes]] = []
+    for life in range(4):
+        ledger = await world.start(settings=PROMPT)
+        topic = topic or await world.create_topic("t", 2)
+        partition = own_partition(ledger, topic)
+        found = dict(await read_all(ledger, partition))
+        assert [found.get(offset) for offset, _ in acknowledged] == [value for _, value in acknowledged]
+        assert sorted(found) == list(range(partition.high_watermark))
+        acknowledged = list(found.items())
+        for number in range(15):
+            value = b"%d.%d " % (life, number) * steps.randint(1, 60)
+            (offset,) = await append_ok(ledger, partition, batch(value))
+            acknowledged.append((offset, value))
+            await append_ok(ledger, own_partition(ledger, topic, 1), batch(b"between"))
+            if steps.random() < 0.2:
+                await ledger.settle()
+                await collect(ledger)
+        # A flush that was written and not synced when the power went.
+        answers: list[Appended | ErrorCode] = []
+        ledger.append(partition, batch(b"in flight " * 20), answers.append)
+        await asyncio.sleep(0)
+        await machine.lose_power(ledger)
+    ledger = await world.start()
+    found = dict(await read_all(ledger, own_partition(ledger, topic)))
+    assert [found.get(offset) for offset, _ in acknowledged] == [value for _, value in acknowledged]
+    await world.close()
+
+
+async def test_an_unsynced_flush_with_holes_is_cut_off(tmp_path: Path) -> None:
+    """The index of a flush may reach the disk without its batches: the batches are checked too."""
+    world = World(DirectoryStore(str(tmp_path)))
+    ledger = await world.start()
+    topic = await world.create_topic("t")
+    partition = own_partition(ledger, topic)
+    await append_ok(ledger, partition, batch(b"whole"))
+    await append_ok(ledger, partition, batch(b"h" * 5000))
+    await append_ok(ledger, partition, batch(b"after the hole"))
+    await world.kill(ledger)
+    path = next((tmp_path / "wal").rglob("0*"))
+    content = bytearray(path.read_bytes())
+    at = content.index(b"h" * 5000)
+    content[at + 1000 : at + 2000] = bytes(1000)
+    path.write_bytes(content)
+    assert isinstance(world.store, DirectoryStore)
+    # The same boot: nothing can have got lost, and nothing is checked. Another one: it is.
+    assert await world.wal_store.seal(ledger.wal) == 3
+    world.wal_store = DirectoryWalStore(world.store, boot=b"another boot ...")
+    ledger = await world.start()
+    values = [value for _, value in await read_all(ledger, own_partition(ledger, topic))]
+    assert values == [b"whole"]
+    await world.close()
+
+
+@pytest.mark.parametrize("seed", [None, 4, 5])
+async def test_what_the_store_said_is_there_is_there(tmp_path: Path, seed: int | None) -> None:
+    files = VolatileFiles(tmp_path / "before")
+    store = DirectoryStore(str(tmp_path / "before"), sync=True, files=files)
+    for number in range(5):
+        assert await store.create(f"meta/log/{number:03d}", b"entry %d" % number)
+        await store.put("live/1", b"lease %d" % number)
+    files.lose_power(tmp_path / "after", random.Random(seed) if seed is not None else None)
+    after = DirectoryStore(str(tmp_path / "after"), sync=True)
+    for number in range(5):
+        assert await after.get(f"meta/log/{number:03d}") == b"entry %d" % number
+    assert await after.get("live/1") == b"lease 4"
+    await store.close()
+    await after.close()
+
+
+async def test_the_metadata_log_survives(tmp_path: Path) -> None:
+    files = VolatileFiles(tmp_path / "before")
+    store = DirectoryStore(str(tmp_path / "before"), sync=True, files=files)
+    log = MetadataLog(store, TestClock())
+    await log.open()
+    register, create = RegisterBroker(1, LISTENERS), CreateTopic(b"t" * 16, "t", ((1,),))
+    for command in (register, create):
+        assert isinstance(await log.propose(lambda _, c=command: (c,)), ClusterImage)  # type: ignore[misc]
+    version = log.image.version
+    files.lose_power(tmp_path / "after")
+    await log.close()
+    await store.close()
+    store = DirectoryStore(str(tmp_path / "after"), sync=True)
+    log = MetadataLog(store, TestClock())
+    await log.open()
+    assert log.image.version == version and log.image.topic("t") is not None
+    await log.close()
+    await store.close()
