@@ -188,6 +188,7 @@ class Incarnation:
     async def begin(self) -> None:
         from penstock.broker.context import Broker
         from penstock.broker.dispatch import make_handle
+        from penstock.broker.groups import attach as attach_groups
         from penstock.storage import open_wal_store
         from penstock.storage.ledger import Ledger
 
@@ -223,6 +224,7 @@ class Incarnation:
         await membership.start()
         self._server.handle = make_handle(self.broker)
         await self._server.start()
+        attach_groups(self.broker)
 
     def _new_membership(self, wal_store: WalStore, metadata: MetadataLog) -> Membership:
         from penstock.cluster.membership import Membership

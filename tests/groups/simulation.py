@@ -1,8 +1,8 @@
 """Consumers that follow the protocol and believe only what they are told, against one shard.
 
-Each consumer keeps what it works on in `owned`. The simulation holds the coordinator to one promise above all:
-no two consumers ever work on the same partition. A consumer that has not been heard of for a session may have
-been replaced without knowing it; it stops by itself when its session has passed, as real ones do.
+Each consumer keeps what it works on in `owned`. The simulation holds the coordinator to one promise above
+all: no two consumers ever work on the same partition. A consumer that has not been heard of for a session
+may have been replaced without knowing it; it stops by itself when its session has passed, as real ones do.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _grouped(owned: set[Partition]) -> Iterator[tuple[str, list[int]]]:
 
 
 class Committer:
-    """Commits ever larger offsets for partitions that a consumer owns, and remembers what was acknowledged."""
+    """Commits ever larger offsets for what a consumer owns, and remembers what was acknowledged."""
 
     def __init__(self, world: World) -> None:
         self.world = world

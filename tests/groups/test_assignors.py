@@ -121,7 +121,7 @@ def test_range_gives_the_same_numbers_of_every_topic(counts: dict[bytes, int], m
     same = dict.fromkeys(counts, max(counts.values()))
     assignment = assign_range(specs([frozenset(TOPICS)] * members), same)
     for target in assignment.values():
-        assert len({indexes for indexes in target.values()}) <= 1
+        assert len(set(target.values())) <= 1
 
 
 def test_range_orders_static_members_by_instance() -> None:

@@ -1,5 +1,6 @@
 """Python's own `re` decides what should match; what differs on purpose is listed below."""
 
+import contextlib
 import re
 import time
 
@@ -108,10 +109,8 @@ def test_refused(pattern: str) -> None:
 def test_no_pattern_stops_the_broker(pattern: str) -> None:
     names = ["a" * 249, "x" * 249, *(f"topic-{n}" + "a" * 200 for n in range(50))]
     began = time.perf_counter()
-    try:
+    with contextlib.suppress(RegexError):
         TopicPattern(pattern).select(names)
-    except RegexError:
-        pass
     assert time.perf_counter() - began < 5
 
 

@@ -20,6 +20,7 @@ from tests.groups.world import World
 SETTINGS = GroupSettings(
     group_initial_rebalance_delay_ms=100,
     group_consumer_session_timeout_ms=SESSION_MS,
+    group_consumer_assignment_interval_ms=0,
     offsets_batch_bytes_max=200,
 )
 
@@ -140,7 +141,7 @@ class Simulation:
         return owned == everything and self.world.in_flight is None
 
 
-KINDS = {
+KINDS: dict[str, list[type[ClassicConsumer] | type[ModernConsumer]]] = {
     "classic": [ClassicConsumer],
     "consumer": [ModernConsumer],
     "mixed": [ClassicConsumer, ModernConsumer],
@@ -151,7 +152,7 @@ KINDS = {
 @settings(max_examples=120, derandomize=True, deadline=None)
 @given(events=_events)
 def test_whatever_happens(kinds: str, events: list[Event]) -> None:
-    simulation = Simulation(list(KINDS[kinds]))  # type: ignore[arg-type]
+    simulation = Simulation(KINDS[kinds])
     for event in events:
         simulation.apply(*event)
         if event[0] in ("flush", "fail"):
@@ -163,7 +164,7 @@ def test_whatever_happens(kinds: str, events: list[Event]) -> None:
 @pytest.mark.parametrize("kinds", KINDS)
 def test_a_rebalance_of_responsive_members_waits_for_no_timer(kinds: str) -> None:
     """Ten members, no time passes at all, everybody gets something."""
-    simulation = Simulation(list(KINDS[kinds]))  # type: ignore[arg-type]
+    simulation = Simulation(KINDS[kinds])
     simulation.world.set_topics({"t": 20})
     simulation.settle()
     before = simulation.world.ms
@@ -183,7 +184,7 @@ def test_a_rebalance_of_responsive_members_waits_for_no_timer(kinds: str) -> Non
 
 def test_heartbeats_write_nothing() -> None:
     for kinds in KINDS.values():
-        simulation = Simulation(list(kinds))  # type: ignore[arg-type]
+        simulation = Simulation(kinds)
         for _ in range(3):
             simulation.come()
         simulation.settle()

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from penstock.groups.timers import Timers
 
 _steps = st.lists(
-    st.tuples(st.sampled_from("set cancel extend advance".split()), st.integers(0, 4), st.integers(0, 20)),
+    st.tuples(st.sampled_from(["set", "cancel", "extend", "advance"]), st.integers(0, 4), st.integers(0, 20)),
     max_size=60,
 )
 

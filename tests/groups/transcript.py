@@ -70,7 +70,7 @@ def _show_partitions(found: dict[str, list[int]]) -> str:
 
 class Transcript:
     def __init__(self) -> None:
-        self.settings = GroupSettings()
+        self.settings = GroupSettings(group_consumer_assignment_interval_ms=0)
         self.world: World | None = None
         self.topics: dict[str, int] = {"t": 4}
         self.waiting: dict[int, str] = {}
@@ -320,11 +320,12 @@ class Transcript:
     def _show_ConsumerGroupHeartbeatResponse(self, r: Any) -> str:
         if r.error_code:
             return ""
+        soon = f" again_in={r.heartbeat_interval_ms}" if 0 < r.heartbeat_interval_ms < 5000 else ""
         if r.assignment is None:
-            return f"epoch={r.member_epoch}"
+            return f"epoch={r.member_epoch}{soon}"
         names = self.w.image.names
         given = {names[tp.topic_id]: list(tp.partitions) for tp in r.assignment.topic_partitions}
-        return f"epoch={r.member_epoch} assignment={_show_partitions(given)}"
+        return f"epoch={r.member_epoch} assignment={_show_partitions(given)}{soon}"
 
     def _show_OffsetCommitResponse(self, r: Any) -> str:
         return " ".join(

@@ -1,7 +1,7 @@
 """A shard with a clock, a store and a cluster that a test holds in its hand.
 
-Nothing becomes durable and no time passes unless the test says so. The store keeps what was written, so a test
-can throw the shard away and load another from it: a coordinator that moved, or came back after kill -9.
+Nothing becomes durable and no time passes unless the test says so. The store keeps what was written, so a
+test can throw the shard away and load another from it: a coordinator that moved, or came back after kill -9.
 """
 
 from __future__ import annotations

@@ -32,10 +32,21 @@ _CLUSTER = (
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
+_GROUP = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 
 
 def topic_operations(broker: Broker, session: Session, name: str) -> int:
     return _field(broker, session, _TOPIC, Resource.TOPIC, name)
+
+
+def group_operations(broker: Broker, session: Session, name: str) -> int:
+    return _field(broker, session, _GROUP, Resource.GROUP, name)
 
 
 def cluster_operations(broker: Broker, session: Session) -> int:

@@ -98,6 +98,7 @@ class ConsumerGroup:
         "_owners",
         "_regexes",
         "assignment_epoch",
+        "assignment_timestamp",
         "classic_count",
         "epoch",
         "group_id",
@@ -119,6 +120,8 @@ class ConsumerGroup:
         self.epoch = 0
         self.metadata_hash = 0
         self.assignment_epoch = 0
+        self.assignment_timestamp = 0
+        """When the target was computed, by the wall clock; 0: never."""
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
@@ -142,6 +145,7 @@ class ConsumerGroup:
         twin.epoch = self.epoch
         twin.metadata_hash = self.metadata_hash
         twin.assignment_epoch = self.assignment_epoch
+        twin.assignment_timestamp = self.assignment_timestamp
         twin.members = self.members.copy()
         twin.static_members = self.static_members.copy()
         twin.targets = self.targets.copy()

@@ -31,6 +31,7 @@ from penstock.groups.consumer_records import (
     target_record,
 )
 from penstock.groups.consumer_target import (
+    assignment_delay_ms,
     metadata_hash,
     refresh_regexes,
     topic_ids,
@@ -49,7 +50,7 @@ from penstock.groups.core import (
     nothing,
 )
 from penstock.groups.draft import Draft
-from penstock.groups.group_config import GroupConfig, group_config
+from penstock.groups.group_config import group_times
 from penstock.groups.migration import Migration
 from penstock.groups.reconcile import Owned, reconcile
 from penstock.wire.api.consumer_group_heartbeat import (
@@ -130,7 +131,7 @@ class ConsumerHeartbeat:
         response = ConsumerGroupHeartbeatResponse(
             member_id=updated.id,
             member_epoch=updated.epoch,
-            heartbeat_interval_ms=self._config(draft.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms(draft.group),
         )
         full = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1
@@ -210,7 +211,7 @@ class ConsumerHeartbeat:
         bump = draft.group.epoch == 0 or subscription_changed or regexes_changed
         update_epoch(c, draft, bump=bump)
         group = draft.group
-        if group.epoch > group.assignment_epoch:
+        if group.epoch > group.assignment_epoch and assignment_delay_ms(c, group) <= 0:
             update_target(c, draft)
             group = draft.group
         if group.members[updated.id].is_reconciled_to(group.assignment_epoch) and not subscription_changed:
@@ -302,7 +303,7 @@ class ConsumerHeartbeat:
     # Time
 
     def _watch(self, group_id: str, member: Member) -> None:
-        self.watch(group_id, member.id, self._config(group_id).session_timeout_ms)
+        self.watch(group_id, member.id, self._session_ms(group_id))
 
     def watch(self, group_id: str, member_id: str, timeout_ms: int) -> None:
         """Fence the member unless it is heard of again within this time."""
@@ -319,7 +320,7 @@ class ConsumerHeartbeat:
     def restore_timers(self, group: ConsumerGroup) -> None:
         """After a load, or after a failed write took state back."""
         for member in group.members.values():
-            timeout = self._config(group.group_id).session_timeout_ms
+            timeout = self._session_ms(group.group_id)
             if member.classic is not None:
                 timeout = member.classic.session_timeout_ms
             self.watch(group.group_id, member.id, timeout)
@@ -335,8 +336,15 @@ class ConsumerHeartbeat:
             return None
         return group, group.members[member_id]
 
-    def _config(self, group_id: str) -> GroupConfig:
-        return group_config(self._c.image, group_id, self._c.settings)
+    def _session_ms(self, group_id: str) -> int:
+        return group_times(self._c, group_id).session_timeout_ms
+
+    def _heartbeat_interval_ms(self, group: ConsumerGroup) -> int:
+        """When to come again: as always, or as soon as the assignment that is due may be made."""
+        usual = group_times(self._c, group.group_id).heartbeat_interval_ms
+        if group.epoch <= group.assignment_epoch:
+            return usual
+        return max(1, min(usual, assignment_delay_ms(self._c, group)))
 
     def _refuse(self, ticket: Ticket) -> Failed:
         return lambda code: self._c.answer(ticket, heartbeat_refused(error_after_append(code)))

@@ -189,6 +189,7 @@ def replay(groups: dict[str, Group], key: Key, value: Value | None) -> None:
         case ConsumerGroupTargetAssignmentMetadataKey():
             assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
             group.assignment_epoch = NO_ASSIGNMENT_EPOCH if value is None else value.assignment_epoch
+            group.assignment_timestamp = 0 if value is None else value.assignment_timestamp
         case ConsumerGroupTargetAssignmentMemberKey(member_id=member_id):
             _replay_target(group, member_id, value)
         case ConsumerGroupCurrentMemberAssignmentKey(member_id=member_id):

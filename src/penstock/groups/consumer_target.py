@@ -14,6 +14,7 @@ from penstock.groups.consumer_records import (
 )
 from penstock.groups.core import Context, GroupError
 from penstock.groups.draft import Draft
+from penstock.groups.group_config import group_times
 from penstock.groups.regex import TopicPattern
 from penstock.groups.regex_syntax import RegexError
 from penstock.metadata.image import ClusterImage
@@ -115,6 +116,18 @@ def update_target(context: Context, draft: Draft) -> None:
         if group.targets.get(member_id) != target:
             draft.emit(target_record(group_id, member_id, target))
     draft.emit(target_epoch_record(group_id, group.epoch, context.now.wall_ms))
+
+
+def assignment_delay_ms(context: Context, group: ConsumerGroup) -> int:
+    """How long until the group may be assigned anew; the first member of a group waits for nobody.
+
+    Wall clock, because it outlives coordinators: if it jumps back, the wait is never longer than the
+    interval.
+    """
+    interval = group_times(context, group.group_id).assignment_interval_ms
+    if not group.assignment_timestamp or len(group.members) <= 1:
+        return 0
+    return min(interval, group.assignment_timestamp + interval - context.now.wall_ms)
 
 
 def assignor_of(context: Context, group: ConsumerGroup) -> str:

@@ -19,11 +19,9 @@ class GroupSettings(msgspec.Struct, frozen=True):
     expire, so their number has a limit; the next joiner is told GROUP_MAX_SIZE_REACHED."""
 
     group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_min_session_timeout_ms: int = 45_000
-    group_consumer_max_session_timeout_ms: int = 60_000
     group_consumer_heartbeat_interval_ms: int = 5_000
-    group_consumer_min_heartbeat_interval_ms: int = 5_000
-    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_assignment_interval_ms: int = 1_000
+    """The shortest time between two assignments of one group: members that join together cause one."""
     group_consumer_max_size: int = MAX_INT
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """Assignors that members may ask for; the first is used when none of them does."""

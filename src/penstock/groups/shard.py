@@ -394,6 +394,14 @@ class Shard:
 
     # The world outside
 
+    def set_settings(self, settings: GroupSettings) -> None:
+        """What was scheduled under the old ones stays as it is."""
+        self._c.settings = settings
+
+    def set_image(self, image: ClusterImage) -> None:
+        """Before `loaded` only; afterwards, `metadata_changed` says what is different."""
+        self._c.image = image
+
     def metadata_changed(
         self, now: Now, image: ClusterImage, changed: Collection[str], *, removed: bool
     ) -> Effects:

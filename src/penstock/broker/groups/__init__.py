@@ -1,0 +1,40 @@
+"""Groups on a running broker: the thin shell around `penstock.groups`.
+
+`attach(broker)` makes a broker coordinate the groups whose partition of `__consumer_offsets` it leads. It is
+cheap: nothing of the groups is loaded until the topic exists and this broker leads part of it, or until a
+client asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage
+
+
+def attach(broker: Broker) -> None:
+    """Coordinate from now on. Called once, when the broker serves."""
+
+    def follow(old: ClusterImage, new: ClusterImage) -> None:
+        if _leads_any(broker.broker_id, new):
+            stop()
+            start()
+
+    def start() -> None:
+        from penstock.broker.groups.coordinator import GroupCoordinator
+
+        broker.service(GroupCoordinator)
+
+    if _leads_any(broker.broker_id, broker.image):
+        start()
+    else:
+        stop = broker.metadata.subscribe(follow)
+
+
+def _leads_any(broker_id: int, image: ClusterImage) -> bool:
+    from penstock.metadata.image import OFFSETS_TOPIC
+
+    topic = image.topics.get(OFFSETS_TOPIC)
+    return topic is not None and any(partition.leader == broker_id for partition in topic.partitions)

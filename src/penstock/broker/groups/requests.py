@@ -1,0 +1,29 @@
+"""What the handlers of the group APIs share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.groups.core import Client
+
+if TYPE_CHECKING:
+    from penstock.wire.exchange import Request
+
+R = TypeVar("R")
+
+
+def client_of(request: Request) -> Client:
+    """Who asks, with the host spelled as Kafka's tools show it."""
+    return Client(request.client_id or "", "/" + request.session.peer_host)
+
+
+def mapped(answer: R | Awaitable[R], change: Callable[[R], R]) -> R | Awaitable[R]:
+    """The answer after `change`, now or when it is there."""
+    if isinstance(answer, Awaitable):
+        return _mapped_later(answer, change)
+    return change(answer)
+
+
+async def _mapped_later(answer: Awaitable[R], change: Callable[[R], R]) -> R:
+    return change(await answer)

@@ -1,0 +1,55 @@
+"""ConsumerGroupHeartbeat 0-1: the one request of members of the consumer protocol (KIP-848).
+
+- Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). From version 1 on the client chooses its
+  member id and may subscribe by regular expression: RE2's syntax, matched against whole names, internal
+  topics left out; INVALID_REGULAR_EXPRESSION otherwise.
+- FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
+  UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED, GROUP_ID_NOT_FOUND, INVALID_REQUEST, each with a sentence.
+- The answer waits for the records it depends on; one that changes nothing writes nothing.
+- Racks are kept and shown, and do not decide who gets what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.broker.acl import Operation, Resource
+from penstock.broker.groups.coordinator import GroupCoordinator
+from penstock.broker.groups.requests import client_of
+from penstock.groups.shard import Shard
+from penstock.wire.api.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.wire.exchange import Request
+
+
+def handle(
+    broker: Broker, request: Request, message: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+    session = request.session
+    if not broker.authorized(session, Operation.READ, Resource.GROUP, message.group_id):
+        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if any(
+        not broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, topic)
+        for topic in message.subscribed_topic_names or ()
+    ):
+        return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return broker.service(GroupCoordinator).call(
+        message.group_id,
+        ConsumerGroupHeartbeatResponse,
+        _refused,
+        Shard.consumer_group_heartbeat,
+        message,
+        request.api_version,
+        client_of(request),
+    )
+
+
+def _refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code)

@@ -1,0 +1,50 @@
+"""DescribeGroups 0-6: classic groups with their members.
+
+- Metadata and assignments are shown while the group is stable. A group that is unknown, or of the consumer
+  protocol, is Dead with no error; GROUP_ID_NOT_FOUND from version 6 on (KIP-1043).
+- NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS per group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.acl import Operation, Resource
+from penstock.broker.groups.coordinator import GroupCoordinator
+from penstock.broker.operations import NOT_ASKED, group_operations
+from penstock.wire.api.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.wire.exchange import Request
+
+
+async def handle(broker: Broker, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    coordinator = broker.service(GroupCoordinator)
+    described = []
+    for group_id in message.groups:
+        if not broker.authorized(request.session, Operation.DESCRIBE, Resource.GROUP, group_id):
+            described.append(_refused(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        found = await coordinator.found(group_id)
+        if isinstance(found, ErrorCode):
+            described.append(_refused(group_id, found))
+            continue
+        group = found.shard.describe_group(group_id, request.api_version)
+        if message.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = group_operations(broker, request.session, group_id)
+        described.append(group)
+    return DescribeGroupsResponse(groups=described)
+
+
+def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=code, authorized_operations=NOT_ASKED)
+
+
+def refused(message: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_refused(group_id, code) for group_id in message.groups])

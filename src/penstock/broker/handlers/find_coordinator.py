@@ -1,0 +1,127 @@
+"""FindCoordinator 0-6: which broker coordinates a group or a transactional id.
+
+- The coordinator is the leader of the partition of `__consumer_offsets` (or `__transaction_state`) that the
+  key hashes to. It is named only if it is alive in the same image, with its address for the listener that
+  the client came in by; otherwise COORDINATOR_NOT_AVAILABLE, which clients try again.
+- The internal topic is created here if it does not exist, and the answer waits for it: whoever is named
+  serves already, or will as soon as it is asked.
+- From version 4 (KIP-699) many keys are asked for at once, each with its own code.
+- Transactional ids are INVALID_REQUEST as long as this broker serves no transactions: a retriable code
+  would keep producers waiting for ever. So are share groups (KIP-932), and key types that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.broker.acl import Operation, Resource
+from penstock.groups.partitioner import partition_of
+from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.wire.api.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage
+    from penstock.wire.exchange import Request
+
+GROUP = 0
+TRANSACTION = 1
+MANY_SINCE = 4
+ADD_PARTITIONS_TO_TXN = 24
+NO_NODE = -1
+
+
+def handle(
+    broker: Broker, request: Request, message: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    topic = _topic(message.key_type)
+    if topic is None or topic in broker.image.topics:
+        return _answer(broker, broker.image, request, message, topic)
+    return _create(broker, request, message, topic)
+
+
+def _topic(key_type: int) -> str | None:
+    """Where keys of this type live; None if this broker coordinates nothing of the kind."""
+    from penstock.broker.registry import APIS
+
+    if key_type == GROUP:
+        return OFFSETS_TOPIC
+    return TRANSACTIONS_TOPIC if key_type == TRANSACTION and ADD_PARTITIONS_TO_TXN in APIS else None
+
+
+async def _create(
+    broker: Broker, request: Request, message: FindCoordinatorRequest, topic: str
+) -> FindCoordinatorResponse:
+    from penstock.broker.topics import create_automatically
+
+    image, _ = await create_automatically(broker, [topic])
+    await broker.opened()
+    return _answer(broker, image, request, message, topic)
+
+
+def _answer(
+    broker: Broker,
+    image: ClusterImage,
+    request: Request,
+    message: FindCoordinatorRequest,
+    topic: str | None,
+) -> FindCoordinatorResponse:
+    if request.api_version >= MANY_SINCE:
+        keys = message.coordinator_keys
+        found = [_find(broker, image, request, message.key_type, topic, key) for key in keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _find(broker, image, request, message.key_type, topic, message.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message or None,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(
+    broker: Broker,
+    image: ClusterImage,
+    request: Request,
+    key_type: int,
+    topic: str | None,
+    key: str,
+) -> Coordinator:
+    resource = Resource.TRANSACTIONAL_ID if key_type == TRANSACTION else Resource.GROUP
+    if not broker.authorized(request.session, Operation.DESCRIBE, resource, key):
+        transactional = resource is Resource.TRANSACTIONAL_ID
+        return _refused(
+            key,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            if transactional
+            else ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        )
+    if topic is None:
+        what = "transactions" if key_type == TRANSACTION else f"keys of type {key_type}"
+        return _refused(key, ErrorCode.INVALID_REQUEST, f"This broker coordinates no {what}.")
+    info = image.topics.get(topic)
+    if info is not None:
+        leader = image.brokers.get(info.partitions[partition_of(key, len(info.partitions))].leader)
+        address = None if leader is None or leader.fenced else leader.listener(request.session.listener)
+        if leader is not None and address is not None:
+            return Coordinator(key=key, node_id=leader.id, host=address.host, port=address.port)
+    return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+
+
+def _refused(key: str, code: ErrorCode, why: str = "") -> Coordinator:
+    message = why or code.name
+    return Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, error_code=code, error_message=message)
+
+
+def refused(message: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
+    """Either form: what the version does not have is left at its default and not written."""
+    if message.coordinator_keys:
+        return FindCoordinatorResponse(coordinators=[_refused(key, code) for key in message.coordinator_keys])
+    return FindCoordinatorResponse(error_code=code, node_id=NO_NODE, port=NO_NODE)

@@ -1,0 +1,122 @@
+"""OffsetCommit 0-10: remember where a group has got to.
+
+- Answered when the offsets are durable in `__consumer_offsets`. Each partition has its own code:
+  OFFSET_METADATA_TOO_LARGE, UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID by id), or that of the group for
+  all of them: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, FENCED_INSTANCE_ID,
+  REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND.
+- Without a generation (-1) anybody may commit to a group that nobody is in: simple consumers,
+  administrators. Version 0, which Kafka kept in ZooKeeper, is such a commit.
+- Version 1 carries a time for each partition, versions 2 to 4 a retention of their own; from version 9 on
+  the generation may be a member epoch (KIP-848); from version 10 on topics go by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.acl import Operation, Resource
+from penstock.broker.groups.coordinator import GroupCoordinator
+from penstock.broker.groups.requests import mapped
+from penstock.broker.partitions import newest_image
+from penstock.groups.offset_requests import commit_refused
+from penstock.groups.shard import Shard
+from penstock.wire.api.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage
+    from penstock.wire.exchange import Request
+
+IDS_SINCE = 10
+Codes = dict[tuple[int, int], ErrorCode]
+"""By position of the topic and of the partition in the request: what is refused before the group is asked."""
+
+
+def handle(
+    broker: Broker, request: Request, message: OffsetCommitRequest
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
+        return commit_refused(message, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    codes = _refusals(broker, broker.image, request, message)
+    if any(code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED for code in codes.values()):
+        return _look_again(broker, request, message)
+    return _commit(broker, request, message, codes)
+
+
+async def _look_again(broker: Broker, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse:
+    """A topic is not known here: another broker may have created it a moment ago."""
+    codes = _refusals(broker, await newest_image(broker), request, message)
+    answer = _commit(broker, request, message, codes)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _refusals(broker: Broker, image: ClusterImage, request: Request, message: OffsetCommitRequest) -> Codes:
+    """Gives each topic that came by id its name."""
+    codes: Codes = {}
+    by_id = request.api_version >= IDS_SINCE
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for at, topic in enumerate(message.topics):
+        found = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
+        if by_id and found is not None:
+            topic.name = found.name
+        allowed = broker.authorized(request.session, Operation.READ, Resource.TOPIC, topic.name)
+        for position, partition in enumerate(topic.partitions):
+            if found is None:
+                codes[at, position] = unknown
+            elif not allowed:
+                codes[at, position] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= partition.partition_index < len(found.partitions):
+                codes[at, position] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return codes
+
+
+def _commit(
+    broker: Broker, request: Request, message: OffsetCommitRequest, codes: Codes
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    wanted = message if not codes else msgspec.structs.replace(message, topics=_without(message, codes))
+    if codes and not any(topic.partitions for topic in wanted.topics):
+        return _merged(commit_refused(message, ErrorCode.NONE), None, codes)
+    answer = broker.service(GroupCoordinator).call(
+        message.group_id,
+        OffsetCommitResponse,
+        lambda code: commit_refused(wanted, code),
+        Shard.commit_offsets,
+        wanted,
+        request.api_version,
+    )
+    if not codes:
+        return answer
+    return mapped(answer, lambda found: _merged(commit_refused(message, ErrorCode.NONE), found, codes))
+
+
+def _without(message: OffsetCommitRequest, codes: Codes) -> list[OffsetCommitRequestTopic]:
+    return [
+        msgspec.structs.replace(
+            topic,
+            partitions=[p for position, p in enumerate(topic.partitions) if (at, position) not in codes],
+        )
+        for at, topic in enumerate(message.topics)
+    ]
+
+
+def _merged(
+    whole: OffsetCommitResponse, found: OffsetCommitResponse | None, codes: Codes
+) -> OffsetCommitResponse:
+    """Every partition that was asked for, in its place."""
+    for at, topic in enumerate(whole.topics):
+        answered = iter(found.topics[at].partitions if found is not None else ())
+        for position, partition in enumerate(topic.partitions):
+            code = codes.get((at, position))
+            partition.error_code = next(answered).error_code if code is None else code
+    return whole
+
+
+refused = commit_refused

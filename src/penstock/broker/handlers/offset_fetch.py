@@ -1,0 +1,194 @@
+"""OffsetFetch 0-10: where a group would resume.
+
+- A group that nobody has heard of is no error: NONE, and -1 for each partition. Every partition that was
+  asked for is in the answer, whatever happened, with its own code.
+- `topics` null (2 and later) asks for everything that the group has committed. Many groups at once from
+  version 8 on (KIP-709); topics by id from version 10 on (UNKNOWN_TOPIC_ID).
+- `require_stable` (7 and later, KIP-447): UNSTABLE_OFFSET_COMMIT for a partition that an open transaction
+  may yet commit. Member epochs (9 and later, KIP-848): UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+- An error of the whole group is the code of the answer or of the group from version 2 on, and also that of
+  each partition, so that clients of any version see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.broker.acl import Operation, Resource
+from penstock.broker.groups.coordinator import GroupCoordinator
+from penstock.broker.groups.live_shard import LiveShard
+from penstock.broker.partitions import newest_image
+from penstock.wire.api.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage
+    from penstock.wire.exchange import Request
+
+MANY_SINCE = 8
+IDS_SINCE = 10
+NO_OFFSET = -1
+
+
+def handle(
+    broker: Broker, request: Request, message: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    groups = _groups(message, request.api_version)
+    coordinator = broker.service(GroupCoordinator)
+    shards = [coordinator.shard(group.group_id) for group in groups]
+    by_id = request.api_version >= IDS_SINCE
+    if any(isinstance(shard, ErrorCode) for shard in shards) or (by_id and not _known(broker.image, groups)):
+        return _fetch_later(broker, request, message, groups)
+    return _answer(broker, request, message, groups, shards)
+
+
+async def _fetch_later(
+    broker: Broker, request: Request, message: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
+) -> OffsetFetchResponse:
+    coordinator = broker.service(GroupCoordinator)
+    if request.api_version >= IDS_SINCE and not _known(broker.image, groups):
+        await newest_image(broker)
+    shards = [await coordinator.found(group.group_id) for group in groups]
+    return _answer(broker, request, message, groups, shards)
+
+
+def _groups(message: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
+    """In the form of the newest versions."""
+    if version >= MANY_SINCE:
+        return message.groups
+    topics = None
+    if message.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in message.topics
+        ]
+    return [OffsetFetchRequestGroup(group_id=message.group_id, topics=topics)]
+
+
+def _known(image: ClusterImage, groups: list[OffsetFetchRequestGroup]) -> bool:
+    return all(topic.topic_id in image.names for group in groups for topic in group.topics or ())
+
+
+def _answer(
+    broker: Broker,
+    request: Request,
+    message: OffsetFetchRequest,
+    groups: list[OffsetFetchRequestGroup],
+    shards: list[LiveShard | ErrorCode],
+) -> OffsetFetchResponse:
+    found = [
+        _fetch(broker, request, message, group, shard) for group, shard in zip(groups, shards, strict=True)
+    ]
+    if request.api_version >= MANY_SINCE:
+        return OffsetFetchResponse(groups=found)
+    return _of_one(found[0])
+
+
+def _fetch(
+    broker: Broker,
+    request: Request,
+    message: OffsetFetchRequest,
+    group: OffsetFetchRequestGroup,
+    shard: LiveShard | ErrorCode,
+) -> OffsetFetchResponseGroup:
+    if not broker.authorized(request.session, Operation.DESCRIBE, Resource.GROUP, group.group_id):
+        return group_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if isinstance(shard, ErrorCode):
+        return group_refused(group, shard)
+    by_id = request.api_version >= IDS_SINCE
+    if by_id:
+        for asked in group.topics or ():
+            asked.name = broker.image.names.get(asked.topic_id, "")
+    answer = shard.shard.fetch_offsets(group, require_stable=message.require_stable)
+    if answer.error_code != ErrorCode.NONE:
+        return group_refused(group, ErrorCode(answer.error_code))
+    if by_id:
+        answer.topics = [_with_id(broker.image, topic) for topic in answer.topics if _has_id(broker, topic)]
+    if group.topics is None:
+        answer.topics = [topic for topic in answer.topics if _may_see(broker, request, topic.name)]
+        return answer
+    for topic in answer.topics:
+        if by_id and not topic.name:
+            _refuse_all(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+        elif not _may_see(broker, request, topic.name):
+            _refuse_all(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return answer
+
+
+def _may_see(broker: Broker, request: Request, topic: str) -> bool:
+    return broker.authorized(request.session, Operation.DESCRIBE, Resource.TOPIC, topic)
+
+
+def _has_id(broker: Broker, topic: OffsetFetchResponseTopics) -> bool:
+    """Of everything that a group has, topics that are gone are left out: they have no id to go by."""
+    return any(topic.topic_id) or topic.name in broker.image.topics
+
+
+def _with_id(image: ClusterImage, topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:
+    if not any(topic.topic_id):
+        topic.topic_id = image.topics[topic.name].id
+    return topic
+
+
+def _refuse_all(topic: OffsetFetchResponseTopics, code: ErrorCode) -> None:
+    topic.partitions = [_refused_partition(p.partition_index, code) for p in topic.partitions]
+
+
+def _refused_partition(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, error_code=code)
+
+
+def group_refused(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[_refused_partition(index, code) for index in topic.partition_indexes],
+            )
+            for topic in group.topics or ()
+        ],
+    )
+
+
+def _of_one(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=p.partition_index,
+                        committed_offset=p.committed_offset,
+                        committed_leader_epoch=p.committed_leader_epoch,
+                        metadata=p.metadata,
+                        error_code=p.error_code,
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+def refused(message: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Either form: what the version does not have is left at its default and not written."""
+    if message.groups:
+        return OffsetFetchResponse(groups=[group_refused(group, code) for group in message.groups])
+    return _of_one(group_refused(_groups(message, 0)[0], code))

@@ -1,0 +1,42 @@
+"""SyncGroup 0-5: the leader of a classic generation hands assignments in, everybody gets theirs.
+
+- The leader's assignments are answered, to it and to those who wait, once they are durable.
+- ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS (rejoin),
+  INCONSISTENT_GROUP_PROTOCOL (protocol type and name are checked from version 5 on, KIP-559).
+- Assignments are opaque. A member that the leader left out gets none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from penstock.broker.acl import Operation, Resource
+from penstock.broker.groups.coordinator import GroupCoordinator
+from penstock.groups.shard import Shard
+from penstock.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.wire.exchange import Request
+
+PROTOCOL_SINCE = 5
+
+
+def handle(
+    broker: Broker, request: Request, message: SyncGroupRequest
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if request.api_version >= PROTOCOL_SINCE and (
+        message.protocol_type is None or message.protocol_name is None
+    ):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return broker.service(GroupCoordinator).call(
+        message.group_id,
+        SyncGroupResponse,
+        lambda code: SyncGroupResponse(error_code=code),
+        Shard.sync_group,
+        message,
+    )
