@@ -60,11 +60,12 @@ class Route:
         "image",
         "listener",
         "max_message_bytes",
+        "metadata",
         "now_ms",
         "partition",
         "prefix",
         "silent",
-        "suffix",
+        "tail_bytes",
         "target",
         "version",
         "with_log_start",
@@ -83,6 +84,7 @@ class Route:
     ) -> None:
         version = request.api_version
         self.broker = broker
+        self.metadata = broker.metadata
         self.image = broker.metadata.image
         self.append = broker.ledger.append
         self.now_ms = broker.clock.time_ms
@@ -91,7 +93,8 @@ class Route:
         self.flexible = version >= FLEXIBLE_FROM
         self.end = records_length_at
         self.prefix = frame[_PREFIX_AT:records_length_at].tobytes()
-        self.suffix = b"\0\0\0" if self.flexible else b""
+        self.tail_bytes = 3 if self.flexible else 0
+        """No tagged fields of partition, topic and request."""
         self.silent = acks == 0
         self.max_message_bytes = rules.max_message_bytes
         self.after_max_ms = rules.after_max_ms if not rules.log_append_time else 2**63 - 1
@@ -109,7 +112,7 @@ class Route:
         if (
             request.api_version != self.version
             or frame[_PREFIX_AT:at].tobytes() != self.prefix
-            or self.broker.metadata.image is not self.image
+            or self.metadata.image is not self.image
         ):
             return None
         if self.flexible:
@@ -135,8 +138,8 @@ class Route:
         if (
             size < _BATCH_OVERHEAD
             or size > self.max_message_bytes
-            or end > len(frame)
-            or frame[end:].tobytes() != self.suffix
+            or end + self.tail_bytes != len(frame)
+            or (self.flexible and (frame[end] or frame[end + 1] or frame[end + 2]))
         ):
             return None
         (
@@ -169,8 +172,11 @@ class RouteReply(Reply):
     __slots__ = ("_correlation_id", "_route")
 
     def __init__(self, route: Route, correlation_id: int) -> None:
-        Reply.__init__(self)
-        self.exclusive = False
+        # What Reply.__init__ does, without the call.
+        self.buffers = None
+        self.done = self.closed = self.exclusive = False
+        self.weight = 0
+        self.on_abandon = self.on_hurry = self._notify = None
         self._route = route
         self._correlation_id = correlation_id
 

@@ -54,6 +54,9 @@ _GROWTH = 8
 
 _GROWTH_FLOOR = 16_384
 
+JOINED_BYTES_MAX = 8192
+"""Answers up to this size are copied together before they are sent; records of larger ones are not."""
+
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
 _pack_size = _SIZE.pack
@@ -71,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         "_handle",
         "_held_bytes",
         "_kept",
+        "_large",
         "_memory",
         "_out",
         "_queue",
@@ -94,6 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._queue: deque[Reply] = deque()
         self._out: list[Buffer] = []
+        self._large = False
+        """Something in `_out` is better not copied."""
         self._backlog = bytearray()
         self._kept = 0
         self._frame: bytearray | None = None
@@ -215,8 +221,20 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, data: bytearray, view: memoryview, end: int) -> int:
         """Start the requests that lie whole in data[:end]; where the first unstarted byte is."""
         at = 0
-        frame_max = self._server.limits.frame_bytes_max
-        while end - at >= 4 and not self._held_back():
+        limits = self._server.limits
+        frame_max = limits.frame_bytes_max
+        in_flight_max = limits.requests_in_flight_max
+        queue = self._queue
+        memory = self._memory
+        while end - at >= 4:
+            # `_held_back`, without the call.
+            if (
+                self._busy is not None
+                or self._write_paused
+                or len(queue) >= in_flight_max
+                or (memory.short and not memory.may_go_on(self))
+            ):
+                break
             size = _unpack_size(data, at)[0]
             if not _FRAME_BYTES_MIN <= size <= frame_max:
                 self._reject(f"a frame of {size} bytes was announced")
@@ -300,34 +318,37 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("a request failed outside its handler; peer=%s", self.session.peer_host)
             self._reject("the request failed")
             return
-        if answer is None:
-            return
         if isinstance(answer, Reply):
-            self._start_reply(answer, len(frame))
-        elif not self._queue:
-            self._put(answer)
-        else:
+            if answer.done:
+                self._add_done(answer)
+                return
+            self._queue.append(answer)
+            if answer.exclusive:
+                self._busy = answer
+            answer.weight = weight = len(frame)
+            memory = self._memory
+            memory.used += weight
+            if memory.used > memory.limit:
+                memory.short = True
+            answer.when_done(self._on_done)
+        elif answer is not None:
             reply = Reply()
             reply.complete(answer)
-            self._queue.append(reply)
+            self._add_done(reply)
 
-    def _start_reply(self, reply: Reply, weight: int) -> None:
-        if reply.done:
-            if self._queue:
-                self._queue.append(reply)
-            else:
-                self._settle(reply)
-            return
-        self._queue.append(reply)
-        if reply.exclusive:
-            self._busy = reply
-        reply.weight = weight
-        self._memory.hold(weight)
-        reply.when_done(self._on_done)
+    def _add_done(self, reply: Reply) -> None:
+        if self._queue:
+            self._queue.append(reply)
+        else:
+            self._settle(reply)
 
     def _on_done(self, reply: Reply) -> None:
         """A reply that was under way is complete. Send it with the others of this turn of the loop."""
-        self._memory.free(reply.weight)
+        memory = self._memory
+        if memory.short:
+            memory.free(reply.weight)
+        else:
+            memory.used -= reply.weight
         if not self.dirty:
             self.dirty = True
             self._server.mark(self)
@@ -336,8 +357,16 @@ class Connection(asyncio.BufferedProtocol):
         """Send the answers whose turn has come, then go on with what was held back."""
         self.dirty = False
         queue = self._queue
+        out = self._out
         while queue and queue[0].done and not self._closed:
-            self._settle(queue.popleft())
+            reply = queue.popleft()
+            buffers = reply.buffers
+            if buffers is not None and len(buffers) == 1 and len(buffers[0]) <= JOINED_BYTES_MAX:
+                out.append(_pack_size(len(buffers[0])))
+                out.append(buffers[0])
+            else:
+                self._settle(reply)
+                out = self._out
         if self._busy is not None and self._busy.done:
             self._busy = None
         if self._out:
@@ -353,22 +382,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def _put(self, buffers: list[Buffer]) -> None:
         """Add one answer, with its length before it, to what is sent next."""
-        out = self._out
-        if len(buffers) == 1:
-            out.append(_pack_size(len(buffers[0])))
-            out.append(buffers[0])
-            return
         size = 0
         for buffer in buffers:
             size += len(buffer)
-        out.append(_pack_size(size))
-        out += buffers
+        if size > JOINED_BYTES_MAX:
+            self._large = True
+        self._out.append(_pack_size(size))
+        self._out += buffers
 
     def _send(self) -> None:
+        """Send what is ready. Small answers go as one piece: cheaper than to describe them to the kernel."""
         out, self._out = self._out, []
+        large, self._large = self._large, False
         self.active = True
-        if not self._closed:
+        if self._closed:
+            return
+        if large:
             self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))
 
     # -- flow -----------------------------------------------------------------------------------------
 

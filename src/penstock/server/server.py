@@ -145,7 +145,12 @@ class Server:
     def _flush_marked(self) -> None:
         marked, self._marked = self._marked, []
         for connection in marked:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:
+                # One connection's trouble must not keep the others from their answers.
+                log.exception("sending failed; peer=%s", connection.session.peer_host)
+                connection.abort()
 
     def _relieve(self) -> None:
         """Memory has become free, or another frame may go on: let those go on that were held back."""
