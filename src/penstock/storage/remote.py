@@ -104,7 +104,14 @@ class RemoteStore:
             return b""
 
         async def part() -> bytes:
-            return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+            try:
+                return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+            except exceptions.GenericError:
+                # A range beyond the end is an error that looks like any other.
+                found = await obstore.head_async(self._store, key)
+                if found["size"] < start + length:
+                    return b""
+                raise
 
         found = await self._retry(f"could not read {key}", part)
         if len(found) != length:

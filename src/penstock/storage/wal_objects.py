@@ -129,29 +129,27 @@ class ObjectWalStore:
         return ObjectWalWriter(self._store, wal, nonce, self._depth)
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
-        numbers = await self._numbers(wal)
-        number = numbers[0] if numbers else 0
-        present = set(numbers)
+        sizes = await self._sizes(wal)
+        number = min(sizes, default=0)
         while True:
-            while number in present:
+            # No flush is as small as a seal.
+            while sizes.get(number, 0) > len(SEAL):
                 number += 1
-            if await self._store.create(_key(wal, number), SEAL):
-                return max(number - 1, 0)
-            if await self._is_seal(wal, number):
-                return max(number - 1, 0)
+            if number in sizes or await self._store.create(_key(wal, number), SEAL):
+                break
+            if await self._store.get(_key(wal, number)) == SEAL:
+                break
             number += 1
+        return max(number - 1, 0)
 
-    async def _is_seal(self, wal: WalRef, number: int) -> bool:
-        return await self._store.get(_key(wal, number)) == SEAL
-
-    async def _numbers(self, wal: WalRef) -> list[int]:
+    async def _sizes(self, wal: WalRef) -> dict[int, int]:
+        """The objects of a log by number, in order."""
         prefix = _prefix(wal)
-        return sorted([int(info.key[len(prefix) :]) async for info in self._store.list(prefix)])
+        return {int(info.key[len(prefix) :]): info.size async for info in self._store.list(prefix)}
 
     async def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
         """Objects are read some at a time; a large one by its header and then its index."""
-        prefix = _prefix(wal)
-        sizes = {int(info.key[len(prefix) :]): info.size async for info in self._store.list(prefix)}
+        sizes = await self._sizes(wal)
         numbers = range(start, end)
         for first in range(start, end, _SCANS_AT_ONCE):
             some = numbers[first - start : first - start + _SCANS_AT_ONCE]
@@ -180,13 +178,13 @@ class ObjectWalStore:
     async def delete_below(self, wal: WalRef, flush: int) -> None:
         # Object `flush` holds the last flush below it, and stays: the run must not begin beyond what is
         # durable, or a sealer would take flushes for the log's that arrived out of order.
-        for number in await self._numbers(wal):
+        for number in await self._sizes(wal):
             if number >= flush:
                 break
             await self._store.delete(_key(wal, number))
 
     async def delete(self, wal: WalRef) -> None:
-        for number in await self._numbers(wal):
+        for number in await self._sizes(wal):
             await self._store.delete(_key(wal, number))
 
     async def close(self) -> None:

@@ -1,0 +1,222 @@
+"""One behaviour suite for the WalStore port: files on a directory, one object per flush elsewhere."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from penstock.log.flush import encode_flush_header, encode_index, iter_blocks
+from penstock.metadata.image import WalRef
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.memory import MemoryStore
+from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush, WalStore, WalWriter
+from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.wal_objects import ObjectWalStore
+from penstock.wire.buffers import Buffer
+from tests.storage.world import batch, keys_of
+
+WAL = WalRef(3, 17)
+TOPIC = b"topic id 16 byte"
+
+
+class Logs:
+    def __init__(self, store: ObjectStore, wal_store: WalStore) -> None:
+        self.store = store
+        self.wal_store = wal_store
+
+    async def create(self) -> WalWriter:
+        writer = await self.wal_store.create(WAL)
+        assert not isinstance(writer, Fenced)
+        return writer
+
+    async def scan(self, start: int, end: int) -> list[ScannedFlush]:
+        return [flush async for flush in self.wal_store.scan(WAL, start, end)]
+
+
+@pytest.fixture(params=["os", "fsync", "objects"])
+async def logs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Logs]:
+    store: ObjectStore
+    if request.param == "objects":
+        store = MemoryStore()
+        made = Logs(store, ObjectWalStore(store))
+    else:
+        store = DirectoryStore(str(tmp_path), sync=request.param == "fsync")
+        made = Logs(store, DirectoryWalStore(store, file_bytes=600))
+    yield made
+    await made.wal_store.close()
+    await store.close()
+
+
+def flush_of(writer: WalWriter, number: int, value: bytes) -> list[Buffer]:
+    one = bytes(batch(value))
+    index = encode_index([(TOPIC, 0, [one])])
+    return [encode_flush_header(number, writer.nonce, len(one), index, 1, number), one, index]
+
+
+async def write(writer: WalWriter, number: int, value: bytes = b"v") -> Outcome:
+    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    parts = flush_of(writer, number, value)
+    outcome = writer.write(number, parts, sum(map(len, parts)), answer.set_result)
+    return outcome if outcome is not None else await asyncio.wait_for(answer, 10)
+
+
+async def test_what_was_written_is_scanned(logs: Logs) -> None:
+    writer = await logs.create()
+    for number in range(10):
+        outcome = await write(writer, number, b"value %d" % number)
+        assert isinstance(outcome, Durable)
+    await writer.close()
+    assert await logs.wal_store.seal(WAL) == 10
+    assert await logs.wal_store.seal(WAL) == 10
+    flushes = await logs.scan(0, 10)
+    assert [flush.number for flush in flushes] == list(range(10))
+    for flush in flushes:
+        (block,) = iter_blocks(flush.blocks)
+        (found,) = block.batches()
+        stored = await logs.store.get_range(flush.key, flush.position + found.position, found.header.size)
+        assert b"value %d" % flush.number in bytes(stored)
+    assert [flush.number for flush in await logs.scan(4, 7)] == [4, 5, 6]
+    assert await logs.scan(10, 10) == []
+
+
+async def test_a_sealed_log_takes_no_more(logs: Logs) -> None:
+    writer = await logs.create()
+    assert isinstance(await write(writer, 0), Durable)
+    assert await logs.wal_store.seal(WAL) == 1
+    assert isinstance(await write(writer, 1), Fenced)
+    assert isinstance(await logs.wal_store.create(WAL), Fenced)
+    count = await logs.wal_store.seal(WAL)
+    assert count in (1, 2), "what a fenced writer appended may be seen, or not"
+    assert [flush.number for flush in await logs.scan(0, 1)] == [0]
+    await writer.close()
+
+
+async def test_whoever_seals_first_a_flush_is_either_acknowledged_and_counted_or_neither(logs: Logs) -> None:
+    """Sealing races with writing: an acknowledged flush is in the count."""
+    writer = await logs.create()
+    acknowledged = 0
+    sealing: asyncio.Task[int] | None = None
+    for number in range(20):
+        if number == 7:
+            sealing = asyncio.ensure_future(logs.wal_store.seal(WAL))
+        outcome = await write(writer, number)
+        if not isinstance(outcome, Durable):
+            break
+        acknowledged = number + 1
+        await asyncio.sleep(0)
+    assert sealing is not None
+    count = await sealing
+    assert acknowledged <= count
+    assert len(await logs.scan(0, count)) == count
+    await writer.close()
+
+
+async def test_leading_flushes_are_deleted(logs: Logs) -> None:
+    writer = await logs.create()
+    for number in range(12):
+        await write(writer, number, b"x" * 200)
+    before = len(await keys_of(logs.store, "wal/"))
+    await logs.wal_store.delete_below(WAL, 8)
+    assert len(await keys_of(logs.store, "wal/")) < before
+    for number in range(12, 14):
+        assert isinstance(await write(writer, number), Durable)
+    await writer.close()
+    assert await logs.wal_store.seal(WAL, 8) == 14
+    assert [flush.number for flush in await logs.scan(8, 14)] == list(range(8, 14))
+    with pytest.raises(StoreError):
+        await logs.scan(0, 14)
+    with pytest.raises(StoreError):
+        await logs.scan(8, 15)
+    await logs.wal_store.delete(WAL)
+    assert await keys_of(logs.store, "wal/") == []
+
+
+async def test_everything_settled_and_deleted_can_still_be_sealed(logs: Logs) -> None:
+    """A log whose flushes were all deleted must not be sealed below what was acknowledged later."""
+    writer = await logs.create()
+    for number in range(5):
+        await write(writer, number)
+    writer.rotate(5)
+    await logs.wal_store.delete_below(WAL, 5)
+    sealed = await logs.wal_store.seal(WAL, 5)
+    assert sealed == 5
+    assert isinstance(await write(writer, 5), Fenced)
+    await writer.close()
+
+
+async def test_a_live_log_is_not_deleted(tmp_path: Path) -> None:
+    store = DirectoryStore(str(tmp_path))
+    logs = Logs(store, DirectoryWalStore(store))
+    writer = await logs.create()
+    await write(writer, 0)
+    with pytest.raises(StoreError):
+        await logs.wal_store.delete(WAL)
+    assert isinstance(await write(writer, 1), Durable)
+    await writer.close()
+    await store.close()
+
+
+class SlowStore(MemoryStore):
+    """Creates take as long as the test wants, and may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: dict[str, asyncio.Future[Exception | None]] = {}
+
+    def gate(self, number: int) -> "asyncio.Future[Exception | None]":
+        key = f"wal/3/17/{number + 1:020d}"
+        self.gates[key] = asyncio.get_running_loop().create_future()
+        return self.gates[key]
+
+    async def create(self, key: str, *parts: Buffer) -> bool:
+        gate = self.gates.pop(key, None)
+        if gate is not None:
+            error = await gate
+            if error is not None:
+                raise error
+        return await super().create(key, *parts)
+
+
+async def test_flushes_under_way_are_acknowledged_in_order() -> None:
+    store = SlowStore()
+    logs = Logs(store, ObjectWalStore(store))
+    writer = await logs.create()
+    gates = [store.gate(number) for number in range(3)]
+    outcomes: list[tuple[int, Outcome]] = []
+    for number in range(3):
+        parts = flush_of(writer, number, b"v")
+        writer.write(number, parts, 0, lambda outcome, n=number: outcomes.append((n, outcome)))  # type: ignore[misc]
+    gates[2].set_result(None)
+    gates[1].set_result(None)
+    await asyncio.sleep(0.01)
+    assert outcomes == [] and len(store.objects) == 3
+    # Sealed now, the log ends at the first number missing, whatever lies beyond.
+    assert await logs.wal_store.seal(WAL) == 0
+    gates[0].set_result(None)
+    await asyncio.sleep(0.01)
+    assert outcomes == [(0, Fenced())]
+    assert await logs.wal_store.seal(WAL) == 0
+    await writer.close()
+
+
+async def test_an_object_whose_fate_is_unknown_is_tried_until_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.storage.wal_objects._RETRY_SECONDS", 0.001)
+    store = SlowStore()
+    logs = Logs(store, ObjectWalStore(store))
+    writer = await logs.create()
+    store.gate(0).set_result(StoreUnavailableError("no answer"))
+    assert isinstance(await write(writer, 0), Durable)
+    # It was stored, and the answer lost: found again, it is ours.
+    parts = flush_of(writer, 1, b"v")
+    store.gate(1).set_result(StoreUnavailableError("no answer"))
+    store.objects["wal/3/17/00000000000000000002"] = b"".join(parts)
+    assert isinstance(await write(writer, 1), Durable)
+    # Refused for good, with nothing else under way: the number is free for the next.
+    store.gate(2).set_result(StoreError("denied"))
+    assert isinstance(await write(writer, 2), Failed)
+    assert isinstance(await write(writer, 2), Durable)
+    await writer.close()
