@@ -140,8 +140,9 @@ class ProcessHost:
     def _drain(self, process: subprocess.Popen[bytes]) -> None:
         """Take what the broker logs, so that it never waits for a full pipe; show it with the test's own."""
         assert process.stderr is not None
-        for line in process.stderr:
-            sys.stderr.write(line.decode(errors="replace"))
+        with process.stderr as lines:
+            for line in lines:
+                sys.stderr.write(line.decode(errors="replace"))
 
     def stop(self) -> None:
         assert self._process is not None
