@@ -4,6 +4,7 @@
 what Kafka's own start script gives it, or the comparison would be unfair.
 """
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ KAFKA_JVM = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which Python does not name
 # What `conformance` changes for its small heap goes back to Kafka's default.
 KAFKA_DEFAULTS = {"log.cleaner.dedupe.buffer.size": "134217728"}
 
@@ -64,6 +66,21 @@ def launch(server: Server) -> None:
         server.process = subprocess.Popen(
             server.command(), stdout=output, stderr=subprocess.STDOUT, cwd=server.folder
         )
+
+
+def touch_memory(size: int) -> None:
+    """Touch and free this much memory.
+
+    A virtual machine may get its memory from the host page by page on first use, at a few hundred megabytes a
+    second. Whoever writes to fresh page cache would be charged with that, and a broker that writes nothing
+    would not; memory that was just in use comes without that cost.
+    """
+    with mmap.mmap(-1, size) as memory:
+        try:
+            memory.madvise(POPULATE_WRITE)
+        except OSError:  # a kernel before 5.14
+            for at in range(0, size, mmap.PAGESIZE):
+                memory[at] = 1
 
 
 def processor_seconds(pid: int) -> float:

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     workloads = list(options.workloads)
     if options.start and options.broker:
         workloads.insert(0, options.broker)
-    elif not options.broker:
+    elif not options.start and not options.broker:
         parser.error("name a broker, HOST:PORT, or --start one")
     with contextlib.ExitStack() as stack:
         bootstrap, pid = options.broker, options.pid

@@ -34,8 +34,9 @@ def record(pid: int, key: str, load: Callable[[], object]) -> str | None:
     stem = FOLDER / key.replace("/", "-").replace(" ", "-")
     stacks = stem.with_name(stem.name + ".collapsed")
     stacks.unlink(missing_ok=True)
-    # Native frames tell the kernel's and the wheels' share apart from the interpreter's.
-    options = ["--pid", str(pid), "--rate", str(RATE), "--format", "raw", "--output", str(stacks), "--native"]
+    # Without native frames a sample stops the broker for microseconds and waiting is left out; time in the
+    # kernel or in a wheel counts as its caller's own.
+    options = ["--pid", str(pid), "--rate", str(RATE), "--format", "raw", "--output", str(stacks)]
     sampler = subprocess.Popen(
         [spy, "record", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -102,9 +102,10 @@ class Size:
     latency_seconds: float = 4.0
     alone_seconds: float = 1.5
     warm_seconds: float = 4.0
+    touched_bytes: int = 800_000_000
 
 
-QUICK = Size(60_000_000, 60_000_000, 0.7, 1.5, 0.5, 1.0)
+QUICK = Size(60_000_000, 60_000_000, 0.7, 1.5, 0.5, 2.5, 300_000_000)
 LATENCY_RATE = 1000.0
 SMALL_VALUE_BYTES = 1024
 BULK_GOAL = Goal(than_kafka=1.0, than_null=0.9)
