@@ -274,15 +274,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         else:
             parse_listeners(self.listeners)
 
-    @property
-    def retention_ms(self) -> int:
-        """The retention time in force when a topic sets none: log.retention.ms, minutes or hours."""
-        if self.log_retention_ms is not None:
-            return self.log_retention_ms
-        if self.log_retention_minutes is not None:
-            return max(-1, self.log_retention_minutes * 60_000)
-        return max(-1, self.log_retention_hours * 3_600_000)
-
     def with_values(self, values: Mapping[str, str]) -> "Settings":
         """These settings with others laid over them, by name and as text. SettingsError if one is bad."""
         if not values:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -24,21 +24,22 @@ FLUSHES = 7
 
 
 class FakeLedger:
-    """Releases what it is told to, and remembers."""
+    """Surrenders what it is told to, and remembers."""
 
     def __init__(self) -> None:
-        self.released: list[PartitionKey] = []
+        self.surrendered: list[PartitionKey] = []
         self.resumed: list[PartitionKey] = []
         self.fail = False
 
-    async def release(self, partitions: Sequence[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
+    async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
         if self.fail:
             raise StoreUnavailableError("not settled")
-        self.released.extend(partitions)
-        return {key: ManifestRef("manifest", 0, 1) for key in partitions}
+        surrendered = list(keys)
+        self.surrendered.extend(surrendered)
+        return {key: ManifestRef("manifest", 0, 1) for key in surrendered}
 
-    def resume(self, partitions: Sequence[PartitionKey]) -> None:
-        self.resumed.extend(partitions)
+    def resume(self, keys: Iterable[PartitionKey]) -> None:
+        self.resumed.extend(keys)
 
 
 class Node:
@@ -349,7 +350,7 @@ async def test_leaders_return_when_a_broker_comes_back(world: World) -> None:
     image = await world.image()
     assert image.leader_counts == {1: 3, 2: 3, 3: 3}
     assert all(p.leader == p.replicas[0] for p in image.topics["t"].partitions)
-    released = [key for node in world.nodes.values() for key in node.ledger.released]
+    released = [key for node in world.nodes.values() for key in node.ledger.surrendered]
     assert len(released) == 3
     moved = [image.partition(*key) for key in released]
     assert all(p is not None and p.manifest is not None and len(p.wals) == 1 for p in moved)
@@ -405,7 +406,7 @@ async def test_a_hand_over_of_which_the_end_is_unknown_is_not_resumed(world: Wor
     # Long past the time-out of one proposal.
     await asyncio.wait([balancing], timeout=0.3)
     assert not balancing.done()
-    assert node.ledger.released and not node.ledger.resumed
+    assert node.ledger.surrendered and not node.ledger.resumed
     node.store.before = None
     node.store.down = False
     await balancing
@@ -420,18 +421,18 @@ async def test_a_hand_over_to_a_broker_that_dies_meanwhile_is_resumed(world: Wor
     await world.image()
     node = world.nodes[1]
     world.clock.now += 5
-    real_release = node.ledger.release
+    real_surrender = node.ledger.surrender
 
-    async def release_while_two_dies(
-        partitions: Sequence[PartitionKey],
+    async def surrender_while_two_dies(
+        keys: Iterable[PartitionKey],
     ) -> Mapping[PartitionKey, ManifestRef | None]:
         await world.nodes[2].member.leave()
         world.kill(2)
-        return await real_release(partitions)
+        return await real_surrender(keys)
 
-    node.ledger.release = release_while_two_dies  # type: ignore[method-assign]
+    node.ledger.surrender = surrender_while_two_dies  # type: ignore[method-assign]
     await node.member.balance()
-    assert sorted(node.ledger.resumed) == sorted(node.ledger.released) != []
+    assert sorted(node.ledger.resumed) == sorted(node.ledger.surrendered) != []
     assert (await world.image()).leader_counts == {1: 4}
 
 

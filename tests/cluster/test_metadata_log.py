@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
-from penstock.cluster.snapshots import HINT_KEY, entry_key, snapshot_key
+from penstock.cluster.snapshots import entry_key
 from penstock.metadata.apply import apply_entry
-from penstock.metadata.codec import FormatError, Stub, decode_entry, decode_snapshot
+from penstock.metadata.codec import FormatError, decode_entry
 from penstock.metadata.commands import AnyCommand, DeleteTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
@@ -270,26 +270,54 @@ async def test_a_full_store_is_an_error_at_once() -> None:
     assert isinstance(await log.propose(registering(1)), ClusterImage)
 
 
-async def test_a_write_that_arrives_after_everybody_gave_up_is_an_entry_like_any_other() -> None:
-    inner = MemoryStore()
-    store = FaultyStore(inner)
-    log = open_log(store, timeout=0.05)
-    await log.open()
-    await log.propose(registering(1))
-    late: list[tuple[str, bytes]] = []
+async def given_up(inner: MemoryStore, log: MetadataLog) -> tuple[str, bytes]:
+    """A proposal that got no answer, and the write that is still on its way."""
+    under_way: list[tuple[str, bytes]] = []
     real_create = inner.create
 
-    async def slow_create(key: str, *parts: bytes) -> bool:
-        late.append((key, b"".join(parts)))
+    async def no_answer(key: str, *parts: bytes) -> bool:
+        under_way.append((key, b"".join(parts)))
         raise StoreUnavailableError("no answer in time")
 
-    inner.create = slow_create  # type: ignore[method-assign, assignment]
+    inner.create = no_answer  # type: ignore[method-assign, assignment]
     with pytest.raises(MetadataUnavailableError):
         await log.propose(creating("late"))
     inner.create = real_create  # type: ignore[method-assign]
-    await inner.create(*late[0])
+    return under_way[0]
+
+
+async def test_a_write_that_arrives_after_everybody_gave_up_is_an_entry_like_any_other() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner), timeout=0.05)
+    await log.open()
+    await log.propose(registering(1))
+    late = await given_up(inner, log)
+    assert await inner.create(*late)
     assert "late" in (await log.catch_up()).topics
     assert isinstance(await log.propose(creating("next")), ClusterImage)
+
+
+@pytest.mark.parametrize("wish", ["something", "nothing", "refused"])
+async def test_an_answer_settles_what_was_in_doubt_before_it(wish: str) -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner), timeout=0.05)
+    await log.open()
+    await log.propose(registering(1))
+    late = await given_up(inner, log)
+    refusal = Refusal(ErrorCode.INVALID_REQUEST, "no")
+    decisions = {
+        "something": creating("next"),
+        "nothing": lambda image: [],
+        "refused": lambda image: refusal,
+    }
+    result = await log.propose(decisions[wish])
+    assert isinstance(result, Refusal) == (wish == "refused")
+    assert not await inner.create(*late), "it cannot arrive any more"
+    assert "late" not in (await log.catch_up()).topics
+    assert log.image.version == 2
+    # And nothing is written for an answer when nothing is in doubt.
+    await log.propose(lambda image: [])
+    assert log.image.version == 2
 
 
 async def test_subscribers_are_told_in_order_and_a_broken_one_harms_nobody(
@@ -324,155 +352,6 @@ async def test_catching_up_is_shared_and_fresh() -> None:
     images = await asyncio.gather(*(reader.catch_up() for _ in range(100)))
     assert all(image.version == 1 for image in images)
     assert len(store.requests) <= 6
-
-
-# Snapshots and trimming.
-
-
-async def grow(log: MetadataLog, count: int, prefix: str = "t") -> None:
-    for number in range(count):
-        assert isinstance(await log.propose(creating(f"{prefix}{number}")), ClusterImage)
-
-
-async def test_a_restart_reads_snapshot_and_tail_without_a_listing() -> None:
-    inner = MemoryStore()
-    log = open_log(FaultyStore(inner), snapshot_entries=10)
-    await log.open()
-    await log.propose(registering(1))
-    await grow(log, 36)
-    await log.snapshot_written()
-    store = FaultyStore(inner, 7)
-    late = open_log(store)
-    assert await late.open() == log.image
-    assert ("list", "meta/") not in store.requests
-    assert not [request for request in store.requests if request[0] == "list"]
-    # Snapshots at 10, 20 and 30: the hint leads to the third at once.
-    assert ("get", snapshot_key(1)) not in store.requests
-    assert sum(request[0] == "get" for request in store.requests) < 20
-
-
-async def test_a_lost_or_stale_hint_only_costs_time() -> None:
-    inner = MemoryStore()
-    log = open_log(FaultyStore(inner), snapshot_entries=5)
-    await log.open()
-    await log.propose(registering(1))
-    await grow(log, 23)
-    await log.snapshot_written()
-    for hint in (None, b'{"snapshot":1}', b"garbage"):
-        inner.objects.pop(HINT_KEY, None)
-        if hint is not None:
-            inner.objects[HINT_KEY] = hint
-        assert await open_log(FaultyStore(inner)).open() == log.image
-
-
-async def test_trimming_leaves_one_interval_and_cuts_old_snapshots_down() -> None:
-    inner = MemoryStore()
-    log = open_log(FaultyStore(inner), snapshot_entries=10)
-    await log.open()
-    await log.propose(registering(1))
-    for number in range(39):
-        await log.propose(creating(f"t{number}"))
-        await log.snapshot_written()
-    numbers = [int(key.rpartition("/")[2]) for key in inner.objects if key.startswith("meta/log/")]
-    assert min(numbers) == 31 and max(numbers) == 40
-    kinds = {n: decode_snapshot(inner.objects[snapshot_key(n)], n) for n in (1, 2, 3, 4)}
-    assert kinds[1] == (0, Stub(10))
-    assert kinds[2] == (10, Stub(20))
-    assert kinds[3] == (20, Stub(30))
-    assert kinds[4][0] == 30
-    assert kinds[4][1] == log.image
-
-
-async def test_a_broker_that_lags_behind_the_trimmed_log_loads_the_snapshot() -> None:
-    inner = MemoryStore()
-    log = open_log(FaultyStore(inner, 1), snapshot_entries=10)
-    await log.open()
-    await log.propose(registering(1))
-    sleeper = open_log(FaultyStore(inner, 2))
-    await sleeper.open()
-    told: list[tuple[int, int]] = []
-    sleeper.subscribe(lambda old, new: told.append((old.version, new.version)))
-    for number in range(39):
-        await log.propose(creating(f"t{number}"))
-        await log.snapshot_written()
-    assert entry_key(2) not in inner.objects
-    assert await sleeper.catch_up() == log.image
-    assert told[0][0] == 1
-
-
-async def test_a_sleeper_cannot_bring_a_trimmed_number_back() -> None:
-    """It proposes at a number that was used, trimmed, and so can be created again: the wish must not be
-    taken for done there, must happen at the end of the log, and nobody may read the stray entry."""
-    inner = MemoryStore()
-    log = open_log(FaultyStore(inner, 1), snapshot_entries=10)
-    await log.open()
-    await log.propose(registering(1))
-    sleeper, reader = open_log(FaultyStore(inner, 2)), open_log(FaultyStore(inner, 3))
-    await sleeper.open()
-    await reader.open()
-    for number in range(39):
-        await log.propose(creating(f"t{number}"))
-        await log.snapshot_written()
-    stray: list[bytes] = []
-    store = FaultyStore(inner, 4)
-    seen_stray = asyncio.Event()
-
-    def watch(operation: str, key: str) -> None:
-        if key == entry_key(2) and key in inner.objects:
-            stray.append(inner.objects[key])
-            seen_stray.set()
-
-    sleeper._store.before = watch  # type: ignore[attr-defined]
-    result = await sleeper.propose(creating("from-the-sleeper"))
-    assert isinstance(result, ClusterImage)
-    assert result.version == 41
-    assert set(result.topics) == {*(f"t{n}" for n in range(39)), "from-the-sleeper"}
-    assert await log.catch_up() == result == await reader.catch_up() == await open_log(store).open()
-    assert stray, "the number was created again for a moment"
-    assert entry_key(2) not in inner.objects
-
-
-async def test_a_stray_entry_below_the_floor_is_never_applied() -> None:
-    inner = MemoryStore()
-    log = open_log(FaultyStore(inner, 1), snapshot_entries=10)
-    await log.open()
-    await log.propose(registering(1))
-    sleeper = open_log(FaultyStore(inner, 2))
-    await sleeper.open()
-    old_entry = inner.objects[entry_key(1)]
-    for number in range(39):
-        await log.propose(creating(f"t{number}"))
-        await log.snapshot_written()
-    # A write that was under way for a very long time arrives at a number that was trimmed.
-    inner.objects[entry_key(2)] = old_entry.replace(b"host-1", b"host-X")
-    images: list[ClusterImage] = []
-    sleeper.subscribe(lambda old, new: images.append(new))
-    assert await sleeper.catch_up() == log.image
-    assert all(image == replay for image, replay in zip(images[-1:], [log.image], strict=True))
-
-
-async def test_an_unfinished_trim_is_finished_by_the_next() -> None:
-    inner = MemoryStore()
-    store = FaultyStore(inner)
-    log = open_log(store, snapshot_entries=10)
-    await log.open()
-    await log.propose(registering(1))
-
-    def no_deletes(operation: str, key: str) -> None:
-        if operation == "delete":
-            raise StoreUnavailableError("not now")
-
-    store.before = no_deletes
-    for number in range(24):
-        await log.propose(creating(f"t{number}"))
-        await log.snapshot_written()
-    assert entry_key(1) in inner.objects
-    store.before = None
-    for number in range(24, 36):
-        await log.propose(creating(f"t{number}"))
-        await log.snapshot_written()
-    assert entry_key(1) not in inner.objects
-    assert isinstance(decode_snapshot(inner.objects[snapshot_key(1)], 1)[1], Stub)
 
 
 # What cannot be read.

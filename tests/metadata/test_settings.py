@@ -48,7 +48,7 @@ num.partitions = 7
     settings = load(["num.partitions=4", "log.cleanup.policy = compact, delete"], toml=toml)
     assert settings.durability == "fsync"
     assert settings.num_partitions == 4
-    assert settings.retention_ms == 5
+    assert settings.log_retention_ms == 5
     assert settings.auto_create_topics_enable is False
     assert settings.offsets_topic_num_partitions == 7
     assert settings.log_cleanup_policy == "compact,delete"

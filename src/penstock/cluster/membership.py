@@ -13,7 +13,7 @@ brokers do the same at once, the first entry counts and the other's wish finds n
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -49,11 +49,11 @@ logger = logging.getLogger(__name__)
 class Leadership(Protocol):
     """What balancing needs from the one who writes partitions."""
 
-    async def release(self, partitions: Sequence[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
+    async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
         """Stop accepting writes to these partitions, and settle everything that was accepted. Returns those
         that were settled, with their manifest (None: the one in the image covers everything)."""
 
-    def resume(self, partitions: Sequence[PartitionKey]) -> None:
+    def resume(self, keys: Iterable[PartitionKey]) -> None:
         """The partitions stay here after all: accept writes again."""
 
 
@@ -319,11 +319,11 @@ class Membership:
         assert self._leadership is not None
         by_key = {(plan.topic_id, plan.partition): plan for plan in plans}
         try:
-            released = await self._leadership.release(list(by_key))
+            surrendered = await self._leadership.surrender(list(by_key))
         except Exception:
             self._leadership.resume(list(by_key))
             raise
-        moves = {key: _move(by_key[key], manifest) for key, manifest in released.items() if key in by_key}
+        moves = {key: _move(by_key[key], manifest) for key, manifest in surrendered.items() if key in by_key}
 
         def decide(image: ClusterImage) -> list[AnyCommand]:
             possible = tuple(move for move in moves.values() if self._is_ours(image, move))

@@ -31,7 +31,7 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.cluster.snapshots import SnapshotChain, entry_key
-from penstock.metadata.apply import apply_to, perform
+from penstock.metadata.apply import apply_entry, apply_to, perform
 from penstock.metadata.codec import (
     Entry,
     decode_entry,
@@ -56,6 +56,7 @@ IDENTITY_KEY: Final = "meta/cluster"
 PROPOSALS_PER_ENTRY_MAX: Final = 1000
 # A tail is applied in steps of this many entries, so that a long one does not hold up the loop.
 ENTRIES_PER_STEP_MAX: Final = 200
+READS_AT_ONCE_MAX: Final = 32
 LOOKS_PER_CATCH_UP: Final = 16
 BACKOFF_FIRST_SECONDS: Final = 0.005
 BACKOFF_MAX_SECONDS: Final = 0.5
@@ -116,6 +117,7 @@ class MetadataLog:
         self._author = ""
         self._proposed = 0
         self._write_seconds = 0.0
+        self._doubtful = 0
         self._chain = SnapshotChain(store)
         self._subscribers: list[Subscriber] = []
         self._queue: list[_Proposal] = []
@@ -227,12 +229,7 @@ class MetadataLog:
         """Apply entries until there are none, or from the newest snapshot on if they were trimmed."""
         while True:
             start = self.image.version
-            found: list[bytes] = []
-            while len(found) < ENTRIES_PER_STEP_MAX:
-                data = await self._store.get(entry_key(start + 1 + len(found)))
-                if data is None:
-                    break
-                found.append(data)
+            found, ended = await self._read_entries(start + 1)
             await self._chain.look()
             if self._chain.floor > start:
                 image = await self._chain.load()
@@ -240,8 +237,29 @@ class MetadataLog:
                     self._advance(image)
                 continue
             self._apply_tail(start, found)
-            if len(found) < ENTRIES_PER_STEP_MAX:
+            if ended:
                 return
+
+    async def _read_entries(self, first: int) -> tuple[list[bytes], bool]:
+        """Entries from `first` on, a bounded number, and whether the end was reached.
+
+        Mostly there is nothing new, so one is asked for; but a long tail on a distant store is read many
+        entries at a time.
+        """
+        found: list[bytes] = []
+        window = 1
+        while len(found) < ENTRIES_PER_STEP_MAX:
+            numbers = range(first + len(found), first + len(found) + window)
+            if window == 1:
+                answers = [await self._store.get(entry_key(numbers.start))]
+            else:
+                answers = list(await asyncio.gather(*(self._store.get(entry_key(n)) for n in numbers)))
+            for data in answers:
+                if data is None:
+                    return found, True
+                found.append(data)
+            window = min(2 * window, READS_AT_ONCE_MAX)
+        return found, False
 
     def _apply_tail(self, start: int, found: list[bytes]) -> None:
         """Apply entries start + 1, start + 2, ..., as far as the writer did not apply its own meanwhile."""
@@ -294,7 +312,8 @@ class MetadataLog:
         nothing to do, or why it cannot be. It is called again whenever somebody else changed the cluster
         meanwhile, so it must not keep anything from an earlier call; what it notes in its last call
         holds. Returns the image right after the entry, or the refusal. MetadataUnavailableError if the
-        store did not take it in time: then the change may or may not happen.
+        store did not take it in time: then the change may or may not happen, and whether it did is
+        certain once a later proposal through this log was answered.
         """
         if self._closed:
             raise MetadataUnavailableError("The broker is stopping.")
@@ -352,10 +371,14 @@ class MetadataLog:
             plan = self._decide(batch)
             if not plan.commands:
                 # Nothing to write: the answers hold if the image they were decided on is the newest.
-                if (await self.catch_up()).version == base.version:
+                if (await self.catch_up()).version != base.version:
+                    continue
+                if self._doubtful <= base.version:
                     self._answer(plan)
                     return
-                continue
+                # An entry whose answer never came may still arrive and change what was just decided. An
+                # empty one takes its number, so that it arrives now or never.
+                plan.image = apply_entry(base, ())
             if await self._create(plan, deadline):
                 self._answer(plan)
                 return
@@ -406,6 +429,8 @@ class MetadataLog:
         data = encode_entry(entry)
         attempt = 0
         started = self._clock.monotonic()
+        # Until the image reaches this number, an attempt that failed may still arrive.
+        self._doubtful = number
         while True:
             try:
                 created = await self._store.create(entry_key(number), data)
