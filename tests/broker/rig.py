@@ -114,10 +114,16 @@ class Rig:
         frame = bytearray(
             request_header(message.api_key, version, self._correlation_id, "rig") + encode(message, version)
         )
-        answer = self._handle(FramedRequest(self.session, memoryview(frame), owned))
+        answer = self.handle(memoryview(frame), owned)
         if not owned:
             frame[:] = b"\xee" * len(frame)
         return answer
+
+    def handle(self, frame: memoryview, owned: bool = False) -> Reply | list[Any] | None:
+        """What the server does with a frame: the connection's fast way if it has one, else `handle`."""
+        fast = self.session.fast
+        answer: Reply | list[Any] | None = fast(frame, owned) if fast is not None else None
+        return answer if answer is not None else self._handle(FramedRequest(self.session, frame, owned))
 
     async def ask(self, message: ApiMessage, response: type[R], version: int, *, owned: bool = False) -> R:
         answer = self.send(message, version, owned=owned)

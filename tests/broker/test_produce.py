@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.produce_route import Route
 from penstock.metadata.commands import DeleteTopic
-from penstock.server.framed import FramedRequest
 from penstock.wire import compression
 from penstock.wire.api.produce import (
     PartitionProduceData,
@@ -90,7 +88,7 @@ async def test_batches_get_consecutive_offsets(rig: Rig, version: int) -> None:
         assert answer.log_append_time_ms == -1
         assert answer.log_start_offset == (0 if version >= 5 else -1)
     assert offsets == [0, 2, 4, 6]
-    assert isinstance(rig.session.produce_cache, Route)
+    assert rig.session.fast is not None
     assert [(r.offset, r.value) for r in stored(rig, "t")][-2:] == [(6, b"a3"), (7, b"b3")]
 
 
@@ -493,7 +491,7 @@ async def test_truncated_requests_close_the_connection(rig: Rig, version: int) -
     assert isinstance(await rig.finished(rig.send(message, version)), list)
     whole = request_header(0, version, 5, "rig") + encode(message, version)
     for end in range(8, len(whole) - 1):
-        answer = rig._handle(FramedRequest(rig.session, memoryview(bytearray(whole[:end])), False))
+        answer = rig.handle(memoryview(bytearray(whole[:end])))
         assert isinstance(answer, Reply)
         await rig.finished(answer)
         if end < len(whole) - 3 or version < 9:

@@ -3,8 +3,8 @@
 Nearly every producer sends one request after the other with the same client id, acks and time-out to the
 same partition: all bytes up to the length of the records are those of the request before. A `Route`
 remembers these bytes and what followed from them (the partition, the topic's rules, the shape of the
-answer). A request that begins with them needs no parsing beyond the header of its batch, and its answer
-is packed with one Struct.
+answer). One Struct takes a request apart that begins with them: what repeats, the length of the records,
+and the header of the batch. Another packs the answer.
 
 A route holds for one image: leadership and settings cannot have changed while the image is the same. And
 it only ever accepts: a batch that is not plainly in order, or a request that is not exactly of that
@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.produce_answers import Asked, Target, encoded
 from penstock.broker.produce_checks import Refused, Rules
-from penstock.wire.batch import CODEC_MASK, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL
+from penstock.wire.batch import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_FROM,
+    HEADER_SIZE,
+    LENGTH_FROM,
+    LOG_APPEND_TIME,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL,
+)
 from penstock.wire.checksum import crc32c
 from penstock.wire.compression import ZSTD
 from penstock.wire.errors import ErrorCode
@@ -38,11 +47,9 @@ TOPIC_IDS_FROM = 13
 _PREFIX_AT = 8
 """Where the bytes that repeat begin: after api key, version and correlation id."""
 _ODD_ATTRIBUTES = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
-_BATCH_OVERHEAD = 61
-_CRC_FROM = 21
-
-_unpack_header = HEADER.unpack_from
-_unpack_length = Struct(">i").unpack_from
+_BATCH = "qi4xbIhi8xqq2xii"
+"""The header of a batch, without leader epoch, base timestamp and producer epoch."""
+_NEVER = 2**63 - 1
 
 
 class Route:
@@ -54,19 +61,27 @@ class Route:
         "answer_prefix",
         "answer_suffix",
         "append",
+        "at",
         "broker",
+        "codec_max",
         "end",
+        "fixed_bytes",
         "flexible",
         "image",
+        "late_ms",
+        "length_at",
+        "length_bytes",
         "listener",
         "max_message_bytes",
         "metadata",
         "now_ms",
         "partition",
         "prefix",
+        "rest",
         "silent",
-        "tail_bytes",
+        "size",
         "target",
+        "unpack",
         "version",
         "with_log_start",
     )
@@ -80,8 +95,9 @@ class Route:
         rules: Rules,
         name: str,
         acks: int,
-        records_length_at: int,
+        length_at: int,
     ) -> None:
+        """`length_at`: where the length of the records stands in `frame`, which has nothing unusual."""
         version = request.api_version
         self.broker = broker
         self.metadata = broker.metadata
@@ -91,79 +107,92 @@ class Route:
         self.partition = partition
         self.version = version
         self.flexible = version >= FLEXIBLE_FROM
-        self.end = records_length_at
-        self.prefix = frame[_PREFIX_AT:records_length_at].tobytes()
-        self.tail_bytes = 3 if self.flexible else 0
-        """No tagged fields of partition, topic and request."""
+        self.codec_max = ZSTD if version >= 7 else ZSTD - 1
+        self.length_at = length_at
+        self.prefix = frame[_PREFIX_AT:length_at].tobytes()
+        self.fixed_bytes = length_at + (3 if self.flexible else 0)
+        """All but the records and their length; flexible versions end with three empty sets of tags."""
         self.silent = acks == 0
         self.max_message_bytes = rules.max_message_bytes
-        self.after_max_ms = rules.after_max_ms if not rules.log_append_time else 2**63 - 1
+        self.after_max_ms = _NEVER if rules.log_append_time else rules.after_max_ms
+        self.late_ms = 0
+        """Times up to this one are not too late: computed when a later one comes, for the clock goes on."""
         self.target = Target(name, partition.topic_id, partition.index)
         self.listener = request.session.listener
         self.answer_prefix, self.answer_suffix = answer_shape(version, self.target)
         self.with_log_start = version >= 5
         times = "qq" if self.with_log_start else "q"
         self.answer_pack = Struct(f">i{len(self.answer_prefix)}sq{times}{len(self.answer_suffix)}s").pack
+        self._fit(len(frame) - self.fixed_bytes)
 
-    def take(self, request: Request) -> Reply | None:
-        """Append the request's batch if all is in order; None: the general way must look at it."""
-        frame = request.frame
-        at = self.end
-        if (
-            request.api_version != self.version
-            or frame[_PREFIX_AT:at].tobytes() != self.prefix
-            or self.metadata.image is not self.image
-        ):
-            return None
+    def _fit(self, rest: int) -> None:
+        """Expect records that take, with their length, `rest` bytes: as many as the last time, often."""
+        self.rest = rest
         if self.flexible:
-            size = frame[at]
-            at += 1
-            if size > 127:
-                shift = 7
-                size &= 127
-                while True:
-                    byte = frame[at]
-                    at += 1
-                    size |= (byte & 127) << shift
-                    if byte < 128:
-                        break
-                    shift += 7
-                    if shift > 28:
-                        return None
-            size -= 1
+            length_size = 1 if rest < 129 else 2 if rest < 16386 else 3 if rest < 2097155 else 4
+            self.size = rest - length_size
+            self.length_bytes = unsigned(max(self.size, 0) + 1)
         else:
-            size = _unpack_length(frame, at)[0]
-            at += 4
-        end = at + size
-        if (
-            size < _BATCH_OVERHEAD
-            or size > self.max_message_bytes
-            or end + self.tail_bytes != len(frame)
-            or (self.flexible and (frame[end] or frame[end + 1] or frame[end + 2]))
-        ):
+            length_size = 4
+            self.size = rest - length_size
+            self.length_bytes = max(self.size, 0).to_bytes(4, "big")
+        self.at = self.length_at + length_size
+        self.end = self.at + self.size
+        self.unpack = _struct(len(self.prefix), length_size).unpack_from
+
+    def take(self, frame: memoryview, owned: bool) -> Reply | None:
+        """Append the batch in `frame` if all is in order; None: the general way must look at it."""
+        rest = len(frame) - self.fixed_bytes
+        if rest != self.rest:
+            self._fit(rest)
+        size = self.size
+        if size < HEADER_SIZE or size > self.max_message_bytes or self.metadata.image is not self.image:
             return None
         (
-            base_offset, length, _epoch, magic, crc, attributes, last_offset_delta, _base_timestamp,
-            max_timestamp, producer_id, _producer_epoch, base_sequence, count,
-        ) = _unpack_header(frame, at)  # fmt: skip
+            api_key, version, correlation_id, prefix, length_bytes, base_offset, length, magic, crc,
+            attributes, last_offset_delta, max_timestamp, producer_id, base_sequence, count,
+        ) = self.unpack(frame)  # fmt: skip
+        at, end = self.at, self.end
         if (
-            magic != 2
-            or length != size - 12
-            or base_offset != 0
+            api_key
+            or version != self.version
+            or prefix != self.prefix
+            or length_bytes != self.length_bytes
+            or (self.flexible and (frame[end] or frame[end + 1] or frame[end + 2]))
+            or magic != 2
+            or length != size - LENGTH_FROM
+            or base_offset
             or count <= 0
             or last_offset_delta != count - 1
             or attributes & _ODD_ATTRIBUTES
-            or attributes & CODEC_MASK > (ZSTD if self.version >= 7 else ZSTD - 1)
-            or (base_sequence < 0 and producer_id != -1)
-            or crc32c(frame[at + _CRC_FROM : end]) != crc
-            or max_timestamp - self.now_ms() > self.after_max_ms
-            or self.partition.closed
+            or attributes & CODEC_MASK > self.codec_max
+            or (base_sequence < 0 and producer_id != NO_PRODUCER_ID)
+            or (max_timestamp > self.late_ms and self._is_late(max_timestamp))
+            or crc32c(frame[at + CRC_FROM : end]) != crc
         ):
             return None
-        reply = RouteReply(self, request.correlation_id)
+        reply = RouteReply(self, correlation_id)
         batch = frame[at:end]
-        self.append(self.partition, batch if request.owned else bytearray(batch), reply.appended)
+        self.append(self.partition, batch if owned else bytearray(batch), reply.appended)
         return reply
+
+    def _is_late(self, timestamp: int) -> bool:
+        self.late_ms = self.now_ms() + self.after_max_ms
+        return timestamp > self.late_ms
+
+
+_structs: dict[tuple[int, int], Struct] = {}
+_STRUCTS_MAX = 1000
+
+
+def _struct(prefix_size: int, length_size: int) -> Struct:
+    """What takes a whole request apart, up to the records themselves. Few shapes occur."""
+    made = _structs.get((prefix_size, length_size))
+    if made is None:
+        if len(_structs) >= _STRUCTS_MAX:
+            _structs.clear()
+        made = _structs[prefix_size, length_size] = Struct(f">hhi{prefix_size}s{length_size}s{_BATCH}")
+    return made
 
 
 class RouteReply(Reply):
@@ -181,13 +210,12 @@ class RouteReply(Reply):
         self._correlation_id = correlation_id
 
     def appended(self, result: Appended | ErrorCode) -> None:
+        """Called by the ledger when the batch is durable or refused."""
         route = self._route
-        if type(result) is ErrorCode:
+        if isinstance(result, ErrorCode):
             self._refused(result)
-        elif route.silent:
-            self.complete(None)
-        else:
-            assert not isinstance(result, ErrorCode)
+            return
+        if not route.silent:
             base_offset, append_time, log_start, _duplicate = result
             before, after = route.answer_prefix, route.answer_suffix
             if route.with_log_start:
@@ -196,7 +224,12 @@ class RouteReply(Reply):
                 )
             else:
                 answer = route.answer_pack(self._correlation_id, before, base_offset, append_time, after)
-            self.complete([answer])
+            self.buffers = [answer]
+        # What Reply.complete does, without the calls.
+        self.done = True
+        notify, self._notify = self._notify, None
+        if notify is not None:
+            notify(self)
 
     def _refused(self, code: ErrorCode) -> None:
         route = self._route

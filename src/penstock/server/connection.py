@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -67,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_backlog",
         "_busy",
         "_closed",
+        "_done",
         "_eof",
         "_filled",
         "_frame",
@@ -95,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._memory = server.memory
         self._handle = server.handle
+        self._done: Callable[[Reply], None] = self._on_done
+        """Bound once, not once per request. Given up with the connection, for it refers to it."""
         self._transport: asyncio.Transport
         self._queue: deque[Reply] = deque()
         self._out: list[Buffer] = []
@@ -145,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0
         self._backlog = bytearray()
         self._out = []
+        self.session.fast = None
         queue, self._queue = self._queue, deque()
         for reply in queue:
             if not reply.done and reply.on_abandon is not None:
@@ -310,7 +315,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start(self, frame: memoryview, owned: bool) -> None:
         try:
-            answer = self._handle(FramedRequest(self.session, frame, owned))
+            fast = self.session.fast
+            answer: list[Buffer] | Reply | None = None
+            if fast is not None:
+                answer = fast(frame, owned)
+            if answer is None:
+                answer = self._handle(FramedRequest(self.session, frame, owned))
         except WireError as error:
             self._reject(str(error))
             return
@@ -330,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             memory.used += weight
             if memory.used > memory.limit:
                 memory.short = True
-            answer.when_done(self._on_done)
+            answer.when_done(self._done)
         elif answer is not None:
             reply = Reply()
             reply.complete(answer)

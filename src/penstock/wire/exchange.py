@@ -24,10 +24,10 @@ class Session:
     __slots__ = (
         "client_software_name",
         "client_software_version",
+        "fast",
         "listener",
         "peer_host",
         "principal",
-        "produce_cache",
         "state",
     )
 
@@ -37,8 +37,9 @@ class Session:
         self.peer_host = peer_host
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
-        self.produce_cache: Any = None
-        """What the Produce handler remembers of this connection's last request."""
+        self.fast: Callable[[memoryview, bool], Reply | None] | None = None
+        """A shorter way that a handler found for requests like this connection's last one. The server tries
+        it first, with the frame and whether it is owned; None: the frame is to go through `handle`."""
         self.state: dict[str, Any] = {}
         """Whatever else a handler keeps per connection."""
 

@@ -23,7 +23,6 @@ Requests of one connection overlap: the next is taken in while earlier ones wait
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.broker.acl import Operation, Resource
@@ -78,14 +77,6 @@ NOTHING = Refused(ErrorCode.NONE)
 
 
 def handle_raw(broker: Broker, request: Request) -> list[Buffer] | Reply | None:
-    route: Route | None = request.session.produce_cache
-    if route is not None:
-        try:
-            taken = route.take(request)
-        except (IndexError, StructError):
-            taken = None  # shorter than it says: the general way finds the words
-        if taken is not None:
-            return taken
     message, _end = decode(ProduceRequest, request.api_version, request.frame, request.body_at)
     if _must_wait(broker, message, request.api_version):
         return _wait(broker, request)
@@ -263,7 +254,7 @@ def _remember(
     """Make a route of this request if the next one may be like it."""
     records = entry.records
     if not accepted.plain or records is None:
-        request.session.produce_cache = None
+        request.session.fast = None
         return
     size = len(records)
     flexible = request.api_version >= FLEXIBLE_FROM
@@ -276,8 +267,8 @@ def _remember(
         frame[len(frame) - tail :].tobytes() == b"\0" * tail
         and frame[start : start + HEADER_SIZE] == records[:HEADER_SIZE]
     )
-    request.session.produce_cache = (
-        Route(broker, request, frame, accepted.partition, accepted.rules, entry.target.name, acks, at)
+    request.session.fast = (
+        Route(broker, request, frame, accepted.partition, accepted.rules, entry.target.name, acks, at).take
         if usual
         else None
     )
