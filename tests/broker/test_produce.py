@@ -496,3 +496,49 @@ async def test_truncated_requests_close_the_connection(rig: Rig, version: int) -
         await rig.finished(answer)
         if end < len(whole) - 3 or version < 9:
             assert answer.closed, end
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_batches_of_every_size_find_the_fast_way(rig: Rig, version: int) -> None:
+    """Sizes at which the length of the records takes one byte more; each is taken by the same route."""
+    await rig.topic("t", max_message_bytes="3000000")
+    await produce(rig, "t", batch(b""), version)
+    route = rig.session.fast
+    assert route is not None
+    empty = len(batch(b""))
+    expected = 1
+    for size in (100, 125, 126, 127, 128, 129, 16_380, 16_381, 16_382, 16_383, 16_384, 2_097_149, 2_097_152):
+        value_size = size - empty
+        for value in (b"v" * (value_size - 4), b"v" * value_size):
+            answer = await produce(rig, "t", batch(value), version)
+            assert (answer.error_code, answer.base_offset) == (0, expected)
+            expected += 1
+            assert rig.session.fast is route
+    values = [len(record.value or b"") for record in stored(rig, "t")]
+    assert len(values) == expected
+
+
+async def test_a_route_takes_only_what_is_exactly_of_its_shape(rig: Rig) -> None:
+    """Tagged fields, other correlation ids, other acks, another client: all are understood all the same."""
+    await rig.topic("t")
+    data = batch(b"hello")
+    message = encode(request_of("t", data), 9)
+    header = request_header(0, 9, 77, "rig")
+    assert isinstance(await rig.finished(rig.handle(memoryview(bytearray(header + message)))), list)
+    tagged = message[:-1] + b"\1\x05\3abc"
+    for frame, offset in (
+        (header + tagged, 1),
+        (request_header(0, 9, 78, "another") + message, 2),
+        (header + message + b"left over", 3),
+        (header + encode(request_of("t", data, acks=1), 9), 4),
+        (header + message, 5),
+    ):
+        buffers = await rig.finished(rig.handle(memoryview(bytearray(frame))))
+        assert buffers is not None
+        answer, _end = decode(ProduceResponse, 9, memoryview(b"".join(buffers)), 5)
+        assert answer.responses[0].partition_responses[0].base_offset == offset
+
+
+def request_of(name: str, records: bytearray, acks: int = -1) -> ProduceRequest:
+    data = TopicProduceData(name=name, partition_data=[PartitionProduceData(records=records)])
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])

@@ -6,8 +6,8 @@ lie in the scratch; what is left over is kept by the connection: a few bytes in 
 frame too large for that, a buffer of its own into which the rest is then received directly. So an idle
 connection holds no buffer at all, and a large batch is not copied on its way to the log.
 
-A frame's own buffer grows with the bytes that really came (never by the announced length alone), so a
-peer that announces much and sends little costs little.
+A frame's own buffer grows with the bytes that really came (never by the announced length alone, unless the
+peer has kept such a promise before), so a peer that announces much and sends little costs little.
 
 Requests are started one after the other. `_queue` holds the answers that are not sent yet, in request
 order. A request is held back (`_backlog` then keeps whole frames) while
@@ -55,6 +55,9 @@ _GROWTH = 8
 
 _GROWTH_FLOOR = 16_384
 
+_TRUSTED_MAX = 2 * 1024 * 1024
+"""However large the frames were that a peer sent. Batches are rarely larger."""
+
 JOINED_BYTES_MAX = 8192
 """Answers up to this size are copied together before they are sent; records of larger ones are not."""
 
@@ -84,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_stopping",
         "_transport",
+        "_trusted",
         "_unsent",
         "_write_paused",
         "active",
@@ -109,6 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
+        self._trusted = 0
+        """A buffer of this size is given at once: the peer has sent a frame as large before."""
         self._held_bytes = 0
         self._unsent = 0
         self._busy: Reply | None = None
@@ -266,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin_frame(self, size: int, beginning: memoryview) -> None:
         received = len(beginning)
-        frame = bytearray(min(size, max(_GROWTH_FLOOR, _GROWTH * received)))
+        frame = bytearray(min(size, max(_GROWTH_FLOOR, _GROWTH * received, self._trusted)))
         frame[:received] = beginning
         self._frame = frame
         self._frame_size = size
@@ -290,6 +296,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         frame = self._frame
         assert frame is not None
+        self._trusted = max(self._trusted, min(self._frame_size, _TRUSTED_MAX))
         self._drop_frame()
         if not self._stopping:
             self._start(memoryview(frame), True)
