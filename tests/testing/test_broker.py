@@ -1,0 +1,122 @@
+"""`penstock.testing.Broker`: a real broker, quickly, that can be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.client import Client
+from penstock.cli.records import EARLIEST, LATEST, ReaderPositions, Sender, list_offset
+from penstock.testing import Broker, BrokerError
+from penstock.wire.batch import Record
+
+
+def send(bootstrap: str, topic: str, *values: bytes) -> None:
+    with Client(bootstrap) as client:
+        sender = Sender(client, topic, client.partitions(topic, create=True), 0, -1)
+        for value in values:
+            sender.send(Record(value=value, timestamp=time.time_ns() // 1_000_000), 0)
+        sender.flush()
+
+
+def read(bootstrap: str, topic: str) -> list[bytes | None]:
+    with Client(bootstrap) as client:
+        reader = ReaderPositions(client, topic, client.partitions(topic), "beginning", False)
+        return [record.value for _partition, record in reader.records(follow=False)]
+
+
+def test_a_broker_for_a_block() -> None:
+    with Broker() as broker:
+        store = Path(broker.store)
+        assert store.is_dir()
+        send(broker.bootstrap_servers, "t", b"one", b"two")
+        assert read(broker.bootstrap_servers, "t") == [b"one", b"two"]
+    assert not store.exists()
+    assert not broker.running
+
+
+async def test_an_asynchronous_block() -> None:
+    async with Broker() as broker:
+        assert broker.port > 0
+        assert broker.running
+
+
+def test_it_is_quick() -> None:
+    with Broker():
+        pass
+    began = time.perf_counter()
+    with Broker():
+        pass
+    # Twenty times what it takes on a quiet machine; half a second is the promise.
+    assert time.perf_counter() - began < 0.5
+
+
+def test_a_given_store_stays(tmp_path: Path) -> None:
+    with Broker(store=tmp_path / "here") as broker:
+        send(broker.bootstrap_servers, "t", b"kept")
+    with Broker(store=tmp_path / "here") as broker:
+        assert read(broker.bootstrap_servers, "t") == [b"kept"]
+
+
+@pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
+def test_stop_kill_and_start_again(process: bool) -> None:
+    with Broker(process=process) as broker:
+        address = broker.bootstrap_servers
+        send(address, "t", b"one")
+        broker.restart()
+        assert broker.bootstrap_servers == address
+        send(address, "t", b"two")
+        broker.kill()
+        assert not broker.running
+        broker.start()
+        send(address, "t", b"three")
+        assert read(address, "t") == [b"one", b"two", b"three"]
+
+
+def test_settings_have_their_effect() -> None:
+    with Broker(settings={"num.partitions": 7, "auto.create.topics.enable": True}) as broker:
+        with Client(broker.bootstrap_servers) as client:
+            assert client.partitions("t", create=True) == list(range(7))
+            assert list_offset(client, "t", 6, EARLIEST) == list_offset(client, "t", 6, LATEST) == 0
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(BrokerError, match="no.such.setting is not a setting"):
+        Broker(settings={"no.such.setting": 1}).start()
+    broker = Broker()
+    with pytest.raises(BrokerError, match="has not started"):
+        _ = broker.bootstrap_servers
+    with Broker() as first, pytest.raises(BrokerError, match="in use by another process"):
+        Broker(port=first.port).start()
+    with Broker() as first, pytest.raises(BrokerError, match="in use by another process"):
+        Broker(port=first.port, process=True).start()
+
+
+def test_the_fixtures(penstock_broker: Broker, penstock_session_broker: Broker) -> None:
+    assert penstock_broker.bootstrap_servers != penstock_session_broker.bootstrap_servers
+    send(penstock_broker.bootstrap_servers, "t", b"x")
+
+
+def test_the_plugin_loads_nothing_until_it_is_used() -> None:
+    code = "import sys, penstock.testing.plugin; print(*sorted(m for m in sys.modules if 'penstock' in m))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.split() == ["penstock", "penstock.testing", "penstock.testing.plugin"]
+
+
+def test_several_brokers_share_a_store(tmp_path: Path) -> None:
+    settings = {"broker.session.timeout.ms": 2000, "default.replication.factor": 2}
+    with Broker(store=tmp_path, settings=settings) as first:
+        with Broker(store=tmp_path, broker_id=2, settings=settings) as second:
+            with Client(second.bootstrap_servers) as client:
+                answer = client.metadata([])
+                assert sorted(one.node_id for one in answer.brokers) == [1, 2]
+                assert answer.controller_id == 1
+        with Client(first.bootstrap_servers) as client:
+            answer = client.retry(lambda: client.metadata([]))
+            assert [one.node_id for one in answer.brokers] == [1]
+    assert os.listdir(tmp_path)
