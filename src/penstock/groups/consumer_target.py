@@ -15,8 +15,6 @@ from penstock.groups.consumer_records import (
 from penstock.groups.core import Context, GroupError
 from penstock.groups.draft import Draft
 from penstock.groups.group_config import group_times
-from penstock.groups.regex import TopicPattern
-from penstock.groups.regex_syntax import RegexError
 from penstock.metadata.image import ClusterImage
 from penstock.wire.errors import ErrorCode
 
@@ -40,6 +38,10 @@ def topic_ids(image: ClusterImage, names: frozenset[str]) -> frozenset[bytes]:
 
 
 def resolve_pattern(regex: str, names: Iterable[str]) -> frozenset[str]:
+    # Loaded when the first one is used: most groups name their topics.
+    from penstock.groups.regex import TopicPattern
+    from penstock.groups.regex_syntax import RegexError
+
     try:
         return TopicPattern(regex).select(names)
     except RegexError as error:

@@ -1,5 +1,7 @@
 """Which partition of `__consumer_offsets` holds a group: Java's String.hashCode, as Kafka computes it."""
 
+from functools import lru_cache
+
 
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 code units, in signed 32-bit arithmetic."""
@@ -10,6 +12,7 @@ def java_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
+@lru_cache(maxsize=8192)  # Every heartbeat asks, for the same groups.
 def partition_of(group_id: str, partition_count: int) -> int:
     # Kafka's Utils.abs maps the one value that has no positive twin to zero.
     value = java_hash(group_id)

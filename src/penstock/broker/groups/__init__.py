@@ -20,17 +20,21 @@ def attach(broker: Broker) -> None:
     def follow(old: ClusterImage, new: ClusterImage) -> None:
         if _leads_any(broker.broker_id, new):
             stop()
-            start()
-
-    def start() -> None:
-        from penstock.broker.groups.coordinator import GroupCoordinator
-
-        broker.service(GroupCoordinator)
+            broker.spawn(_start(broker))
 
     if _leads_any(broker.broker_id, broker.image):
-        start()
+        broker.spawn(_start(broker))
     else:
         stop = broker.metadata.subscribe(follow)
+
+
+async def _start(broker: Broker) -> None:
+    # The modules are loaded by a thread: the first records should not have to wait for them.
+    import asyncio
+    from importlib import import_module
+
+    module = await asyncio.to_thread(import_module, "penstock.broker.groups.coordinator")
+    broker.service(module.GroupCoordinator)
 
 
 def _leads_any(broker_id: int, image: ClusterImage) -> bool:
