@@ -79,14 +79,14 @@ def test_stop_kill_and_start_again(process: bool) -> None:
 
 
 def test_settings_have_their_effect() -> None:
-    with Broker(settings={"num.partitions": 7, "auto.create.topics.enable": True}) as broker:
-        with Client(broker.bootstrap_servers) as client:
-            assert client.partitions("t", create=True) == list(range(7))
-            assert list_offset(client, "t", 6, EARLIEST) == list_offset(client, "t", 6, LATEST) == 0
+    settings = {"num.partitions": 7, "auto.create.topics.enable": True}
+    with Broker(settings=settings) as broker, Client(broker.bootstrap_servers) as client:
+        assert client.partitions("t", create=True) == list(range(7))
+        assert list_offset(client, "t", 6, EARLIEST) == list_offset(client, "t", 6, LATEST) == 0
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(BrokerError, match="no.such.setting is not a setting"):
+    with pytest.raises(BrokerError, match=r"no\.such\.setting is not a setting"):
         Broker(settings={"no.such.setting": 1}).start()
     broker = Broker()
     with pytest.raises(BrokerError, match="has not started"):
@@ -104,18 +104,19 @@ def test_the_fixtures(penstock_broker: Broker, penstock_session_broker: Broker) 
 
 def test_the_plugin_loads_nothing_until_it_is_used() -> None:
     code = "import sys, penstock.testing.plugin; print(*sorted(m for m in sys.modules if 'penstock' in m))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.split() == ["penstock", "penstock.testing", "penstock.testing.plugin"]
 
 
 def test_several_brokers_share_a_store(tmp_path: Path) -> None:
     settings = {"broker.session.timeout.ms": 2000, "default.replication.factor": 2}
     with Broker(store=tmp_path, settings=settings) as first:
-        with Broker(store=tmp_path, broker_id=2, settings=settings) as second:
-            with Client(second.bootstrap_servers) as client:
-                answer = client.metadata([])
-                assert sorted(one.node_id for one in answer.brokers) == [1, 2]
-                assert answer.controller_id == 1
+        second = Broker(store=tmp_path, broker_id=2, settings=settings)
+        with second, Client(second.bootstrap_servers) as client:
+            answer = client.metadata([])
+            assert sorted(one.node_id for one in answer.brokers) == [1, 2]
+            assert answer.controller_id == 1
         with Client(first.bootstrap_servers) as client:
             answer = client.retry(lambda: client.metadata([]))
             assert [one.node_id for one in answer.brokers] == [1]

@@ -1,0 +1,271 @@
+"""`penstock start` as a process: the line it prints, its exit codes, its signals, its supervisor."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from penstock.cli.client import Client, ClientError
+from penstock.cli.records import Sender
+from penstock.cli.start import UsageError, settings
+from penstock.cli.start_options import OPTIONS, parse
+from penstock.settings import SettingsError
+from penstock.wire.batch import Record
+
+PENSTOCK = [sys.executable, "-m", "penstock"]
+READY = re.compile(r"^penstock broker (\d+) is serving on (\S+?:\d+) \(cluster \S+, store .+\)$")
+
+
+class Running:
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*PENSTOCK, "start", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def ready(self) -> tuple[int, str]:
+        """The broker id and the address in the next line that says so."""
+        output: IO[str] | None = self.process.stdout
+        assert output is not None
+        line = output.readline().rstrip("\n")
+        found = READY.match(line)
+        assert found is not None, (line, self.process.poll())
+        return int(found[1]), found[2]
+
+    def finish(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Send a signal; exit code and what else was printed."""
+        self.process.send_signal(number)
+        output, problem = self.process.communicate(timeout=30)
+        return self.process.returncode, output, problem
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def begin(*arguments: str) -> Running:
+        started.append(Running(*arguments))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+
+
+def send(address: str, topic: str, *values: bytes) -> None:
+    with Client(address) as client:
+        sender = Sender(client, topic, client.partitions(topic, create=True), 0, -1)
+        for value in values:
+            sender.send(Record(value=value), 0)
+        sender.flush()
+
+
+def test_one_line_when_it_serves_and_an_orderly_end(start: Callable[..., Running], tmp_path: Path) -> None:
+    running = start("--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"))
+    broker_id, address = running.ready()
+    assert broker_id == 1
+    send(address, "t", b"hello")
+    code, output, problem = running.finish()
+    assert (code, output, problem) == (0, "", "")
+    again = start("--broker-id=7", "--listen=127.0.0.1:0", f"--store={tmp_path / 'store'}", "--rack=r1")
+    broker_id, address = again.ready()
+    with Client(address) as client:
+        answer = client.metadata()
+        assert [(one.node_id, one.rack) for one in answer.brokers] == [(7, "r1")]
+        assert [topic.name for topic in answer.topics] == ["t"]
+    assert again.finish(signal.SIGINT)[0] == 0
+
+
+def test_what_was_acknowledged_survives_a_kill(start: Callable[..., Running], tmp_path: Path) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--store", str(tmp_path))
+    for number in range(3):
+        running = start(*arguments)
+        _id, address = running.ready()
+        send(address, "t", b"%d" % number)
+        running.finish(signal.SIGKILL)
+    running = start(*arguments)
+    _id, address = running.ready()
+    done = subprocess.run(
+        [*PENSTOCK, "consume", "t", "--bootstrap", address], capture_output=True, check=True, timeout=30
+    )
+    assert done.stdout == b"0\n1\n2\n"
+
+
+def failing(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [*PENSTOCK, "start", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr.strip()
+
+
+def test_a_used_port_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, problem = failing("--listen", f"127.0.0.1:{port}", "--store", str(tmp_path))
+    assert code == 1
+    assert problem == (
+        f"penstock: The address 127.0.0.1:{port} is in use by another process; choose another with --listen."
+    )
+
+
+def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    code, problem = failing("--listen", "127.0.0.1:0", "--store", str(file))
+    assert code == 1
+    assert problem.startswith("penstock: ")
+    assert "Traceback" not in problem
+    assert len(problem.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--set", "no.such=1"), "no.such is not a setting."),
+        (("--set", "num.partitions=lots"), "num.partitions"),
+        (("--set", "nothing"), "--set takes NAME=VALUE"),
+        (("--listen", "nowhere"), "--listen takes HOST:PORT"),
+        (("--brokers", "many"), "--brokers takes a number"),
+        (("--brokers", "3", "--broker-id", "1"), "--broker-id is for one broker alone"),
+        (("--config", "/no/such/file"), "cannot be read"),
+        (("--log-level", "loud"), "--log-level is one of"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    code, problem = failing(*arguments)
+    assert code == 2
+    assert sentence in problem
+    assert len(problem.splitlines()) == 1
+
+
+def test_metadata_elsewhere_is_refused(tmp_path: Path) -> None:
+    code, problem = failing("--store", str(tmp_path), "--listen=127.0.0.1:0", "--metadata=etcd://127.0.0.1:1")
+    assert code == 1
+    assert "metadata log" in problem
+
+
+def test_several_supervised_brokers_are_one_cluster(start: Callable[..., Running], tmp_path: Path) -> None:
+    port = _free_ports(3)
+    running = start(
+        "--brokers", "3", "--listen", f"127.0.0.1:{port}", "--store", str(tmp_path),
+        "--set", "broker.session.timeout.ms=3000",
+    )  # fmt: skip
+    ready = {running.ready() for _ in range(3)}
+    assert ready == {(number, f"127.0.0.1:{port + number - 1}") for number in (1, 2, 3)}
+    with Client(f"127.0.0.1:{port + 2}") as client:
+        assert _until(lambda: [one.node_id for one in client.metadata().brokers], [1, 2, 3])
+    # A broker that dies is started again.
+    (child,) = _children_with(running.process.pid, "--broker-id=2")
+    os.kill(child, signal.SIGKILL)
+    assert running.ready() == (2, f"127.0.0.1:{port + 1}")
+    send(f"127.0.0.1:{port + 1}", "t", b"after")
+    code, _output, problem = running.finish()
+    assert code == 0
+    assert "broker 2 ended (exit code -9); starting it again" in problem
+    assert not _children_with(running.process.pid, "--broker-id")
+
+
+def test_the_quick_parser_and_the_library_agree(tmp_path: Path) -> None:
+    every = [text for option in OPTIONS for text in (option.flag, "1")]
+    assert parse(every) == {option.name: ["1"] for option in OPTIONS}
+    assert parse(["--set=a=b", "--set", "c=d"]) == {"set": ["a=b", "c=d"]}
+    for odd in (["--help"], ["--unknown", "1"], ["--listen"], ["--listen", "--store"], ["positional"]):
+        assert parse(odd) is None
+    done = subprocess.run(
+        [*PENSTOCK, "start", "--help"], capture_output=True, text=True, check=True, timeout=30
+    )
+    for option in OPTIONS:
+        assert option.flag in done.stdout
+
+
+def test_settings_from_options(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('"num.partitions" = 3\n[log]\nretention.hours = 5\n')
+    made = settings(
+        {"config": [str(file)], "set": ["num.partitions=4"], "listen": ["0.0.0.0:0"], "store": ["x"]}
+    )
+    assert (made.num_partitions, made.log_retention_hours) == (4, 5)
+    assert (made.listeners, made.store, made.broker_id) == ("PLAINTEXT://0.0.0.0:0", "x", 1)
+    quick = settings({"broker_id": ["3"], "listen": ["h:1"], "advertise": ["a:2"], "store": ["y"]})
+    assert (quick.broker_id, quick.listeners, quick.store) == (3, "PLAINTEXT://h:1", "y")
+    assert quick.advertised_listeners == "PLAINTEXT://a:2"
+    slow = settings({"broker_id": ["3"], "listen": ["h:1"], "advertise": ["a:2"], "store": ["y"], "set": []})
+    assert slow == quick
+    with pytest.raises(UsageError):
+        settings({"listen": ["x"]})
+    with pytest.raises(SettingsError):
+        settings({"set": ["listeners=oops"]})
+
+
+def test_version_and_help() -> None:
+    done = subprocess.run([*PENSTOCK, "--version"], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.startswith("penstock, version ")
+    done = subprocess.run([*PENSTOCK, "--help"], capture_output=True, text=True, check=True, timeout=30)
+    for command in ("start", "topics", "produce", "consume", "cluster"):
+        assert command in done.stdout
+
+
+def test_the_command_line_says_who_does_not_answer() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        done = subprocess.run(
+            [*PENSTOCK, "topics", "list", "--bootstrap", address],
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr == f"Error: No broker answers at {address} (Connection refused).\n"
+        with pytest.raises(ClientError):
+            Client(address)
+
+
+def _free_ports(count: int) -> int:
+    """The first of `count` consecutive ports that are free now."""
+    for _ in range(100):
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+        try:
+            for number in range(count):
+                with socket.socket() as other:
+                    other.bind(("127.0.0.1", port + number))
+        except (OSError, OverflowError):
+            continue
+        return port
+    raise AssertionError("no free ports")
+
+
+def _children_with(pid: int, text: str) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                status = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+                command = Path("/proc", entry, "cmdline").read_text()
+            except OSError:
+                continue
+            if int(status[1]) == pid and text in command and status[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+def _until(look: Callable[[], object], wanted: object, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while look() != wanted:
+        if time.monotonic() > deadline:
+            return False
+    return True

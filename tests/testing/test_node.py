@@ -1,0 +1,121 @@
+"""A broker among others: fenced while it slept, replaced by another process, started where it left off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from penstock.cli.client import Client, ClientError
+from penstock.main import Node, StartError, advertised
+from penstock.server.server import Bound
+from penstock.settings import Settings
+from penstock.testing import Broker
+from penstock.testing.hosts import ProcessHost
+
+QUICK = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200}
+
+
+def listed(address: str) -> list[int]:
+    try:
+        with Client(address, seconds=2) as client:
+            return sorted(one.node_id for one in client.metadata([]).brokers)
+    except ClientError:
+        return []
+
+
+def until(look: Callable[[], object], wanted: object) -> bool:
+    deadline = time.monotonic() + 20
+    while look() != wanted:
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+def test_a_broker_that_slept_is_fenced_and_comes_back(tmp_path: Path) -> None:
+    sleeper = Broker(store=tmp_path, broker_id=2, settings=QUICK, process=True)
+    with Broker(store=tmp_path, settings=QUICK) as awake, sleeper:
+        assert until(lambda: listed(awake.bootstrap_servers), [1, 2])
+        pid = cast(ProcessHost, sleeper._host).pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert until(lambda: listed(awake.bootstrap_servers), [1])
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert until(lambda: listed(awake.bootstrap_servers), [1, 2])
+        assert until(lambda: listed(sleeper.bootstrap_servers), [1, 2])
+
+
+async def test_a_broker_whose_id_was_taken_stops(tmp_path: Path) -> None:
+    def node() -> Node:
+        values = {"listeners": "PLAINTEXT://127.0.0.1:0", "store": str(tmp_path)}
+        return Node(Settings().with_values(values | {name: str(value) for name, value in QUICK.items()}))
+
+    first, second = node(), node()
+    await first.start()
+    running = asyncio.ensure_future(first.run())
+    await second.start()
+    assert await asyncio.wait_for(running, 20) == "Another process registered as broker 1."
+    second.stop()
+    assert await second.run() is None
+
+
+async def test_a_port_is_refused_before_the_cluster_hears_of_it(tmp_path: Path) -> None:
+    values = {"store": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    first = Node(Settings().with_values(values))
+    await first.start()
+    values["listeners"] = f"PLAINTEXT://127.0.0.1:{first.bound[0].port}"
+    second = Node(Settings().with_values({**values, "broker.id": "2"}))
+    with pytest.raises(StartError, match="in use by another process"):
+        await second.start()
+    assert list(first.broker.image.brokers) == [1]
+    first.stop()
+    assert await first.run() is None
+
+
+async def test_several_listeners(tmp_path: Path) -> None:
+    values = {
+        "store": str(tmp_path),
+        "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        "advertised.listeners": "OUTSIDE://broker.example:19092",
+    }
+    node = Node(Settings().with_values(values))
+    await node.start()
+    inside, outside = node.bound
+    assert inside.port != outside.port
+
+    def told(port: int) -> list[tuple[str, int]]:
+        with Client(f"127.0.0.1:{port}") as client:
+            return [(one.host, one.port) for one in client.metadata([]).brokers]
+
+    assert await asyncio.to_thread(told, inside.port) == [("127.0.0.1", inside.port)]
+    assert await asyncio.to_thread(told, outside.port) == [("broker.example", 19092)]
+    node.stop()
+    await node.run()
+
+
+def test_an_address_that_means_all_is_told_as_this_machine() -> None:
+    import socket
+
+    settings = Settings().with_values({"listeners": "PLAINTEXT://0.0.0.0:9092"})
+    (listener,) = advertised(settings, (Bound("PLAINTEXT", "0.0.0.0", 9092),))
+    assert (listener.host, listener.port) == (socket.gethostname(), 9092)
+
+
+async def test_dynamic_settings_reach_the_server(tmp_path: Path) -> None:
+    from penstock.metadata.commands import SetConfig
+    from penstock.metadata.image import BROKER_CONFIG
+
+    node = Node(Settings().with_values({"store": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}))
+    await node.start()
+    change = SetConfig(BROKER_CONFIG, "", {"message.max.bytes": "123456"})
+    await node.broker.metadata.propose(lambda _: (change,))
+    assert node.broker.settings.message_max_bytes == 123456
+    node.stop()
+    await node.run()
