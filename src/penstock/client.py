@@ -1,0 +1,262 @@
+"""A small blocking client, for the command line and for Spark. It speaks to any Kafka-compatible cluster.
+
+It keeps one connection per broker, speaks the newest version that both sides know, and finds leaders
+through Metadata. It retries what the protocol calls retriable, for a bounded time, and otherwise says in
+one sentence what went wrong (`ClientError`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+from penstock.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.wire.codec import decode, encode
+from penstock.wire.errors import ErrorCode, WireError
+from penstock.wire.headers import parse_response_header, request_header
+from penstock.wire.schema import ApiMessage
+
+R = TypeVar("R", bound=ApiMessage)
+T = TypeVar("T")
+
+CLIENT_ID = "penstock"
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+"""Larger answers are not believed."""
+RETRY_PAUSE_SECONDS = 0.1
+
+
+class ClientError(Exception):
+    """Something went wrong. The message is one sentence for a person."""
+
+
+class AnswerError(ClientError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: int, what: str, message: str | None = None) -> None:
+        self.code = error_code(code)
+        detail = f": {message}" if message else ""
+        super().__init__(f"{what} was answered {self.code.name}{detail}.")
+
+
+def error_code(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class Connection:
+    """One broker, and the versions it speaks."""
+
+    def __init__(self, host: str, port: int, seconds: float) -> None:
+        self.address = f"{host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), seconds)
+        except OSError as error:
+            raise ClientError(f"No broker answers at {self.address} ({error.strerror or error}).") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation_id = 0
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._learn_versions()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def knows(self, api_key: int) -> bool:
+        return api_key in self._ranges
+
+    def version_of(self, request: ApiMessage, newest: int | None = None) -> int:
+        low, high = self._ranges.get(request.api_key, (0, -1))
+        version = min(high, request.max_version if newest is None else newest)
+        if version < max(low, request.min_version):
+            raise ClientError(f"The broker at {self.address} does not serve {type(request).__name__}.")
+        return version
+
+    def ask(
+        self, request: ApiMessage, response: type[R], *, seconds: float = 30.0, newest: int | None = None
+    ) -> R:
+        """Send a request and wait for its answer."""
+        return self._exchange(request, response, self.version_of(request, newest), seconds)
+
+    def _learn_versions(self) -> None:
+        request = ApiVersionsRequest(client_software_name="penstock", client_software_version="1")
+        answer = self._exchange(request, ApiVersionsResponse, ApiVersionsRequest.max_version, 10.0)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0, 10.0)
+        if answer.error_code:
+            raise AnswerError(answer.error_code, f"The greeting to {self.address}")
+        self._ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+
+    def _exchange(self, request: ApiMessage, response: type[R], version: int, seconds: float) -> R:
+        self._correlation_id += 1
+        header = request_header(request.api_key, version, self._correlation_id, CLIENT_ID)
+        message = header + encode(request, version)
+        try:
+            self._socket.settimeout(seconds)
+            self._socket.sendall(struct.pack(">i", len(message)) + message)
+            (size,) = struct.unpack(">i", self._receive(4))
+            if not 4 <= size <= ANSWER_BYTES_MAX:
+                raise ClientError(f"What answers at {self.address} does not speak the Kafka protocol.")
+            frame = memoryview(self._receive(size))
+        except TimeoutError as error:
+            raise ClientError(f"The broker at {self.address} did not answer in {seconds:.0f} s.") from error
+        except OSError as error:
+            raise ClientError(
+                f"The connection to {self.address} broke ({error.strerror or error})."
+            ) from error
+        try:
+            if request.api_key == ApiVersionsRequest.api_key and bytes(frame[4:6]) == b"\0\x23":
+                version = 0  # a refusal always has the form of version 0
+            correlation_id, at = parse_response_header(request.api_key, version, frame)
+            if correlation_id != self._correlation_id:
+                raise ClientError(f"The broker at {self.address} answered another request.")
+            answer, _end = decode(response, version, frame, at)
+        except WireError as error:
+            raise ClientError(f"The answer of {self.address} cannot be read: {error}.") from error
+        return answer
+
+    def _receive(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            count = self._socket.recv_into(view)
+            if count == 0:
+                raise ConnectionResetError(None, "the broker closed it")
+            view = view[count:]
+        return data
+
+
+class Client:
+    """A cluster, reached through any of its brokers."""
+
+    def __init__(self, bootstrap: str, seconds: float = 30.0) -> None:
+        self._seconds = seconds
+        self._bootstrap = [_address(part) for part in bootstrap.split(",")]
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._ids: dict[str, bytes] = {}
+        self.any()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # -- brokers ------------------------------------------------------------------------------------
+
+    def any(self) -> Connection:
+        """A connection to whichever broker answers."""
+        for connection in self._connections.values():
+            return connection
+        failure: ClientError | None = None
+        for address in [*self._bootstrap, *self._brokers.values()]:
+            try:
+                return self._connect(address)
+            except ClientError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def broker(self, node_id: int) -> Connection:
+        address = self._brokers.get(node_id)
+        if address is None:
+            raise ClientError(f"Broker {node_id} is not in the cluster's list of brokers.")
+        return self._connect(address)
+
+    def controller(self) -> Connection:
+        return self.broker(self.metadata([]).controller_id)
+
+    def _connect(self, address: tuple[str, int]) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(*address, self._seconds)
+        return connection
+
+    def _forget_connections(self) -> None:
+        self.close()
+        self._leaders.clear()
+
+    # -- metadata -----------------------------------------------------------------------------------
+
+    def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
+        """The cluster and these topics (None: all of them)."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+        answer = self.any().ask(request, MetadataResponse)
+        self._brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
+        for topic in answer.topics:
+            if topic.name is not None:
+                self._ids[topic.name] = topic.topic_id
+                for partition in topic.partitions:
+                    self._leaders[topic.name, partition.partition_index] = partition.leader_id
+        return answer
+
+    def partitions(self, topic: str, *, create: bool = False) -> list[int]:
+        """The partitions of a topic, which must exist or may be created."""
+
+        def look() -> list[int]:
+            (found,) = self.metadata([topic], create=create).topics
+            if found.error_code:
+                raise AnswerError(found.error_code, f"The question for topic {topic!r}")
+            return sorted(one.partition_index for one in found.partitions)
+
+        return self.retry(look)
+
+    def topic_id(self, topic: str) -> bytes:
+        return self._ids[topic]
+
+    def leader(self, topic: str, partition: int) -> Connection:
+        leader = self._leaders.get((topic, partition), -1)
+        if leader < 0:
+            self.partitions(topic)
+            leader = self._leaders.get((topic, partition), -1)
+        if leader < 0:
+            raise AnswerError(ErrorCode.LEADER_NOT_AVAILABLE, f"The question for the leader of {topic!r}")
+        return self.broker(leader)
+
+    # -- trying again -------------------------------------------------------------------------------
+
+    def retry(self, attempt: Callable[[], T]) -> T:
+        """Try again while the answer is an error that passes, or the connection broke."""
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                return attempt()
+            except AnswerError as error:
+                if not error.code.retriable or time.monotonic() > deadline:
+                    raise
+                self._leaders.clear()
+            except ClientError:
+                if time.monotonic() > deadline:
+                    raise
+                self._forget_connections()
+                with contextlib.suppress(ClientError):
+                    self.metadata([])
+            time.sleep(RETRY_PAUSE_SECONDS)
+
+
+def messages(name: str) -> Sequence[Any]:
+    """The request and response classes of an API, by its snake name."""
+    module = import_module(f"penstock.wire.api.{name}")
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    return getattr(module, f"{camel}Request"), getattr(module, f"{camel}Response")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit():
+        raise ClientError(f"A bootstrap address is HOST:PORT, not {text.strip()!r}.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
