@@ -254,6 +254,14 @@ async def test_an_unknown_type_refuses_the_whole_request(rig: Rig, kind: int) ->
     assert [result.configs for result in results] == [[], []]
 
 
+async def test_a_small_request_cannot_ask_for_a_huge_answer(rig: Rig) -> None:
+    await rig.topic("o")
+    results = await describe(rig, *[(TOPIC, "o")] * 50_001, keys=["retention.ms"])
+    assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
+    results = await describe(rig, (TOPIC, "o"), (TOPIC, "o"), keys=["retention.ms"])
+    assert [len(result.configs) for result in results] == [1, 1]
+
+
 # Changing single settings.
 
 

@@ -109,6 +109,13 @@ async def test_creation_takes_the_defaults_and_can_be_switched_off(rig: Rig) -> 
     assert "never" not in rig.broker.image.topics
 
 
+async def test_no_more_is_created_than_one_request_may_create(rig: Rig) -> None:
+    rig.broker.settings = msgspec.structs.replace(rig.broker.settings, num_partitions=5001)
+    answer = await ask(rig, named("one", "two", create=True), 13)
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert not rig.broker.image.topics
+
+
 async def test_internal_topics_are_created_as_the_coordinators_need_them(rig: Rig) -> None:
     await ask(rig, named("__consumer_offsets", create=True), 13)
     image = rig.broker.image

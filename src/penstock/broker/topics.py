@@ -17,7 +17,12 @@ from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import CreateTopic
 from penstock.metadata.image import OFFSETS_TOPIC, TOPIC_CONFIG, TRANSACTIONS_TOPIC, fold_name, has_fold
 from penstock.metadata.names import check_new_topic_name
-from penstock.metadata.placement import capped_factor, manual_orders, place
+from penstock.metadata.placement import (
+    PARTITIONS_PER_REQUEST_MAX,
+    capped_factor,
+    manual_orders,
+    place,
+)
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
 from penstock.wire.errors import ErrorCode
@@ -83,9 +88,13 @@ async def create_automatically(
 ) -> tuple[ClusterImage, dict[str, Refusal]]:
     """Create topics that a client asked for by name alone: the image that has them, and what went wrong.
 
-    A topic that somebody else created meanwhile is as good as one that was created here.
+    A topic that somebody else created meanwhile is as good as one that was created here. More partitions
+    than CreateTopics would create at once are not created either: the names stay unknown.
     """
-    creation = Creation(broker, [automatic(broker.image, broker.settings, name) for name in names])
+    topics = [automatic(broker.image, broker.settings, name) for name in names]
+    if partition_count(broker.settings, topics) > PARTITIONS_PER_REQUEST_MAX:
+        return broker.image, {}
+    creation = Creation(broker, topics)
     try:
         outcome = await broker.metadata.propose(creation.decide)
     except MetadataUnavailableError:
@@ -151,6 +160,17 @@ def plan(broker: Broker, image: ClusterImage, topic: NewTopic, topic_id: bytes) 
         pinned=bool(topic.assignments),
     )
     return check(image, command) or command
+
+
+def partition_count(settings: Settings, topics: Iterable[NewTopic]) -> int:
+    """How many partitions the topics ask for, as far as their numbers make sense."""
+    count = 0
+    for topic in topics:
+        if topic.assignments:
+            count += len(topic.assignments)
+        else:
+            count += settings.num_partitions if topic.partitions == DEFAULT else max(0, topic.partitions)
+    return count
 
 
 def with_leaders(image: ClusterImage, orders: Iterable[tuple[int, ...]]) -> ClusterImage:

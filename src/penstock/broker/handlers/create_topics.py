@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
 from penstock.broker.topic_names import CLUSTER_METADATA_TOPIC
-from penstock.broker.topics import DEFAULT, Creation, NewTopic, Outcome
+from penstock.broker.topics import Creation, NewTopic, Outcome, partition_count
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import CreateTopic
 from penstock.metadata.image import TOPIC_CONFIG
@@ -53,7 +53,7 @@ async def handle(broker: Broker, request: Request, message: CreateTopicsRequest)
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
     outcomes = _refusals(broker, request.session, message)
     wanted = [_new_topic(topic) for topic in message.topics if topic.name not in outcomes]
-    if _partition_count(broker, wanted) > PARTITIONS_PER_REQUEST_MAX:
+    if partition_count(broker.settings, wanted) > PARTITIONS_PER_REQUEST_MAX:
         reason = "Excessively large number of partitions per request."
         return refused(message, ErrorCode.POLICY_VIOLATION, reason)
     creation = Creation(broker, wanted)
@@ -111,18 +111,6 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         # Of a setting that is given twice, the last value counts.
         {config.name: config.value for config in topic.configs},
     )
-
-
-def _partition_count(broker: Broker, topics: list[NewTopic]) -> int:
-    count = 0
-    for topic in topics:
-        if topic.assignments:
-            count += len(topic.assignments)
-        else:
-            count += (
-                broker.settings.num_partitions if topic.partitions == DEFAULT else max(0, topic.partitions)
-            )
-    return count
 
 
 class _Results:

@@ -9,11 +9,14 @@
   version 3. Passwords and the credentials in a URL are not shown.
 - Errors are per resource, except for a resource type that does not exist: then the whole request is
   INVALID_REQUEST, as in Kafka. UNKNOWN_TOPIC_OR_PARTITION is said after a look at the newest metadata.
+- A resource that is named repeatedly is described repeatedly, from one description; more than 50,000
+  resources in one request are INVALID_REQUEST, because a small request could ask for a huge answer.
 - Version 0 has a field that says whether a value is the default; like Kafka's, it is always false.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request, Session
 
+RESOURCES_MAX = 50_000
 DYNAMIC_LOGGER = 6
 """The source of log levels, as DescribeConfigs numbers it."""
 
@@ -70,11 +74,10 @@ Results = list[DescribeConfigsResourceResult]
 def handle(
     broker: Broker, request: Request, message: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    if any(resource.resource_type not in _TYPES for resource in message.resources):
+    resources = message.resources
+    if len(resources) > RESOURCES_MAX or any(one.resource_type not in _TYPES for one in resources):
         return refused(message, ErrorCode.INVALID_REQUEST)
-    topics = (
-        resource.resource_name for resource in message.resources if resource.resource_type == TOPIC_CONFIG
-    )
+    topics = (one.resource_name for one in resources if one.resource_type == TOPIC_CONFIG)
     if all(name in broker.image.topics for name in topics):
         return _answer(broker, broker.image, request, message)
     return _answer_caught_up(broker, request, message)
@@ -105,8 +108,12 @@ def _answer(
     broker: Broker, image: ClusterImage, request: Request, message: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     results = []
+    known: dict[tuple[int, str, tuple[str, ...]], Results | Refusal] = {}
     for resource in message.resources:
-        described = _describe(broker, image, request.session, resource, message)
+        key = (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ()))
+        if key not in known:
+            known[key] = _describe(broker, image, request.session, resource, message)
+        described = known[key]
         result = DescribeConfigsResult(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
@@ -226,4 +233,7 @@ def _value(entry: ConfigEntry, value: str | None) -> str | None:
     if entry.name in _PLACES and "@" in value:
         scheme, separator, rest = value.partition("://")
         return scheme + separator + rest.rpartition("@")[2]
+    if entry.name == "store" and "://" not in value:
+        # Whoever asks (Spark does, to read the log itself) runs in another directory.
+        return os.path.abspath(value)
     return value
