@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class Difference:
     field: str = "*"
     kafka: str = "*"
     penstock: str = "*"
-    used: int = field(default=0, compare=False)
+    used: int = 0
 
     def covers(self, found: Mismatch) -> bool:
         low, _, high = self.versions.partition("-")
@@ -97,7 +97,7 @@ def differences(kafka: Any, other: Any, path: str = "") -> Iterator[tuple[str, A
 
 
 def _keyed(items: list[Any]) -> bool:
-    return bool(items) and all(isinstance(item, dict) and _key(item) for item in items)
+    return bool(items) and all(isinstance(item, dict) and any(name in item for name in KEYS) for item in items)
 
 
 def _key(item: dict[str, Any]) -> str:

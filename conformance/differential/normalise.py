@@ -17,6 +17,8 @@ from conformance.wire import batches
 
 ZERO_ID = bytes(16)
 TIMES = {"LogAppendTimeMs", "Timestamp", "LastTimestamp", "MaxTimestamp", "first_timestamp", "max_timestamp"}
+# Configs that say where a broker is, and so differ between any two.
+PLACES = {"listeners", "advertised.listeners", "log.dirs", "log.dir", "controller.quorum.voters", "metadata.log.dir"}
 CODEC_BITS = 0x07
 
 
@@ -27,6 +29,8 @@ def normalise(answer: Answer, world: World) -> Any:
 
 
 def _struct(value: dict[str, Any], world: World) -> dict[str, Any]:
+    if value.get("Name") in PLACES and value.get("Value"):
+        value = {**value, "Value": "<its own place>"}
     return {name: _field(name, inner, world) for name, inner in value.items()}
 
 
@@ -60,7 +64,7 @@ def _scalar(name: str, value: Any, world: World) -> Any:
             return "<path>" if value else value
         case "TotalBytes" | "UsableBytes" | "FinalizedFeaturesEpoch":
             return "<number>" if value >= 0 else value
-        case "ErrorMessage" | "ErrorString":
+        case "ErrorMessage" | "ErrorString" | "BatchIndexErrorMessage":
             return "<text>" if value else value
     return value
 
@@ -69,7 +73,7 @@ def _topic_id(value: bytes, world: World) -> str:
     if value == ZERO_ID:
         return "<no id>"
     name = world.names.get(value)
-    return f"<id of {name}>" if name else f"<unknown id {value.hex()}>"
+    return f"<id of {name}>" if name else "<unknown id>"
 
 
 def _learned(kind: str, value: int, world: World) -> str:

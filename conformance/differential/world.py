@@ -110,10 +110,10 @@ class World:
 
     def _barrier(self) -> None:
         self.barriers += 1
-        wanted = str(1_000_000 + self.barriers)
-        change = {"Name": "segment.bytes", "ConfigOperation": 0, "Value": wanted}
+        wanted = str(604_800_000 + self.barriers)
+        change = {"Name": "retention.ms", "ConfigOperation": 0, "Value": wanted}
         resource = {"ResourceType": TOPIC_RESOURCE, "ResourceName": BARRIER_TOPIC}
-        asked = {"Resources": [{**resource, "ConfigurationKeys": ["segment.bytes"]}]}
+        asked = {"Resources": [{**resource, "ConfigurationKeys": ["retention.ms"]}]}
         deadline = time.monotonic() + BARRIER_TIMEOUT_S
         try:
             self.connection.call("IncrementalAlterConfigs", ALTER, {"Resources": [{**resource, "Configs": [change]}]})

@@ -9,6 +9,7 @@ from typing import Any
 
 import crc32c
 import cramjam
+import lz4.frame
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 LOG_APPEND_TIME = 0x08
@@ -99,7 +100,8 @@ def compress(codec: int, data: bytes, magic: int = MAGIC_V2) -> bytes:
         case 2:
             return _xerial(data)
         case 3:
-            framed = bytes(cramjam.lz4.compress(data))
+            # Java reads only frames whose blocks stand alone.
+            framed = lz4.frame.compress(data, block_linked=False)
             return _broken_header_sum(framed) if magic == 0 else framed
         case 4:
             return bytes(cramjam.zstd.compress(data))

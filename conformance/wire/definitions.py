@@ -117,7 +117,7 @@ def _field(raw: dict[str, Any], structs: dict[str, Any]) -> Field:
     fields = tuple(_field(field, structs) for field in nested)
     nullable = _versions(raw.get("nullableVersions", "none"))
     return Field(
-        name=raw["name"],
+        name=raw["name"][0].upper() + raw["name"][1:],  # a few definitions write timeoutMs
         type=kind,
         versions=_versions(raw["versions"]),
         nullable=nullable,

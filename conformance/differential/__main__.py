@@ -1,0 +1,171 @@
+"""Send the same requests to Apache Kafka and to Penstock and compare the answers field by field."""
+
+import argparse
+import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from conformance import parts
+from conformance.differential import scenarios as _scenarios
+from conformance.differential.compare import Difference, Mismatch, deliberate, differences, report
+from conformance.differential.normalise import normalise
+from conformance.differential.scenario import SCENARIOS, Draw, Step
+from conformance.differential.scenarios.base import SetupFailed, setup
+from conformance.differential.world import World, is_change, pin
+from conformance.oracle import ApacheKafka
+from conformance.server import ServerFailed, interrupted_cleanly
+from conformance.target import add_against, server_named
+from conformance.wire.connection import Closed, Silent
+
+assert _scenarios.__all__, "importing the package registers the scenarios"
+
+Plan = list[tuple[str, int, str]]
+
+
+class Run:
+    """One pair of brokers, asked the same things."""
+
+    def __init__(self, kafka: World, other: World, seed: int) -> None:
+        self.kafka = kafka
+        self.other = other
+        self.seed = seed
+        self.now_ms = int(time.time() * 1000)
+        self.requests = 0
+        self.found: list[Mismatch] = []
+        self.pool = ThreadPoolExecutor(2)
+        for world in (kafka, other):
+            setup(world, self.now_ms)
+
+    def plan(self, apis: list[str], version: int | None, scenario: str | None, skip: Plan) -> Plan:
+        """Every scenario at every version that both serve."""
+        chosen = []
+        for api in apis:
+            for at in range(40):
+                if version in (None, at) and self.kafka.serves(api, at) and self.other.serves(api, at):
+                    chosen += [(api, at, name) for name in SCENARIOS[api] if scenario in (None, name)]
+        passed = set(skip)
+        return [each for each in chosen if each not in passed]
+
+    def play(self, api: str, version: int, name: str, again: int) -> None:
+        label = f"{name.replace('_', '-')}-v{version}" + (f"-{again}" if again else "")
+        draw = Draw(random.Random(f"{self.seed} {label}"), self.now_ms, label)
+        for step in SCENARIOS[api][name](draw, version):
+            self.ask(name, *pin(step, api, version))
+
+    def ask(self, name: str, api: str, version: int, step: Step) -> None:
+        worlds = (self.kafka, self.other)
+        raw = [world.ask(api, version, step) for world in worlds]
+        self.requests += 1
+        if is_change(api, step):  # before anything is compared, so that new topic ids are known
+            list(self.pool.map(World.settle, worlds))
+        answers = [normalise(answer, world) for answer, world in zip(raw, worlds, strict=True)]
+        for path, kafka, other in differences(*answers):
+            shown = str(step.frame) if step.frame is not None else _brief(step.body)
+            self.found.append(Mismatch(api, version, name, path, kafka, other, shown, step.note))
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"({len(value)} bytes)"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_brief(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_brief(inner) for inner in value) + "]"
+    return repr(value)
+
+
+def compare(options: argparse.Namespace) -> tuple[int, list[Mismatch], list[str]]:
+    """Kafka's newest for every version it serves, then the last 3.9 for the versions that are left."""
+    apis = options.api or list(SCENARIOS)
+    found: list[Mismatch] = []
+    notes: list[str] = []
+    done: Plan = []
+    requests = 0
+    for kafka_version in options.kafka:
+        with ExitStack() as stack:
+            kafka = stack.enter_context(ApacheKafka(kafka_version))
+            other = stack.enter_context(server_named(options.against))
+            run = Run(World(kafka), World(other), options.seed)
+            plan = run.plan(apis, options.version, options.scenario, done)
+            for api, version, name in plan:
+                run.play(api, version, name, 0)
+            chance = random.Random(options.seed)
+            again = 0
+            while plan and requests + run.requests < options.requests:
+                again += 1
+                run.play(*chance.choice(plan), again)
+            done += plan
+            requests += run.requests
+            found += run.found
+            unserved = [api for api in apis if not any(each[0] == api for each in done)]
+            notes.append(f"{run.requests} requests to {kafka.name} and {other.name}")
+            if not other.alive() and not options.against.count(":"):
+                notes.append(f"{other.name} DIED during the run:\n{other.tail()}")
+    if unserved:
+        notes.append(f"not compared, since not served by both: {', '.join(unserved)}")
+    return requests, found, notes
+
+
+def sort_out(found: list[Mismatch], known: list[Difference]) -> list[Mismatch]:
+    """What no deliberate difference covers."""
+    left = []
+    for each in found:
+        cover = next((difference for difference in known if difference.covers(each)), None)
+        if cover is None:
+            left.append(each)
+        else:
+            cover.used += 1
+    return left
+
+
+def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m conformance.differential", description=__doc__)
+    add_against(parser)
+    parser.add_argument("--api", action="append", choices=sorted(SCENARIOS), metavar="API", help="only this API; may be repeated")
+    parser.add_argument("--version", type=int, help="only this version")
+    parser.add_argument("--scenario", help="only the scenario of this name")
+    parser.add_argument("--seed", type=int, default=1, help="chooses names, values and what is repeated (default 1)")
+    parser.add_argument("--requests", type=int, default=0, help="go on with scenarios drawn by the seed up to so many")
+    parser.add_argument(
+        "--kafka",
+        action="append",
+        metavar="VERSION",
+        help=f"the oracle (default {parts.KAFKA_NEWEST}, then {parts.KAFKA_OLD} for what that no longer serves)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="print whole requests and every scenario")
+    parser.add_argument("--all", action="store_true", help="also print deliberate differences")
+    options = parser.parse_args(arguments)
+    options.kafka = options.kafka or [parts.KAFKA_NEWEST, parts.KAFKA_OLD]
+    return options
+
+
+def main() -> int:
+    options = options_of()
+    try:
+        with interrupted_cleanly():
+            requests, found, notes = compare(options)
+    except (parts.PartMissing, ServerFailed, SetupFailed) as why:
+        print(f"differential: {why}", file=sys.stderr)
+        return 2
+    except (Closed, Silent) as why:
+        print(f"differential: a broker left us while it was prepared: {why!r}", file=sys.stderr)
+        return 2
+    known = deliberate()
+    left = sort_out(found, known)
+    report(found if options.all else left, options.against, options.verbose)
+    print()
+    for note in notes:
+        print(note)
+    partial = options.api or options.version is not None or options.scenario
+    for difference in known:
+        if difference.used == 0 and not partial:
+            print(f"no longer seen, remove it: {difference.api} {difference.field}: {difference.reason}")
+    died = any("DIED" in note for note in notes)
+    print(f"seed {options.seed}: {requests} requests, {len(found) - len(left)} deliberate differences, {len(left)} mismatches")
+    return 1 if left or died or not requests else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
