@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.acl import CLUSTER_NAME, Resource
+from penstock.broker.partitions import newest_image
 from penstock.broker.registry import APIS, Api
 from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
@@ -98,6 +99,14 @@ def _message_route(broker: Broker, row: Api) -> Handle:
         log.exception("handler failed api=%s version=%d", row.name, request.api_version)
         return refused(request, message, ErrorCode.UNKNOWN_SERVER_ERROR)
 
+    async def caught_up(request: Request, message: Any) -> Any:
+        await newest_image(broker)
+        result = function(broker, request, message)
+        return await result if isinstance(result, Awaitable) else result
+
+    def call(request: Request, message: Any) -> Any:
+        return caught_up(request, message) if row.newest else function(broker, request, message)
+
     async def finish(request: Request, message: Any, reply: Reply, waiting: Awaitable[Any]) -> None:
         try:
             reply.complete(answer(request, await waiting))
@@ -127,7 +136,7 @@ def _message_route(broker: Broker, row: Api) -> Handle:
             denied = refused(request, message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return _closed(request, "not authorised") if denied is None else answer(request, denied)
         try:
-            result = function(broker, request, message)
+            result = call(request, message)
             if not isinstance(result, Awaitable):
                 return answer(request, result)
         except Exception:

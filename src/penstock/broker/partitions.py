@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,26 @@ if TYPE_CHECKING:
 ANY_EPOCH = -1
 """The leader epoch of a client that does not know one: nothing is checked."""
 
+CATCH_UP_SECONDS_MAX = 1.0
+"""How long a request waits for the newest image: many times what a store takes that works."""
+
 
 async def newest_image(broker: Broker) -> ClusterImage:
     """The image after catching up with the metadata log; the one at hand if the store does not answer.
 
-    A broker that is asked about something it does not know catches up before it says so: another broker
-    may have created it a moment ago.
+    A broker that is asked about something it does not know, or for everything there is, catches up before
+    it answers: another broker may have created something a moment ago. While the store is known to be out
+    nobody waits for it.
     """
     from penstock.cluster.metadata_log import MetadataUnavailableError
 
-    try:
-        return await broker.metadata.catch_up()
-    except MetadataUnavailableError:
-        return broker.image
+    if broker.metadata.unavailable_since is None:
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
+                return await broker.metadata.catch_up()
+        except (MetadataUnavailableError, TimeoutError):
+            pass
+    return broker.image
 
 
 Asked = Iterable[tuple[str, Iterable[int]]]

@@ -35,6 +35,8 @@ class Api(NamedTuple):
     resource: Resource | None
     """What the operation is on. CLUSTER is checked by dispatch, anything else by the handler per name."""
     raw: bool = False
+    newest: bool = False
+    """The answer is about the cluster as a whole: dispatch catches up with the metadata log first."""
 
     @property
     def module(self) -> str:
@@ -67,7 +69,7 @@ _ROWS = (
     Api(3, "Metadata", 0, 13, Operation.DESCRIBE, Resource.TOPIC),
     Api(8, "OffsetCommit", 0, 10, Operation.READ, Resource.GROUP),
     Api(9, "OffsetFetch", 0, 10, Operation.DESCRIBE, Resource.GROUP),
-    Api(10, "FindCoordinator", 0, 6, Operation.DESCRIBE, Resource.GROUP),
+    Api(10, "FindCoordinator", 0, 6, Operation.DESCRIBE, Resource.GROUP, newest=True),
     Api(11, "JoinGroup", 0, 9, Operation.READ, Resource.GROUP),
     Api(12, "Heartbeat", 0, 4, Operation.READ, Resource.GROUP),
     Api(13, "LeaveGroup", 0, 5, Operation.READ, Resource.GROUP),
@@ -80,19 +82,19 @@ _ROWS = (
     Api(21, "DeleteRecords", 0, 2, Operation.DELETE, Resource.TOPIC),
     Api(22, "InitProducerId", 0, 5, Operation.WRITE, Resource.TRANSACTIONAL_ID),
     Api(23, "OffsetForLeaderEpoch", 0, 4, Operation.DESCRIBE, Resource.TOPIC),
-    Api(32, "DescribeConfigs", 0, 4, Operation.DESCRIBE_CONFIGS, Resource.TOPIC),
+    Api(32, "DescribeConfigs", 0, 4, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, newest=True),
     Api(33, "AlterConfigs", 0, 2, Operation.ALTER_CONFIGS, Resource.TOPIC),
     Api(35, "DescribeLogDirs", 0, 5, Operation.DESCRIBE, Resource.CLUSTER),
     Api(37, "CreatePartitions", 0, 3, Operation.ALTER, Resource.TOPIC),
     Api(42, "DeleteGroups", 0, 2, Operation.DELETE, Resource.GROUP),
     Api(44, "IncrementalAlterConfigs", 0, 1, Operation.ALTER_CONFIGS, Resource.TOPIC),
     Api(47, "OffsetDelete", 0, 0, Operation.DELETE, Resource.GROUP),
-    Api(60, "DescribeCluster", 0, 2, None, None),
+    Api(60, "DescribeCluster", 0, 2, None, None, newest=True),
     Api(61, "DescribeProducers", 0, 0, Operation.READ, Resource.TOPIC),
     Api(68, "ConsumerGroupHeartbeat", 0, 1, Operation.READ, Resource.GROUP),
     Api(69, "ConsumerGroupDescribe", 0, 1, Operation.DESCRIBE, Resource.GROUP),
-    Api(74, "ListConfigResources", 0, 1, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
-    Api(75, "DescribeTopicPartitions", 0, 0, Operation.DESCRIBE, Resource.TOPIC),
+    Api(74, "ListConfigResources", 0, 1, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, newest=True),
+    Api(75, "DescribeTopicPartitions", 0, 0, Operation.DESCRIBE, Resource.TOPIC, newest=True),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

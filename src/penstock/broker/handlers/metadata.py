@@ -11,6 +11,8 @@
 - Errors: INVALID_TOPIC_EXCEPTION for a name that cannot be, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
   (with a null name); per partition LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND (from version 6), and in
   version 0 REPLICA_NOT_AVAILABLE, whose replica lists hold only live brokers.
+- A request for all topics, or for none, is answered from the newest image too, so that a topic created
+  through one broker is listed by the others at once. If the store does not answer, from the one at hand.
 - Authorised operations of topics (from version 8) and of the cluster (versions 8 to 10), if asked for.
 - Brokers, controller, leaders and replicas are computed from one image. An answer that needed nothing but
   the image is encoded once per image, version and question, and kept.
@@ -94,18 +96,44 @@ class KeptAnswers:
 
 def handle(
     broker: Broker, request: Request, message: MetadataRequest
-) -> MetadataResponse | bytes | Awaitable[MetadataResponse]:
-    image, kept = broker.image, broker.service(KeptAnswers)
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
     session = request.session
+    # The frame may be used again before an answer that has to wait.
     key = (request.api_version, session.listener, session.principal, bytes(request.frame[request.body_at :]))
-    known = kept.find(image, key)
-    if known is not None:
-        return known
+    if message.topics:
+        known = broker.service(KeptAnswers).find(broker.image, key)
+        if known is not None:
+            return known
     if _malformed(message, request.api_version):
         return refused(message, ErrorCode.INVALID_REQUEST)
     wanted = _wanted(message, request.api_version)
-    if not _all_known(image, wanted):
+    if not wanted.names and not wanted.ids:
+        return _answer_newest(broker, request, message, wanted, key)
+    if not _all_known(broker.image, wanted):
         return _answer_unknown(broker, request, message, wanted)
+    return _answer_known(broker, broker.image, request, message, wanted, key)
+
+
+async def _answer_newest(
+    broker: Broker, request: Request, message: MetadataRequest, wanted: Wanted, key: Key
+) -> bytes:
+    """All topics, or none and only the brokers: what another broker changed a moment ago is in it."""
+    return _answer_known(broker, await newest_image(broker), request, message, wanted, key)
+
+
+def _answer_known(
+    broker: Broker,
+    image: ClusterImage,
+    request: Request,
+    message: MetadataRequest,
+    wanted: Wanted,
+    key: Key,
+) -> bytes:
+    """An answer that follows from the image alone."""
+    kept = broker.service(KeptAnswers)
+    answer = kept.find(image, key)
+    if answer is not None:
+        return answer
     answer = encode(_answer(broker, image, request, message, wanted, None), request.api_version)
     kept.keep(image, key, answer)
     return answer
