@@ -88,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         "_stopping",
         "_transport",
         "_trusted",
+        "_under_way",
         "_unsent",
         "_write_paused",
         "active",
@@ -118,6 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes = 0
         self._unsent = 0
         self._busy: Reply | None = None
+        self._under_way = 0
+        """Replies in `_queue` that are not complete."""
         self._reading = True
         self._write_paused = False
         self._eof = False
@@ -340,6 +343,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._add_done(answer)
                 return
             self._queue.append(answer)
+            self._under_way += 1
             if answer.exclusive:
                 self._busy = answer
             answer.weight = weight = len(frame)
@@ -360,13 +364,18 @@ class Connection(asyncio.BufferedProtocol):
             self._settle(reply)
 
     def _on_done(self, reply: Reply) -> None:
-        """A reply that was under way is complete. Send it with the others of this turn of the loop."""
+        """A reply that was under way is complete. Send it with the others that come up in this turn of the
+        loop; at once if it is the last that was under way."""
         memory = self._memory
         if memory.short:
             memory.free(reply.weight)
         else:
             memory.used -= reply.weight
-        if not self.dirty:
+        self._under_way -= 1
+        if not self._under_way:
+            # Nothing else of this connection is coming up.
+            self._server.flush(self)
+        elif not self.dirty:
             self.dirty = True
             self._server.mark(self)
 

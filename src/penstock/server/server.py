@@ -145,12 +145,16 @@ class Server:
     def _flush_marked(self) -> None:
         marked, self._marked = self._marked, []
         for connection in marked:
-            try:
-                connection.flush()
-            except Exception:
-                # One connection's trouble must not keep the others from their answers.
-                log.exception("sending failed; peer=%s", connection.session.peer_host)
-                connection.abort()
+            if connection.dirty:
+                self.flush(connection)
+
+    def flush(self, connection: Connection) -> None:
+        """Let a connection send. Its trouble is not that of the caller, who may be serving others too."""
+        try:
+            connection.flush()
+        except Exception:
+            log.exception("sending failed; peer=%s", connection.session.peer_host)
+            connection.abort()
 
     def _relieve(self) -> None:
         """Memory has become free, or another frame may go on: let those go on that were held back."""
