@@ -16,7 +16,7 @@ from conformance.differential.world import Answer, World
 from conformance.wire import batches
 
 ZERO_ID = bytes(16)
-TIMES = {"LogAppendTimeMs", "Timestamp", "LastTimestamp", "MaxTimestamp", "first_timestamp", "max_timestamp"}
+TIMES = {"LogAppendTimeMs", "Timestamp", "LastTimestamp", "MaxTimestamp", "first_timestamp", "max_timestamp", "timestamp"}
 # Configs that say where a broker is, and so differ between any two.
 PLACES = {"listeners", "advertised.listeners", "log.dirs", "log.dir", "controller.quorum.voters", "metadata.log.dir"}
 CODEC_BITS = 0x07
@@ -90,7 +90,7 @@ def records(data: bytes | None, world: World) -> Any:
     found = []
     for batch in batches.split(data):
         if batch["magic"] != batches.MAGIC_V2:
-            found += _messages(batch)
+            found += [_struct(message, world) for message in _messages(batch)]
             continue
         stored = batch.pop("records")
         crc_over = batches.HEADER.pack(*(batch[name] for name in batches.NAMES))[21:] + stored

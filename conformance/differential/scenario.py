@@ -40,7 +40,7 @@ class Step:
     answered: bool = True
     """False for a produce with acks 0, after which the broker must stay silent."""
     frame: bytes | None = None
-    """A whole frame to send instead of an encoded body; then only closing or answering is compared."""
+    """A whole frame to send instead of an encoded body; an answer is read as the API and version named here."""
     settle: bool = False
     """Wait afterwards until what was changed can be seen: some changes come without asking to change."""
     note: str = ""

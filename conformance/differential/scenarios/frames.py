@@ -17,7 +17,7 @@ def frame_unknown_version(draw: Draw, version: int) -> Iterator[Step]:
     """The one API whose unsupported versions are answered, in the form of version 0."""
     if version == 0:
         for asked in (5, 99, 32767, -1):
-            yield Step({}, frame=frame(18, asked, b""), note=f"ApiVersions {asked}")
+            yield Step({}, frame=frame(18, asked, b""), note=f"ApiVersions {asked}")  # answered as version 0
 
 
 @scenario("ApiVersions")
@@ -39,10 +39,11 @@ def frame_wrong(draw: Draw, version: int) -> Iterator[Step]:
         ("bad text in client id", frame(3, 1, b"\0\0\0\0", client=b"\0\2\xff\xfe")),
         ("varint that does not end", frame(3, 9, b"\0" + b"\xff" * 12)),
     ):
-        yield Step({}, frame=data, note=note)
+        yield Step({}, api="Metadata", version=1, frame=data, note=note)
 
 
 @scenario("ApiVersions")
 def frame_left_over(draw: Draw, version: int) -> Iterator[Step]:
     if version == 0:
-        yield Step({}, frame=frame(3, 1, b"\0\0\0\0" + b"more"), note="bytes after the request")
+        data = frame(3, 1, b"\0\0\0\0" + b"more")
+        yield Step({}, api="Metadata", version=1, frame=data, note="bytes after the request")

@@ -202,6 +202,8 @@ def produce_broken(draw: Draw, version: int) -> Iterator[Step]:
         ("sequence without id", batch(some, sequence=3)),
         ("id without epoch", batch(some, producer_id=5, producer_epoch=-1, sequence=0)),
     ]
+    if version != 8:
+        del wrong[0]  # Kafka never answers it, and waiting for nothing once is enough
     for note, data in wrong:
         yield produce(draw, version, name, data, note)
     yield read_back(name)
