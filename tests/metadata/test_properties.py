@@ -18,6 +18,7 @@ from penstock.metadata.commands import (
     FenceBroker,
     LeaderMove,
     LogStart,
+    MoveLeader,
     RemoveBroker,
     SetConfig,
     SetReplicas,
@@ -26,7 +27,7 @@ from penstock.metadata.commands import (
 )
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import TOPIC_CONFIG, ClusterImage, ManifestRef
-from penstock.metadata.placement import hand_overs, spread, successors
+from penstock.metadata.placement import asked_hand_overs, hand_overs, spread, successors
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
 
@@ -159,6 +160,22 @@ class AnyHistory(RuleBasedStateMachine):
         info = self.image.topic(f"topic.{topic}")
         if info is not None:
             self.propose(SetReplicas(info.id, index, tuple(replicas)))
+
+    @rule(topic=TOPICS, index=st.integers(0, 5), leader=BROKERS)
+    def ask(self, topic: int, index: int, leader: int) -> None:
+        info = self.image.topic(f"topic.{topic}")
+        if info is not None and index < len(info.partitions):
+            self.propose(MoveLeader(info.id, index, info.partitions[index].leader_epoch, leader))
+
+    @rule(broker=BROKERS)
+    def obey(self, broker: int) -> None:
+        info = self.image.brokers.get(broker)
+        plans = asked_hand_overs(self.image, broker)
+        if info is None or not plans:
+            return
+        moves = (LeaderMove(p.topic_id, p.partition, p.leader_epoch, p.leader, True) for p in plans)
+        assert self.propose(AssignLeaders(broker, info.epoch, tuple(moves)))
+        assert not asked_hand_overs(self.image, broker)
 
     @rule(topic=TOPICS, value=st.none() | st.sampled_from(["delete", "compact", "nonsense"]))
     def configure(self, topic: int, value: str | None) -> None:

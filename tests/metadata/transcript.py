@@ -19,6 +19,7 @@ from penstock.metadata.commands import (
     FenceBroker,
     LeaderMove,
     LogStart,
+    MoveLeader,
     RemoveBroker,
     SetConfig,
     SetReplicas,
@@ -26,7 +27,7 @@ from penstock.metadata.commands import (
     SettlePartitions,
 )
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
-from penstock.metadata.placement import hand_overs, more_partitions, place, successors
+from penstock.metadata.placement import asked_hand_overs, hand_overs, more_partitions, place, successors
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
 
@@ -95,9 +96,10 @@ class Transcript:
 
     def hand_over(self, image: ClusterImage, words: list[str]) -> AnyCommand:
         broker, epoch = self.who(image, words[0])
+        plans = asked_hand_overs if words[1:] == ["asked"] else hand_overs
         moves = (
             LeaderMove(p.topic_id, p.partition, p.leader_epoch, p.leader, True, None, p.replicas)
-            for p in hand_overs(image, broker)
+            for p in plans(image, broker)
         )
         return AssignLeaders(broker, epoch, tuple(moves))
 
@@ -112,6 +114,11 @@ class Transcript:
             image.topics[topic].id, index, leader_epoch, int(options["to"]), settled, manifest, None
         )
         return AssignLeaders(broker, epoch, (move,))
+
+    def ask(self, image: ClusterImage, words: list[str]) -> AnyCommand:
+        topic, index = self.partition(image, words[0])
+        leader_epoch = image.topics[topic].partitions[index].leader_epoch
+        return MoveLeader(image.topics[topic].id, index, leader_epoch, int(words[1].removeprefix("to=")))
 
     def reassign(self, image: ClusterImage, words: list[str]) -> AnyCommand:
         topic, index = self.partition(image, words[0])
@@ -200,6 +207,10 @@ def show(image: ClusterImage) -> list[str]:
                 f"replicas {_list(image.shown_replicas(p))} isr {_list(image.isr(p))}"
                 f"{start}{manifest} wals {wals or 'none'}"
             )
+    for (identity, index), move in image.moves.items():
+        former = f" (former order {_list(move.former)})" if move.former else ""
+        to = str(move.leader) if move.leader >= 0 else "the first of its order"
+        lines.append(f"asked to hand over {image.names[identity]}-{index} to {to}{former}")
     for wal, count in image.sealed.items():
         lines.append(f"sealed {wal.broker}@{wal.epoch} flushes {count}")
     for wal, start_at in image.wal_starts.items():

@@ -61,6 +61,12 @@ def check_image(image: ClusterImage) -> None:
                 assert wal in image.sealed, "only the leader's own log may be open"
             assert len(set(partition.wals)) == len(partition.wals)
             named.update(partition.wals)
+    for (identity, index), move in image.moves.items():
+        asked = image.partition(identity, index)
+        assert asked is not None and asked.leader in listed, "only a live leader can be asked to hand over"
+        assert (move.leader == NO_LEADER) == bool(move.former)
+        assert asked.leader not in (asked.replicas if move.former else (move.leader,))
+        assert move.former or move.leader in listed
     assert set(image.sealed) <= named, "a sealed log that nobody needs is forgotten"
     for wal in image.wal_starts:
         assert wal in named or image.is_current(wal.broker, wal.epoch)

@@ -19,6 +19,7 @@ from penstock.metadata.commands import (
     CreateTopic,
     DeleteTopic,
     FenceBroker,
+    MoveLeader,
     RegisterBroker,
     RemoveBroker,
     SetConfig,
@@ -32,6 +33,7 @@ from penstock.metadata.image import (
     BrokerInfo,
     ClusterImage,
     PartitionInfo,
+    PendingMove,
     TopicInfo,
     WalRef,
 )
@@ -116,11 +118,26 @@ def assign_leaders(draft: Draft, command: AssignLeaders) -> None:
         draft.put_partition(name, move.partition, partition)
 
 
+def move_leader(draft: Draft, command: MoveLeader) -> None:
+    key = (command.topic_id, command.partition)
+    old = draft.move(key)
+    # A changed failover order without the leader asks for more than one named leader does.
+    if old is None or not old.former:
+        draft.put_move(key, PendingMove(command.leader))
+
+
 def set_replicas(draft: Draft, command: SetReplicas) -> None:
     name = draft.topic_name(command.topic_id)
     partition = draft.partitions(name)[command.partition]
     draft.put_partition(name, command.partition, replace(partition, replicas=command.replicas))
     draft.pin_topic(name)
+    key = (command.topic_id, command.partition)
+    old = draft.move(key)
+    move = None
+    if partition.leader not in (NO_LEADER, *command.replicas):
+        former = old.former if old is not None and old.former else partition.replicas
+        move = PendingMove(NO_LEADER, former)
+    draft.put_move(key, move)
 
 
 def create_topic(draft: Draft, command: CreateTopic) -> None:
@@ -207,6 +224,7 @@ def _without(wals: tuple[WalRef, ...], empty: WalRef | None) -> tuple[WalRef, ..
 
 def _leave_leaderless(draft: Draft, broker: int, empty: WalRef | None) -> None:
     """What the broker led waits for a leader. The leader epoch grows when it gets one."""
+    draft.drop_moves_to(broker)
     for name in draft.topic_names():
         for index, partition in enumerate(draft.partitions(name)):
             wals = _without(partition.wals, empty)
@@ -221,6 +239,7 @@ _EFFECTS: dict[type[Any], Callable[[Draft, Any], None]] = {
     FenceBroker: fence_broker,
     RemoveBroker: remove_broker,
     AssignLeaders: assign_leaders,
+    MoveLeader: move_leader,
     SetReplicas: set_replicas,
     CreateTopic: create_topic,
     DeleteTopic: delete_topic,

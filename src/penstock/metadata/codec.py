@@ -12,7 +12,7 @@ import struct
 import msgspec
 
 from penstock.metadata.commands import AnyCommand
-from penstock.metadata.image import BrokerInfo, ClusterImage, TopicInfo, WalRef, derive
+from penstock.metadata.image import BrokerInfo, ClusterImage, PendingMove, TopicInfo, WalRef, derive
 from penstock.wire.checksum import crc32c
 
 FORMAT_VERSION = 1
@@ -59,6 +59,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     configs: list[tuple[int, str, dict[str, str]]] = []
     sealed: list[tuple[WalRef, int]] = []
     wal_starts: list[tuple[WalRef, int]] = []
+    moves: list[tuple[bytes, int, PendingMove]] = []
 
 
 class Stub(msgspec.Struct, frozen=True):
@@ -101,6 +102,7 @@ def encode_snapshot(image: ClusterImage, floor: int) -> bytes:
         configs=[(kind, name, dict(values)) for (kind, name), values in image.configs.items()],
         sealed=list(image.sealed.items()),
         wal_starts=list(image.wal_starts.items()),
+        moves=[(topic_id, index, move) for (topic_id, index), move in image.moves.items()],
     )
     return _frame(_SNAPSHOT_MAGIC, _encode(snapshot))
 
@@ -128,6 +130,7 @@ def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub
         configs={(kind, name): values for kind, name, values in snapshot.configs},
         sealed=dict(snapshot.sealed),
         wal_starts=dict(snapshot.wal_starts),
+        moves={(topic_id, index): move for topic_id, index, move in snapshot.moves},
     )
     return snapshot.floor, derive(image)
 

@@ -78,8 +78,17 @@ class AssignLeaders(Command, frozen=True, tag="assign_leaders"):
     moves: tuple[LeaderMove, ...]
 
 
+class MoveLeader(Command, frozen=True, tag="move_leader"):
+    """The leader of a partition, alive, is asked to hand it to `leader`. It does so by AssignLeaders."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    leader: int
+
+
 class SetReplicas(Command, frozen=True, tag="set_replicas"):
-    """The failover order of one partition changes; its leader follows by handing over."""
+    """The failover order of one partition changes. A leader that is not in it is asked to hand over."""
 
     topic_id: bytes
     partition: int
@@ -172,6 +181,7 @@ AnyCommand = (
     | FenceBroker
     | RemoveBroker
     | AssignLeaders
+    | MoveLeader
     | SetReplicas
     | CreateTopic
     | DeleteTopic

@@ -18,6 +18,7 @@ from penstock.metadata.image import (
     BrokerInfo,
     ClusterImage,
     PartitionInfo,
+    PendingMove,
     TopicInfo,
     WalRef,
     fold_name,
@@ -46,6 +47,7 @@ class Draft:
         self._configs = image.configs
         self._sealed = image.sealed
         self._wal_starts = image.wal_starts
+        self._moves = image.moves
         self._live = image.live_brokers
         self._leader_counts = image.leader_counts
         self._wal_uses = image.wal_uses
@@ -82,6 +84,9 @@ class Draft:
     def wal_start(self, wal: WalRef) -> int:
         return self._wal_starts.get(wal, 0)
 
+    def move(self, key: tuple[bytes, int]) -> PendingMove | None:
+        return self._moves.get(key)
+
     # Writing.
 
     def _own(self, field: str) -> dict[K, V]:
@@ -105,6 +110,11 @@ class Draft:
         self._live = live(brokers.values())
         self._maybe_unused.add(wal)
 
+    def drop_moves_to(self, broker: int) -> None:
+        """Nobody is asked any more to hand a partition to this broker by name."""
+        for key in [key for key, move in self._moves.items() if move.leader == broker]:
+            self.put_move(key, None)
+
     def put_topic(self, topic: TopicInfo) -> None:
         """Add a topic that is not there."""
         topics: dict[str, TopicInfo] = self._own("_topics")
@@ -127,8 +137,10 @@ class Draft:
         topics[name] = msgspec.structs.replace(topics[name], pinned=True)
 
     def drop_topic(self, name: str) -> None:
-        for partition in self.partitions(name):
+        topic_id = self._topics[name].id
+        for index, partition in enumerate(self.partitions(name)):
             self._count(partition, None)
+            self.put_move((topic_id, index), None)
         self._open.pop(name, None)
         topics: dict[str, TopicInfo] = self._own("_topics")
         names: dict[bytes, str] = self._own("_names")
@@ -140,8 +152,20 @@ class Draft:
 
     def put_partition(self, name: str, index: int, partition: PartitionInfo) -> None:
         partitions = self._opened(name)
-        self._count(partitions[index], partition)
+        old = partitions[index]
+        self._count(old, partition)
         partitions[index] = partition
+        if self._moves and old.leader != partition.leader:
+            self.put_move((self._topics[name].id, index), None)
+
+    def put_move(self, key: tuple[bytes, int], move: PendingMove | None) -> None:
+        """Ask the leader of a partition to hand it over, or (None) do not any more."""
+        if move is not None:
+            moves: dict[tuple[bytes, int], PendingMove] = self._own("_moves")
+            moves[key] = move
+        elif key in self._moves:
+            moves = self._own("_moves")
+            del moves[key]
 
     def put_config(self, resource_type: int, name: str, values: dict[str, str]) -> None:
         """Set all dynamic settings of one resource; none at all forgets it."""
@@ -210,6 +234,7 @@ class Draft:
             next_producer_id=self.next_producer_id,
             sealed=self._sealed,
             wal_starts=self._wal_starts,
+            moves=self._moves,
             live_brokers=self._live,
             leader_counts=self._leader_counts,
             wal_uses=self._wal_uses,

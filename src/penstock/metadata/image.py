@@ -109,6 +109,17 @@ class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
         return self.name in INTERNAL_TOPICS
 
 
+class PendingMove(msgspec.Struct, frozen=True, array_like=True):
+    """A partition that its leader, which is alive, is asked to hand to another broker.
+
+    `leader` is who should lead it; NO_LEADER: the first live broker of its failover order, which was changed
+    to one without its leader. `former` is then the order before that, to which a cancellation returns.
+    """
+
+    leader: int
+    former: tuple[int, ...] = ()
+
+
 class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster after entry `version` of the metadata log.
 
@@ -128,6 +139,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     broker appended beyond it was never acknowledged and is never read."""
     wal_starts: Mapping[WalRef, int] = {}
     """Per log still needed, how many of its leading flushes hold nothing unsettled (0 if absent)."""
+    moves: Mapping[tuple[bytes, int], PendingMove] = {}
+    """By topic id and partition, what leaders are asked to hand over. Forgotten when the leader changes."""
 
     live_brokers: tuple[BrokerInfo, ...] = ()
     """The brokers that hold their lease, by id. Exactly these are listed to clients."""

@@ -198,6 +198,20 @@ def hand_overs(image: ClusterImage, broker: int) -> tuple[HandOver, ...]:
     return tuple(plans)
 
 
+def asked_hand_overs(image: ClusterImage, broker: int) -> tuple[HandOver, ...]:
+    """What `broker`, alive, was asked to hand to others and can, because they are alive."""
+    plans = []
+    for (topic_id, index), move in image.moves.items():
+        partition = image.partition(topic_id, index)
+        if partition is None or partition.leader != broker:
+            continue
+        wanted = (move.leader,) if move.leader != NO_LEADER else partition.replicas
+        leader = next((other for other in wanted if image.is_live(other)), broker)
+        if leader != broker:
+            plans.append(HandOver(topic_id, index, partition.leader_epoch, leader))
+    return tuple(plans)
+
+
 def imbalance_allowed(counts: Mapping[int, int]) -> int:
     """How many more partitions one broker may lead than another before any are moved: a tenth of what
     each leads, as moving costs clients a moment, and at least one, which no move can better."""

@@ -18,6 +18,7 @@ from penstock.metadata.commands import (
     DeleteTopic,
     FenceBroker,
     LeaderMove,
+    MoveLeader,
     RegisterBroker,
     RemoveBroker,
     SetConfig,
@@ -105,6 +106,22 @@ def _check_move(image: ClusterImage, command: AssignLeaders, move: LeaderMove) -
     if move.settled:
         message = "Only the leader of a partition can say that all of it is settled."
         return Refusal(ErrorCode.INVALID_REQUEST, message)
+    return None
+
+
+def move_leader(image: ClusterImage, command: MoveLeader) -> Refusal | None:
+    partition = _partition(image, command.topic_id, command.partition)
+    if isinstance(partition, Refusal):
+        return partition
+    if partition.leader_epoch != command.leader_epoch:
+        return _stale_leader(command.leader_epoch, partition)
+    if not image.is_live(partition.leader):
+        return Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "The partition has no leader to hand it over.")
+    if partition.leader == command.leader:
+        message = f"Broker {command.leader} leads the partition already."
+        return Refusal(ErrorCode.ELECTION_NOT_NEEDED, message)
+    if not image.is_live(command.leader):
+        return Refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {command.leader} is not alive.")
     return None
 
 
@@ -326,6 +343,7 @@ _CHECKS: dict[type[Any], Callable[[ClusterImage, Any], Refusal | None]] = {
     FenceBroker: fence_broker,
     RemoveBroker: remove_broker,
     AssignLeaders: assign_leaders,
+    MoveLeader: move_leader,
     SetReplicas: set_replicas,
     CreateTopic: create_topic,
     DeleteTopic: delete_topic,
