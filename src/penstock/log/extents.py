@@ -13,10 +13,14 @@ timestamp, position, length, each as little-endian 64-bit integers, then a CRC32
 import sys
 from array import array
 from bisect import bisect_left
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
+
+if TYPE_CHECKING:
+    from penstock.log.partition import Placed
 
 EXTENT_BYTES = 64 * 1024
 _WORD = 8
@@ -89,6 +93,29 @@ class Extents:
         self.positions.append(position)
         lengths.append(length)
         self.files.append(file)
+
+    def append_batches(
+        self, batches: "Iterable[tuple[Buffer, Placed, object]]", position: int, file: int
+    ) -> int:
+        """Add batches that lie side by side from `position` on, offset after offset; where they end.
+
+        On the hot path: one `append` for as many of them as share an extent."""
+        start = position
+        base = last = latest = 0
+        for batch, (base_offset, last_offset, timestamp, _append_time), _done in batches:
+            size = len(batch)
+            if position + size - start > EXTENT_BYTES and position > start:
+                self.append(base, last, latest, start, position - start, file)
+                start = position
+            if position == start:
+                base, latest = base_offset, timestamp
+            elif timestamp > latest:
+                latest = timestamp
+            last = last_offset
+            position += size
+        if position > start:
+            self.append(base, last, latest, start, position - start, file)
+        return position
 
     def extend(self, other: "Extents", files: "array[int]") -> None:
         """Add all extents of another run, which begins after the last one here, as they are."""

@@ -1,14 +1,16 @@
 """The newest batches of all partitions, in memory: what most fetches are answered from.
 
-One queue over all partitions, oldest out first, bounded in bytes. Large batches are kept as the views
-that they arrived in, without a copy; such a view keeps the whole receive buffer behind it alive, so that
-buffer's size is what counts, once, however many batches lie in it. Small batches are copied, so that a
-few bytes do not hold a large buffer.
+One queue over all partitions, oldest out first, bounded in bytes. Batches are kept as they came to the
+ledger, without a copy: in a buffer of their own, or as a view of the buffer that they were received in.
+Such a view keeps the whole receive buffer alive, so that buffer's size is what counts, once, however many
+batches lie in it. Only small views are copied, so that a few bytes do not hold a large buffer.
 """
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterable
 
+from penstock.log.partition import Placed
 from penstock.wire.buffers import Buffer
 
 COPIED_BYTES_MAX = 4096
@@ -76,33 +78,37 @@ class TailCache:
         self._pinned: dict[int, list[int]] = {}
         """By the identity of a receive buffer: how many cached batches lie in it, and its size."""
 
-    def append(self, tail: Tail, base_offset: int, last_offset: int, batch: bytearray | memoryview) -> None:
-        """Cache the batch that now ends the partition. A batch larger than the bound is cached alone."""
-        size = len(batch)
-        kept: Buffer
-        if size <= COPIED_BYTES_MAX:
-            kept = bytes(batch)
-            self.bytes_used += size + _ENTRY_BYTES
-        else:
-            kept = batch
-            self._pin(batch)
-        if tail.start < 0:
-            tail.start = base_offset
-        tail.last_offsets.append(last_offset)
-        tail.buffers.append(kept)
-        self._order.append(tail)
-        while self.bytes_used > self.bytes_max and len(self._order) > 1:
+    def append_batches(
+        self, tail: Tail, batches: Iterable[tuple[bytearray | memoryview, Placed, object]]
+    ) -> None:
+        """Cache batches that now end the partition. One that is larger than the bound is cached alone."""
+        lasts, buffers, order = tail.last_offsets, tail.buffers, self._order
+        for batch, placed, _done in batches:
+            size = len(batch)
+            kept: Buffer = batch
+            if type(batch) is memoryview and size > COPIED_BYTES_MAX:
+                self._pin(batch)
+            else:
+                if type(batch) is memoryview:
+                    kept = bytes(batch)
+                self.bytes_used += size + _ENTRY_BYTES
+            if tail.start < 0:
+                tail.start = placed.base_offset
+            lasts.append(placed.last_offset)
+            buffers.append(kept)
+            order.append(tail)
+        while self.bytes_used > self.bytes_max and len(order) > 1:
             self._evict()
 
     def _evict(self) -> None:
         batch = self._order.popleft()._drop_first()
-        if isinstance(batch, bytes):
-            self.bytes_used -= len(batch) + _ENTRY_BYTES
-        else:
+        if type(batch) is memoryview:
             self._unpin(batch)
+        else:
+            self.bytes_used -= len(batch) + _ENTRY_BYTES
 
-    def _pin(self, batch: bytearray | memoryview) -> None:
-        owner = batch.obj if isinstance(batch, memoryview) else batch
+    def _pin(self, batch: memoryview) -> None:
+        owner = batch.obj
         pinned = self._pinned.get(id(owner))
         if pinned is None:
             size = memoryview(owner).nbytes + _ENTRY_BYTES
@@ -111,10 +117,10 @@ class TailCache:
         else:
             pinned[0] += 1
 
-    def _unpin(self, batch: bytearray | memoryview) -> None:
-        owner = batch.obj if isinstance(batch, memoryview) else batch
-        pinned = self._pinned[id(owner)]
+    def _unpin(self, batch: memoryview) -> None:
+        key = id(batch.obj)
+        pinned = self._pinned[key]
         pinned[0] -= 1
         if not pinned[0]:
-            del self._pinned[id(owner)]
+            del self._pinned[key]
             self.bytes_used -= pinned[1]
