@@ -83,14 +83,14 @@ class ClassicMember(msgspec.Struct, eq=False):
         return None
 
     def describe(self, protocol: str | None) -> DescribedGroupMember:
-        """`protocol` is None unless the group is stable: only then is there something to show."""
+        """`protocol` is None unless the group is stable: only then has its metadata a meaning."""
         return DescribedGroupMember(
             member_id=self.id,
             group_instance_id=self.instance_id,
             client_id=self.client.id,
             client_host=self.client.host,
             member_metadata=b"" if protocol is None else self.metadata(protocol),
-            member_assignment=b"" if protocol is None else self.assignment,
+            member_assignment=self.assignment,
         )
 
 

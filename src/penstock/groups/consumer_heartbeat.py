@@ -208,8 +208,7 @@ class ConsumerHeartbeat:
             draft.emit(member_record(group_id, updated))
         subscription_changed = (updated.topics, updated.regex) != (member.topics, member.regex)
         regexes_changed = refresh_regexes(c, draft)
-        bump = draft.group.epoch == 0 or subscription_changed or regexes_changed
-        update_epoch(c, draft, bump=bump)
+        update_epoch(c, draft, bump=subscription_changed or regexes_changed)
         group = draft.group
         if group.epoch > group.assignment_epoch and assignment_delay_ms(c, group) <= 0:
             update_target(c, draft)

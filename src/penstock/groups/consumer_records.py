@@ -63,7 +63,7 @@ def member_record(group_id: str, member: Member) -> TypedRecord:
         client_id=member.client.id,
         client_host=member.client.host,
         subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.regex or None,
+        subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
         classic_member_metadata=None

@@ -24,12 +24,13 @@ is at least this long between two."""
 
 
 def metadata_hash(image: ClusterImage, topics: set[str]) -> int:
-    """Differs when a subscribed topic was created, deleted, recreated or given more partitions."""
+    """Differs when a subscribed topic was created, deleted, recreated or given more partitions. 0: none."""
+    found = [topic for name in sorted(topics) if (topic := image.topics.get(name)) is not None]
+    if not found:
+        return 0
     digest = blake2b(digest_size=8)
-    for name in sorted(topics):
-        topic = image.topics.get(name)
-        if topic is not None:
-            digest.update(topic.id + len(topic.partitions).to_bytes(4, "big"))
+    for topic in found:
+        digest.update(topic.id + len(topic.partitions).to_bytes(4, "big"))
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
@@ -84,13 +85,17 @@ def refresh_regexes(context: Context, draft: Draft) -> bool:
 
 
 def update_epoch(context: Context, draft: Draft, *, bump: bool) -> None:
-    """Raise the group's epoch if asked to, or if the topics it subscribes to are not what they were."""
+    """Raise the group's epoch if asked to, or if the topics it subscribes to are not what they were.
+
+    A new group is at epoch 1 before it has anything, so its first assignment is that of epoch 2.
+    """
     group = draft.group
     if not bump and not group.refresh_wanted:
         return
     found = metadata_hash(context.image, group.subscribed_topics())
-    if bump or found != group.metadata_hash:
-        draft.emit(epoch_record(group.group_id, group.epoch + 1, found))
+    epoch = max(group.epoch, 1) + (1 if bump or found != group.metadata_hash else 0)
+    if epoch != group.epoch:
+        draft.emit(epoch_record(group.group_id, epoch, found))
     draft.group.refresh_wanted = False
 
 

@@ -18,7 +18,6 @@ NOT_FOUND_SINCE = 6
 
 _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
-_TYPE_NAMES = {"classic": "Classic", "consumer": "Consumer"}
 
 __all__ = ["Described", "DescribedConsumer", "described_classic", "described_consumer", "listed"]
 
@@ -28,7 +27,7 @@ def listed(group: Group) -> ListedGroup:
         group_id=group.group_id,
         protocol_type=group.listed_protocol_type,
         group_state=group.state_name,
-        group_type=_TYPE_NAMES[group.type],
+        group_type=group.type,
     )
 
 
@@ -78,7 +77,7 @@ def described_consumer(context: Context, group_id: str, group: Group | None) -> 
                 client_id=m.client.id,
                 client_host=m.client.host,
                 subscribed_topic_names=list(m.topics),
-                subscribed_topic_regex=m.regex or None,
+                subscribed_topic_regex=m.regex,
                 assignment=_assignment(image, m.assigned),
                 target_assignment=_assignment(image, group.targets.get(m.id, NO_TARGET)),
                 member_type=_CONSUMER_MEMBER if m.classic is None else _CLASSIC_MEMBER,

@@ -11,6 +11,7 @@ from penstock.groups.classic import ClassicGroup, ClassicMember, State
 from penstock.groups.classic_join import ClassicJoin, join_refused
 from penstock.groups.consumer import ClassicSide, ConsumerGroup, Member, Partitions, Target
 from penstock.groups.consumer_records import group_records, group_tombstones
+from penstock.groups.consumer_target import metadata_hash
 from penstock.groups.core import Context, GroupError
 from penstock.groups.draft import Draft
 from penstock.groups.embedded import (
@@ -102,6 +103,7 @@ class Migration:
                     assigned=assigned,
                 )
             )
+        group.metadata_hash = metadata_hash(self._c.image, group.subscribed_topics())
         return group
 
     def refuse_parked(self, classic: ClassicGroup, code: ErrorCode) -> None:

@@ -162,7 +162,6 @@ class MixedGroup:
             )
             try:
                 member = self._leaver(group, identity)
-                answer.member_id = member.id
                 if member not in leaving:
                     leaving.append(member)
             except GroupError as error:
@@ -179,13 +178,14 @@ class MixedGroup:
         )
 
     def _leaver(self, group: ConsumerGroup, identity: MemberIdentity) -> Member:
+        """Of either protocol: an administrator who removes members asks no further than their names."""
         if identity.group_instance_id is None:
-            return self._classic_member(group, identity.member_id, None)[0]
+            return group.member(identity.member_id)
         present = group.static_member(identity.group_instance_id)
         member_id = identity.member_id
         if member_id == UNKNOWN_MEMBER and present is not None:
-            member_id = present.id  # An administrator knows only the instance.
-        return self._classic_member(group, member_id, identity.group_instance_id)[0]
+            member_id = present.id  # It may know only the instance.
+        return check_instance(present, member_id, identity.group_instance_id)
 
     def _classic_member(
         self, group: ConsumerGroup, member_id: str, instance_id: str | None

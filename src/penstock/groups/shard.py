@@ -323,7 +323,7 @@ class Shard:
     def _delete_group(self, group_id: str, result: DeletableGroupResult) -> None:
         group = self._c.groups.get(group_id)
         if group is None:
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID)
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_delete()
 
         def failed(code: ErrorCode) -> None:

@@ -1,6 +1,6 @@
 """DeleteGroups 0-2: remove groups that nobody is in, with their offsets.
 
-- Each group has its own code: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NOT_COORDINATOR.
+- Each group has its own code: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR.
 - Answered when the tombstones are durable.
 """
 

@@ -1,6 +1,6 @@
 """DescribeGroups 0-6: classic groups with their members.
 
-- Metadata and assignments are shown while the group is stable. A group that is unknown, or of the consumer
+- Metadata of members is shown while the group is stable. A group that is unknown, or of the consumer
   protocol, is Dead with no error; GROUP_ID_NOT_FOUND from version 6 on (KIP-1043).
 - NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS per group.
 """
