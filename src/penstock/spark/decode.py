@@ -1,11 +1,13 @@
 """From record batches to Arrow: the driver of the compiled loops.
 
-`Decoder.add(run)` takes bytes that hold whole batches of one partition, `Decoder.drain()` gives Arrow record
-batches of a bounded size. Control batches and records outside the asked range or of aborted transactions are
-left out; the CRC of each batch is checked unless told otherwise.
+`Decoder.decode` takes bytes in which whole batches of one partition lie and gives Arrow record batches of a
+bounded size. Control batches, records outside the asked range and those of aborted transactions are left
+out; the CRC of each batch that is decoded is checked unless told otherwise.
+
+Per batch there is one pass over a row of numbers and one CRC; per record there is no Python at all.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import crc32c
@@ -13,16 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.spark import kernels
+from penstock.spark.errors import CorruptLogError
+from penstock.wire.batch import CODEC_MASK, CONTROL, CRC_FROM, TRANSACTIONAL
 from penstock.wire.buffers import Buffer
 from penstock.wire.compression import decompress
+from penstock.wire.errors import WireError
 
 # Rows and bytes per Arrow batch: large enough that per-batch cost vanishes, small enough for Spark's memory.
 ROWS_MAX = 65_536
 BYTES_TARGET = 4 * 1024 * 1024
 # A batch may claim any size once decompressed; refuse what no broker would have accepted.
 DECOMPRESSED_BYTES_MAX = 1 << 30
-CRC_FROM = 21
-CODEC_MASK, TRANSACTIONAL, CONTROL = 0x07, 0x10, 0x20
+# Length, attributes, two deltas, key and value length, header count: a byte each at the least.
+RECORD_BYTES_MIN = 7
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 COLUMNS: dict[str, pa.DataType] = {
@@ -33,12 +38,8 @@ COLUMNS: dict[str, pa.DataType] = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestampType": pa.int32(),
-    "headers": pa.list_(HEADER_TYPE),
+    "headers": pa.list_(pa.field("element", HEADER_TYPE)),
 }
-
-
-class CorruptLogError(Exception):
-    """The stored bytes contradict themselves. The message says where."""
 
 
 class AbortedRange(NamedTuple):
@@ -49,8 +50,17 @@ class AbortedRange(NamedTuple):
     last_offset: int
 
 
+class _Part(NamedTuple):
+    """Batches whose records lie in one source: where each one's records begin, and their other fields."""
+
+    source: Any
+    table: Any
+    rows: int
+    size: int
+
+
 class Decoder:
-    """Decodes runs of one partition, within [low, high), into the columns asked for."""
+    """Decodes batches of one partition, within [low, high), into the columns asked for."""
 
     def __init__(
         self,
@@ -64,154 +74,204 @@ class Decoder:
         read_uncommitted: bool = False,
         check_crc: bool = True,
     ) -> None:
+        self.low = low
+        """Where records begin to be wanted: may be moved on between calls."""
         self._topic = topic
         self._partition = partition
         self._columns = tuple(columns)
-        self._low = low
+        self._schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
         self._high = high
         self._aborted: dict[int, list[AbortedRange]] = {}
-        for entry in aborted:
-            self._aborted.setdefault(entry.producer_id, []).append(entry)
-        self._read_uncommitted = read_uncommitted
+        if not read_uncommitted:
+            for entry in aborted:
+                self._aborted.setdefault(entry.producer_id, []).append(entry)
         self._check_crc = check_crc
+        self._constants: dict[str, pa.Array] = {}
         self._want = (
             (kernels.WANT_KEY if "key" in columns else 0)
             | (kernels.WANT_VALUE if "value" in columns else 0)
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
 
-    def decode(self, run: Buffer) -> Iterator[pa.RecordBatch]:
-        """The records of a run of whole batches, as Arrow record batches."""
-        src = np.frombuffer(run, dtype=np.uint8)
-        table = self._scan(src, len(run))
-        view = memoryview(run)
-        pending: list[tuple[Any, Any]] = []
+    def decode(
+        self, window: Buffer, pieces: Sequence[tuple[int, int]] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of the batches in `window`, as Arrow record batches. `pieces`: the start and length
+        of each run of whole batches in it; if not given, it is one."""
+        source = np.frombuffer(window, dtype=np.uint8)
+        view = memoryview(window)
+        table = self._wanted(self._scan(source, pieces or ((0, len(view)),)))
+        if self._check_crc:
+            self._require_crc(view, table)
+        pending: list[_Part] = []
         rows = size = 0
-        for src_part, part in self._parts(src, view, table):
-            part_rows = int(part[:, kernels.COUNT].sum())
-            part_bytes = int(part[:, kernels.SIZE].sum())
-            if pending and (rows + part_rows > ROWS_MAX or size + part_bytes > BYTES_TARGET):
+        for part in self._parts(source, view, table):
+            if pending and (rows + part.rows > ROWS_MAX or size + part.size > BYTES_TARGET):
                 yield from self._emit(pending, rows)
                 pending, rows, size = [], 0, 0
-            pending.append((src_part, part))
-            rows += part_rows
-            size += part_bytes
+            pending.append(part)
+            rows += part.rows
+            size += part.size
         if pending:
             yield from self._emit(pending, rows)
 
-    def _scan(self, src: Any, length: int) -> Any:
-        capacity = max(16, length // 4096)
+    # Which batches.
+
+    def _scan(self, source: Any, pieces: Sequence[tuple[int, int]]) -> Any:
+        tables = [self._scan_piece(source, start, start + length) for start, length in pieces]
+        return tables[0] if len(tables) == 1 else np.concatenate(tables)
+
+    def _scan_piece(self, source: Any, start: int, end: int) -> Any:
+        capacity = max(16, (end - start) // 4096)
         while True:
             table = np.empty((capacity, len(kernels.FIELDS)), dtype=np.int64)
-            found = kernels.scan_batches(src, 0, length, table)
+            found = kernels.scan_batches(source, start, end, table)
             if found != -kernels.TABLE_FULL:
                 break
-            capacity = min(capacity * 8, length // kernels.HEADER_BYTES + 1)
+            capacity = min(capacity * 8, (end - start) // kernels.HEADER_BYTES + 1)
         if found < 0:
             raise self._corrupt(kernels.REASONS[-found], None)
         table = table[:found]
-        covered = int(table[-1, kernels.POSITION] + table[-1, kernels.SIZE]) if found else 0
-        if covered != length:
+        covered = int(table[-1, kernels.POSITION] + table[-1, kernels.SIZE]) if found else start
+        if covered != end:
             last = int(table[-1, kernels.BASE_OFFSET]) if found else None
             raise self._corrupt("a batch that is cut short", last)
         return table
 
-    def _parts(self, src: Any, view: memoryview, table: Any) -> Iterator[tuple[Any, Any]]:
-        """(source bytes, table of batches whose records lie in it): plain batches together, others alone."""
-        plain_from = 0
-        position = 0
-        bytes_so_far = rows_so_far = 0
-        for index in range(len(table)):
-            row = table[index]
-            plain = self._admit(view, row) and not row[kernels.ATTRIBUTES] & CODEC_MASK
-            if plain:
-                bytes_so_far += int(row[kernels.SIZE])
-                rows_so_far += int(row[kernels.COUNT])
-                if bytes_so_far < BYTES_TARGET and rows_so_far < ROWS_MAX:
-                    continue
-                position = index + 1
-            else:
-                position = index
-            if position > plain_from:
-                yield src, self._records_table(table[plain_from:position])
-            bytes_so_far = rows_so_far = 0
-            plain_from = index + 1
-            if not plain and self._wanted(row):
-                yield self._decompressed(view, row)
-        if len(table) > plain_from:
-            yield src, self._records_table(table[plain_from:])
+    def _wanted(self, table: Any) -> Any:
+        """The rows of batches that may hold wanted records."""
+        base = table[:, kernels.BASE_OFFSET]
+        attributes = table[:, kernels.ATTRIBUTES]
+        wanted = (base + table[:, kernels.LAST_DELTA] >= self.low) & (base < self._high)
+        wanted &= (attributes & CONTROL) == 0
+        if self._aborted:
+            suspects = wanted & ((attributes & TRANSACTIONAL) != 0)
+            suspects &= np.isin(table[:, kernels.PRODUCER_ID], list(self._aborted))
+            for at in np.flatnonzero(suspects):
+                ranges = self._aborted[int(table[at, kernels.PRODUCER_ID])]
+                wanted[at] = not any(r.first_offset <= base[at] <= r.last_offset for r in ranges)
+        return table if wanted.all() else table[wanted]
 
-    def _wanted(self, row: Any) -> bool:
-        base = int(row[kernels.BASE_OFFSET])
-        last = base + int(row[kernels.LAST_DELTA])
-        if last < self._low or base >= self._high or row[kernels.ATTRIBUTES] & CONTROL:
-            return False
-        if self._read_uncommitted or not row[kernels.ATTRIBUTES] & TRANSACTIONAL:
-            return True
-        ranges = self._aborted.get(int(row[kernels.PRODUCER_ID]), ())
-        return not any(r.first_offset <= base <= r.last_offset for r in ranges)
+    def _require_crc(self, view: memoryview, table: Any) -> None:
+        checksum = crc32c.crc32c
+        places = table[:, (kernels.POSITION, kernels.SIZE, kernels.CRC, kernels.BASE_OFFSET)].tolist()
+        for position, size, crc, base in places:
+            if checksum(view[position + CRC_FROM : position + size]) != crc:
+                raise self._corrupt("a wrong CRC", base)
 
-    def _admit(self, view: memoryview, row: Any) -> bool:
-        """Whether the batch is wanted at all; its CRC is checked if it is."""
-        if not self._wanted(row):
-            return False
-        if self._check_crc:
-            start = int(row[kernels.POSITION])
-            stop = start + int(row[kernels.SIZE])
-            if crc32c.crc32c(view[start + CRC_FROM : stop]) != row[kernels.CRC]:
-                raise self._corrupt("a wrong CRC", int(row[kernels.BASE_OFFSET]))
-        return True
+    # Where their records are.
 
-    @staticmethod
-    def _records_table(part: Any) -> Any:
-        records = part.copy()
+    def _parts(self, source: Any, view: memoryview, table: Any) -> Iterator[_Part]:
+        """Plain batches that lie in the window together, compressed ones each by itself."""
+        codecs = table[:, kernels.ATTRIBUTES] & CODEC_MASK
+        packed = np.flatnonzero(codecs).tolist()
+        start = 0
+        for at in (*packed, len(table)):
+            if at > start:
+                yield from self._plain(source, table[start:at])
+            if at < len(table):
+                yield self._unpacked(view, table[at : at + 1], int(codecs[at]))
+            start = at + 1
+
+    def _plain(self, source: Any, table: Any) -> Iterator[_Part]:
+        records = table.copy()
         records[:, kernels.POSITION] += kernels.HEADER_BYTES
         records[:, kernels.SIZE] -= kernels.HEADER_BYTES
-        return records
+        self._require_room(records)
+        rows = np.cumsum(records[:, kernels.COUNT])
+        sizes = np.cumsum(records[:, kernels.SIZE])
+        start = 0
+        rows_before = size_before = 0
+        while start < len(records):
+            end = min(
+                int(np.searchsorted(rows, rows_before + ROWS_MAX, side="right")),
+                int(np.searchsorted(sizes, size_before + BYTES_TARGET, side="right")),
+            )
+            end = max(end, start + 1)
+            rows_after, size_after = int(rows[end - 1]), int(sizes[end - 1])
+            yield _Part(source, records[start:end], rows_after - rows_before, size_after - size_before)
+            start, rows_before, size_before = end, rows_after, size_after
 
-    def _decompressed(self, view: memoryview, row: Any) -> tuple[Any, Any]:
-        start = int(row[kernels.POSITION])
-        block = view[start + kernels.HEADER_BYTES : start + int(row[kernels.SIZE])]
+    def _unpacked(self, view: memoryview, row: Any, codec: int) -> _Part:
+        start = int(row[0, kernels.POSITION])
+        block = view[start + kernels.HEADER_BYTES : start + int(row[0, kernels.SIZE])]
         try:
-            data = decompress(int(row[kernels.ATTRIBUTES]) & CODEC_MASK, block, DECOMPRESSED_BYTES_MAX)
-        except Exception as error:
+            data = decompress(codec, block, DECOMPRESSED_BYTES_MAX)
+        except WireError as error:
             raise self._corrupt(
-                f"a block that does not decompress ({error})", int(row[kernels.BASE_OFFSET])
-            ) from error
-        records = row.reshape(1, -1).copy()
+                f"a block that does not decompress ({error})", int(row[0, kernels.BASE_OFFSET])
+            ) from None
+        records = row.copy()
         records[0, kernels.POSITION] = 0
         records[0, kernels.SIZE] = len(data)
-        return np.frombuffer(data, dtype=np.uint8), records
+        self._require_room(records)
+        return _Part(np.frombuffer(data, dtype=np.uint8), records, int(records[0, kernels.COUNT]), len(data))
 
-    def _emit(self, pending: list[tuple[Any, Any]], rows: int) -> Iterator[pa.RecordBatch]:
+    def _require_room(self, records: Any) -> None:
+        """Memory is taken by the counts that batches claim, so those must be possible."""
+        impossible = records[:, kernels.COUNT] * RECORD_BYTES_MIN > records[:, kernels.SIZE]
+        if impossible.any():
+            base = int(records[int(impossible.argmax()), kernels.BASE_OFFSET])
+            raise self._corrupt(kernels.REASONS[kernels.BAD_COUNT], base)
+
+    # Their columns.
+
+    def _emit(self, pending: list[_Part], rows: int) -> Iterator[pa.RecordBatch]:
         header_rows = rows + 1024
         while True:
             buffers = _Buffers(pending, rows, header_rows, self._want)
             fault = 0
-            for src, part in pending:
-                fault = buffers.decode(src, part, self._low, self._high, self._want)
+            for part in pending:
+                fault = buffers.decode(part, self.low, self._high, self._want)
                 if fault:
                     break
-            if fault == -kernels.HEADERS_FULL:
-                header_rows *= 8
-                continue
-            break
+            if fault != -kernels.HEADERS_FULL:
+                break
+            header_rows *= 8
         if fault:
-            base = int(part[int(buffers.cursor[kernels.FAULT_BATCH]), kernels.BASE_OFFSET])
-            raise self._corrupt(kernels.REASONS.get(-fault, "records that contradict their batch"), base)
-        if buffers.rows:
-            yield buffers.arrow(self._columns, self._topic, self._partition)
+            base = int(part.table[int(buffers.cursor[kernels.FAULT_BATCH]), kernels.BASE_OFFSET])
+            raise self._corrupt(kernels.REASONS[-fault], base)
+        if not buffers.rows:
+            return
+        batch = pa.RecordBatch.from_arrays(
+            [self._column(name, buffers) for name in self._columns], schema=self._schema
+        )
+        yield from _slices(batch)
+
+    def _column(self, name: str, buffers: "_Buffers") -> pa.Array:
+        if name == "topic":
+            return self._constant(name, self._topic, buffers.rows)
+        if name == "partition":
+            return self._constant(name, self._partition, buffers.rows)
+        return buffers.column(name)
+
+    def _constant(self, name: str, value: str | int, rows: int) -> pa.Array:
+        held = self._constants.get(name)
+        if held is None or len(held) < rows:
+            held = self._constants[name] = pa.repeat(pa.scalar(value, COLUMNS[name]), rows)
+        return held[:rows]
 
     def _corrupt(self, reason: str, offset: int | None) -> CorruptLogError:
         where = "" if offset is None else f" in the batch at offset {offset}"
-        return CorruptLogError(f"topic {self._topic!r} partition {self._partition} holds {reason}{where}")
+        return CorruptLogError(f"Topic {self._topic!r} partition {self._partition} holds {reason}{where}.")
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces that Spark can take: one compressed batch may hold far more than it should."""
+    parts = max(-(-batch.num_rows // (2 * ROWS_MAX)), batch.nbytes // (4 * BYTES_TARGET))
+    if parts <= 1:
+        yield batch
+        return
+    step = -(-batch.num_rows // parts)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 class _Buffers:
     """Column buffers of one Arrow record batch while they are filled."""
 
-    def __init__(self, pending: list[tuple[Any, Any]], rows: int, header_rows: int, want: int) -> None:
-        size = sum(int(part[:, kernels.SIZE].sum()) for _, part in pending)
+    def __init__(self, pending: Sequence[_Part], rows: int, header_rows: int, want: int) -> None:
+        size = sum(part.size for part in pending)
         self.cursor = np.zeros(kernels.CURSOR_SLOTS, dtype=np.int64)
         self._offsets = np.empty(rows, dtype=np.int64)
         self._timestamps = np.empty(rows, dtype=np.int64)
@@ -228,44 +288,38 @@ class _Buffers:
     def rows(self) -> int:
         return int(self.cursor[kernels.ROW])
 
-    def decode(self, src: Any, part: Any, low: int, high: int, want: int) -> int:
+    def decode(self, part: _Part, low: int, high: int, want: int) -> int:
         key, value, name, header = self._key, self._value, self._header_key, self._header_value
         fault: int = kernels.decode_batches(
-            src, part, 0, len(part), low, high, want, self.cursor,
+            part.source, part.table, 0, len(part.table), low, high, want, self.cursor,
             self._offsets, self._timestamps, self._append_time,
             key.ends, key.data, key.valid, value.ends, value.data, value.valid,
             self._header_ends, name.ends, name.data, header.ends, header.data, header.valid,
         )  # fmt: skip
         return fault
 
-    def arrow(self, columns: tuple[str, ...], topic: str, partition: int) -> pa.RecordBatch:
+    def column(self, name: str) -> pa.Array:
         rows = self.rows
-        cursor = self.cursor
-        arrays: list[pa.Array] = []
-        for column in columns:
-            match column:
-                case "key":
-                    arrays.append(self._key.arrow(pa.binary(), rows, int(cursor[kernels.KEY_BYTES])))
-                case "value":
-                    arrays.append(self._value.arrow(pa.binary(), rows, int(cursor[kernels.VALUE_BYTES])))
-                case "topic":
-                    arrays.append(pa.repeat(pa.scalar(topic, pa.string()), rows))
-                case "partition":
-                    arrays.append(pa.repeat(pa.scalar(partition, pa.int32()), rows))
-                case "offset":
-                    arrays.append(_fixed(self._offsets, rows, pa.int64()))
-                case "timestamp":
-                    arrays.append(_fixed(self._timestamps, rows, COLUMNS["timestamp"]))
-                case "timestampType":
-                    arrays.append(pa.array(self._append_time[:rows].astype(np.int32)))
-                case "headers":
-                    arrays.append(self._headers(rows))
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        match name:
+            case "key":
+                return self._key.arrow(pa.binary(), rows, int(self.cursor[kernels.KEY_BYTES]))
+            case "value":
+                return self._value.arrow(pa.binary(), rows, int(self.cursor[kernels.VALUE_BYTES]))
+            case "offset":
+                return _fixed(self._offsets, rows, pa.int64())
+            case "timestamp":
+                return _fixed(self._timestamps, rows, COLUMNS["timestamp"])
+            case "timestampType":
+                return pa.array(self._append_time[:rows].astype(np.int32))
+        assert name == "headers", name
+        return self._headers(rows)
 
     def _headers(self, rows: int) -> pa.Array:
         count = int(self.cursor[kernels.HEADER_ROW])
-        names = self._header_key.arrow(
-            pa.string(), count, int(self.cursor[kernels.HEADER_KEY_BYTES]), nullable=False
+        names = _text(
+            self._header_key.arrow(
+                pa.string(), count, int(self.cursor[kernels.HEADER_KEY_BYTES]), nullable=False
+            )
         )
         values = self._header_value.arrow(pa.binary(), count, int(self.cursor[kernels.HEADER_VALUE_BYTES]))
         entries = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
@@ -293,3 +347,14 @@ class _Variable:
 
 def _fixed(values: Any, rows: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values[:rows])])
+
+
+def _text(names: pa.Array) -> pa.Array:
+    """Header names as valid UTF-8. Clients may write any bytes; Java's client shows what is not text as
+    U+FFFD, and so does this, rather than fail on a record that every consumer can read."""
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = names.cast(pa.binary()).to_pylist()
+        return pa.array([name.decode("utf-8", "replace") for name in raw], pa.string())
+    return names

@@ -10,6 +10,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from penstock.spark.compiled import compiled
+
 _U8 = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 _I32 = numba.types.Array(numba.int32, 1, "C", readonly=True)
 _I64 = numba.types.Array(numba.int64, 1, "C", readonly=True)
@@ -23,11 +25,7 @@ RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 HEADER_OVERHEAD = 10
 
 
-def _compiled(signature: Any = None) -> Any:
-    return numba.njit(signature, cache=True, nogil=True, boundscheck=False, error_model="numpy")
-
-
-@_compiled()
+@compiled()
 def _murmur2(data: Any, start: int, end: int) -> int:
     """The hash that Kafka's default partitioner takes of a key, as a signed 32-bit number made positive."""
     length = end - start
@@ -63,7 +61,7 @@ def _murmur2(data: Any, start: int, end: int) -> int:
     return h & np.int64(0x7FFFFFFF)
 
 
-@_compiled([numba.void(_I64, _U8, _U8, numba.int64, numba.int64, _MI32)])
+@compiled([numba.void(_I64, _U8, _U8, numba.int64, numba.int64, _MI32)])
 def choose_partitions(ends: Any, data: Any, valid: Any, partitions: int, keyless: int, chosen: Any) -> None:
     """The partition of each row by its key; rows without a key go to `keyless`. `ends` starts with 0."""
     for row in range(chosen.shape[0]):
@@ -73,7 +71,7 @@ def choose_partitions(ends: Any, data: Any, valid: Any, partitions: int, keyless
             chosen[row] = keyless
 
 
-@_compiled()
+@compiled()
 def _put_varint(out: Any, at: int, value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63))
     while raw >= np.uint64(128):
@@ -84,7 +82,7 @@ def _put_varint(out: Any, at: int, value: int) -> int:
     return at + 1
 
 
-@_compiled()
+@compiled()
 def _varint_size(value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63))
     size = 1
@@ -94,7 +92,7 @@ def _varint_size(value: int) -> int:
     return size
 
 
-@_compiled()
+@compiled()
 def _put_bytes(out: Any, at: int, data: Any, start: int, end: int) -> int:
     length = end - start
     if length < 32:
@@ -105,7 +103,7 @@ def _put_bytes(out: Any, at: int, data: Any, start: int, end: int) -> int:
     return at + length
 
 
-@_compiled([numba.void(_I64, _I64, _I64, _I64, _I64, _MI64)])
+@compiled([numba.void(_I64, _I64, _I64, _I64, _I64, _MI64)])
 def sizes(
     key_ends: Any, value_ends: Any, header_ends: Any, name_ends: Any, header_value_ends: Any, out: Any
 ) -> None:
@@ -118,7 +116,7 @@ def sizes(
         out[row] = size + (last - first) * HEADER_OVERHEAD
 
 
-@_compiled()
+@compiled()
 def _headers_size(first: int, last: int, names: Any, values: Any, valid: Any) -> int:
     size = _varint_size(last - first)
     for i in range(first, last):
@@ -132,7 +130,7 @@ def _headers_size(first: int, last: int, names: Any, values: Any, valid: Any) ->
     return size
 
 
-@_compiled([numba.int64(
+@compiled([numba.int64(
     _I32, numba.int64, numba.int64, numba.int64, _I64,
     _I64, _U8, _U8, _I64, _U8, _U8, _I64, _I64, _U8, _I64, _U8, _U8, _MU8,
 )])  # fmt: skip

@@ -15,6 +15,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from penstock.spark.compiled import compiled
+
 # Columns of the batch table.
 FIELDS = (
     "position", "size", "base_offset", "attributes", "last_delta", "base_timestamp",
@@ -50,11 +52,7 @@ _I64 = numba.int64[::1]
 _TABLE = numba.int64[:, ::1]
 
 
-def _compiled(signature: Any = None) -> Any:
-    return numba.njit(signature, cache=True, nogil=True, boundscheck=False, error_model="numpy")
-
-
-@_compiled()
+@compiled()
 def _big_endian(src: Any, at: int, width: int) -> int:
     value = np.int64(src[at])
     if value >= 128:
@@ -64,7 +62,7 @@ def _big_endian(src: Any, at: int, width: int) -> int:
     return value
 
 
-@_compiled([numba.int64(_U8, numba.int64, numba.int64, _TABLE)])
+@compiled([numba.int64(_U8, numba.int64, numba.int64, _TABLE)])
 def scan_batches(src: Any, start: int, end: int, table: Any) -> int:
     """Fill `table` with the batches of src[start:end]; the number found, or a negated fault.
 
@@ -103,7 +101,7 @@ def scan_batches(src: Any, start: int, end: int, table: Any) -> int:
     return found
 
 
-@_compiled()
+@compiled()
 def _varint(src: Any, at: int, end: int) -> tuple[int, int]:
     """(zigzag value, next position); position -1 if the bytes run out or the number is too long."""
     if at < end:
@@ -125,7 +123,7 @@ def _varint(src: Any, at: int, end: int) -> tuple[int, int]:
     return np.int64(0), np.int64(-1)
 
 
-@_compiled()
+@compiled()
 def _copy(dst: Any, to: int, src: Any, at: int, length: int) -> None:
     if length < 32:
         for i in range(length):
@@ -134,7 +132,7 @@ def _copy(dst: Any, to: int, src: Any, at: int, length: int) -> None:
         dst[to : to + length] = src[at : at + length]
 
 
-@_compiled()
+@compiled()
 def _headers(
     src: Any,
     at: int,
@@ -174,7 +172,7 @@ def _headers(
     return at
 
 
-@_compiled([numba.int64(
+@compiled([numba.int64(
     _U8, _TABLE, numba.int64, numba.int64, numba.int64, numba.int64, numba.int64, _I64,
     _I64, _I64, _MU8, _I32, _MU8, _MU8, _I32, _MU8, _MU8, _I32, _I32, _MU8, _I32, _MU8, _MU8,
 )])  # fmt: skip
@@ -242,6 +240,8 @@ def decode_batches(  # noqa: PLR0915 - one loop, kept whole for the compiler
                 )  # fmt: skip
                 if at < 0:
                     return at
+                if at != stop:
+                    return -BAD_RECORD
                 header_ends[row + 1] = cursor[HEADER_ROW]
             timestamp = table[batch, MAX_TIMESTAMP] if log_append else table[batch, BASE_TIMESTAMP] + delta_ms
             if timestamp > TIMESTAMP_MS_LIMIT or timestamp < -TIMESTAMP_MS_LIMIT:

@@ -4,6 +4,7 @@ Everything is checked when the query is planned. A wrong option is an `OptionErr
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import TypeVar
@@ -19,9 +20,16 @@ KNOWN = (
     "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "failOnDataLoss", "includeHeaders", "minPartitions", "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "splitBytes",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "splitBytes",
     "kafka.bootstrap.servers", "store", "kafka.isolation.level", "group.id", "kafka.group.id",
-    "checkCrc", "topic", "includeEmptyBatches",
+    "checkCrc",
+)  # fmt: skip
+
+# Options of Spark's connector that tune its consumer. There is none here, so they change nothing; a job that
+# sets them still runs when it changes its format.
+MOOT = (
+    "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "path",
 )  # fmt: skip
 
 SPLIT_BYTES = 64 * 1024 * 1024
@@ -70,6 +78,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     min_partitions: int = 0
     max_records_per_partition: int = 0
     max_offsets_per_trigger: int = 0
+    min_offsets_per_trigger: int = 0
+    max_trigger_delay_ms: int = 15 * 60 * 1000
     max_bytes_per_trigger: int = 0
     split_bytes: int = SPLIT_BYTES
     read_uncommitted: bool = False
@@ -92,9 +102,14 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     strategy = options.get("startingoffsetsbytimestampstrategy", "error")
     if strategy not in ("error", "latest"):
         raise OptionError(f"startingOffsetsByTimestampStrategy is 'error' or 'latest', not {strategy!r}.")
+    most, least = _count(options, "maxOffsetsPerTrigger"), _count(options, "minOffsetsPerTrigger")
+    if most and least > most:
+        raise OptionError(
+            f"minOffsetsPerTrigger is {least}, which is more than maxOffsetsPerTrigger, {most}."
+        )
     return ReadOptions(
         selection=_selection(options),
-        store=store,
+        store=_location(store),
         bootstrap=bootstrap,
         start=_bound(options, "starting", default=LATEST if streaming else EARLIEST, streaming=streaming),
         end=_ending(options, streaming=streaming),
@@ -103,7 +118,9 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         include_headers=_flag(options, "includeHeaders", default=False),
         min_partitions=_count(options, "minPartitions"),
         max_records_per_partition=_count(options, "maxRecordsPerPartition"),
-        max_offsets_per_trigger=_count(options, "maxOffsetsPerTrigger"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", "15m"),
         max_bytes_per_trigger=_count(options, "maxBytesPerTrigger"),
         split_bytes=_count(options, "splitBytes") or SPLIT_BYTES,
         read_uncommitted=isolation == "read_uncommitted",
@@ -115,17 +132,23 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 def _known(raw: Mapping[str, str]) -> None:
     """Refuse what nothing here reads: an option that is ignored silently is a trap.
 
-    Spark itself adds `path` and its own names, and other `kafka.` settings are for a client that the
-    native reader does not have; only those that mean something are taken.
+    Settings of Kafka's clients (`kafka.`) are let through: they say how to reach brokers, and a job that
+    reads the log itself keeps them from the day when it used Spark's connector.
     """
     from difflib import get_close_matches
 
-    known = {name.lower() for name in KNOWN} | {"path"}
+    known = {name.lower() for name in (*KNOWN, *MOOT)}
     for name in raw:
-        if name.lower() not in known:
-            near = get_close_matches(name, KNOWN, 1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
+        if name.lower() not in known and not name.lower().startswith("kafka."):
+            near = get_close_matches(name.lower(), known, 1)
+            proper = [one for one in KNOWN if near and one.lower() == near[0]]
+            hint = f" Did you mean '{proper[0]}'?" if proper else ""
             raise OptionError(f"The option {name!r} is not one of format('penstock').{hint}")
+
+
+def _location(store: str | None) -> str | None:
+    """A directory by its whole path, because workers may run in another one."""
+    return store if not store or "://" in store else os.path.abspath(store)
 
 
 def _selection(options: Mapping[str, str]) -> Selection:
@@ -232,3 +255,16 @@ def _count(options: Mapping[str, str], name: str) -> int:
     if not text.isdigit():
         raise OptionError(f"The option '{name}' is a whole number, not {text!r}.")
     return int(text)
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
+
+
+def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
+    """As Spark reads times: a number with a unit, seconds if there is none."""
+    text = options.get(name.lower(), default).strip().lower()
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text[len(number) :]
+    if not number.isdigit() or unit not in _UNITS_MS:
+        raise OptionError(f"The option '{name}' is a time such as '30s' or '15m', not {text!r}.")
+    return int(number) * _UNITS_MS[unit]

@@ -1,0 +1,73 @@
+"""Reading the metadata log without joining the cluster: for those who only look, such as Spark.
+
+Nothing is ever written. Which entries count is decided as in `metadata_log`: entries are read first, then the
+chain of snapshots is looked at, and an entry counts only above the floor that is known by then.
+"""
+
+import asyncio
+from typing import Final
+
+from penstock.cluster.metadata_log import IDENTITY_KEY
+from penstock.cluster.snapshots import SnapshotChain, entry_key
+from penstock.metadata.apply import apply_to
+from penstock.metadata.codec import decode_entry, decode_identity
+from penstock.metadata.draft import Draft
+from penstock.metadata.image import ClusterImage
+from penstock.storage.objects import ObjectStore
+
+_WINDOW_MAX: Final = 32
+"""Entries asked for at once. The window starts at one, because mostly there is nothing new, and doubles."""
+
+
+class NoClusterError(Exception):
+    """The store holds no cluster. The message is one sentence for a person."""
+
+
+class ImageReader:
+    """The newest image, read again on each `refresh`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.image = ClusterImage()
+        self._store = store
+        self._chain = SnapshotChain(store)
+
+    async def refresh(self) -> ClusterImage:
+        """Read the log to its end: the image then holds every entry that was written before this call.
+
+        Raises NoClusterError, FormatError for what this version cannot read, and StoreError.
+        """
+        if not self.image.cluster_id:
+            data = await self._store.get(IDENTITY_KEY)
+            if data is None:
+                raise NoClusterError("The store holds no Penstock cluster.")
+            cluster_id = decode_identity(data)
+            self.image = await self._chain.find() or ClusterImage(cluster_id=cluster_id)
+        window = 1
+        while True:
+            first = self.image.version + 1
+            found = await self._entries(first, window)
+            await self._chain.look()
+            if self._chain.floor >= first:
+                # The log was trimmed beyond what is known here.
+                self.image = await self._chain.load()
+                continue
+            if found:
+                draft = Draft(self.image)
+                for data in found:
+                    apply_to(draft, decode_entry(data, draft.version + 1).commands)
+                self.image = draft.image()
+            if len(found) < window:
+                return self.image
+            window = min(window * 2, _WINDOW_MAX)
+
+    async def _entries(self, first: int, count: int) -> list[bytes]:
+        """Entries from `first` on, at most `count`, up to the first that does not exist."""
+        answers = await asyncio.gather(
+            *(self._store.get(entry_key(number)) for number in range(first, first + count))
+        )
+        found = []
+        for data in answers:
+            if data is None:
+                break
+            found.append(data)
+        return found

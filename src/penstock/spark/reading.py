@@ -1,0 +1,205 @@
+"""What a task does: reads the batches of its stretches from the store and gives Arrow record batches.
+
+The plan says where records lay when the query was planned. Since then a broker may have settled a write-ahead
+log, or merged segments, and deleted what they replace. A task that misses an object looks at the store
+again, from the offset that it has reached, and goes on; offsets are what counts, places are hints.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.log.extents import Extents, ExtentsError
+from penstock.log.manifest import SegmentRef
+from penstock.log.slicing import plan_ranges
+from penstock.metadata.image import ClusterImage
+from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
+from penstock.spark.planning import Stretch, stretch_of
+from penstock.spark.view import Chosen, LogView, PartitionKey, TailPiece
+from penstock.storage.blocking import BlockingStore, RangeRead
+from penstock.storage.objects import ObjectMissingError, StoreError
+
+logger = logging.getLogger(__name__)
+
+WINDOW_BYTES = 8 * 1024 * 1024
+"""Read and decoded at a time: two Arrow batches' worth, so that a read costs little beside its decoding."""
+REPLANS_MAX = 8
+"""Looks at the store without having read anything since the last one."""
+
+
+class ReadSettings(msgspec.Struct, frozen=True):
+    """What a task needs to know besides its stretches."""
+
+    store: str
+    columns: tuple[str, ...]
+    read_uncommitted: bool
+    check_crc: bool
+    fail_on_data_loss: bool
+
+
+class _Window(NamedTuple):
+    """Batches that are read in one go: where the runs of them lie in the bytes, and where they end."""
+
+    pieces: list[tuple[int, int]]
+    end_offset: int
+
+
+_stores: dict[tuple[int, str], BlockingStore] = {}
+
+
+def open_blocking(location: str) -> BlockingStore:
+    """The store, opened once per process: Spark keeps its workers from task to task."""
+    key = (os.getpid(), location)
+    store = _stores.get(key)
+    if store is None:
+        try:
+            store = _stores[key] = BlockingStore(location)
+        except StoreError as error:
+            raise StoreAccessError(f"The store {location} cannot be opened: {error}.") from None
+    return store
+
+
+def read_stretches(stretches: Sequence[Stretch], settings: ReadSettings) -> Iterator[Any]:
+    """The records of the stretches in order, as Arrow record batches."""
+    store = open_blocking(settings.store)
+    for stretch in stretches:
+        yield from _StretchReader(store, stretch, settings).read()
+
+
+class _StretchReader:
+    def __init__(self, store: BlockingStore, stretch: Stretch, settings: ReadSettings) -> None:
+        from penstock.spark.decode import AbortedRange, Decoder
+
+        self._store = store
+        self._stretch = stretch
+        self._settings = settings
+        self._next_offset = stretch.low
+        self._decoder = Decoder(
+            stretch.topic,
+            stretch.partition,
+            settings.columns,
+            low=stretch.low,
+            high=stretch.high,
+            aborted=[AbortedRange(*one) for one in stretch.aborted],
+            read_uncommitted=settings.read_uncommitted,
+            check_crc=settings.check_crc,
+        )
+
+    def read(self) -> Iterator[Any]:
+        plan = self._stretch
+        replans = 0
+        while True:
+            try:
+                for wanted, data in self._store.read(self._windows(plan)):
+                    window: _Window = wanted.about
+                    yield from self._decoder.decode(data, window.pieces)
+                    # Only now: were anything to fail before, the window is read again as a whole.
+                    self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)
+                    replans = 0
+                return
+            except ObjectMissingError as error:
+                replans += 1
+                if replans > REPLANS_MAX:
+                    raise self._unreadable(error) from None
+                plan = self._replan(plan, error)
+            except StoreError as error:
+                raise self._unreadable(error) from None
+            if plan.low >= plan.high:
+                return
+
+    # From places to reads.
+
+    def _windows(self, plan: Stretch) -> Iterator[RangeRead]:
+        for segment in plan.segments:
+            if segment.end_offset <= self._next_offset:
+                continue
+            yield from self._of_extents(self._index(segment), [segment.key])
+        tail, keys = _as_extents(plan.tail)
+        yield from self._of_extents(tail, keys)
+
+    def _index(self, segment: SegmentRef) -> Extents:
+        wanted = RangeRead(segment.index_key, segment.index_start, segment.index_length)
+        ((_wanted, stored),) = self._store.read((wanted,))
+        try:
+            return Extents.decode(stored)
+        except ExtentsError as error:
+            raise CorruptLogError(
+                f"Topic {self._stretch.topic!r} partition {self._stretch.partition} has a damaged index for"
+                f" offsets {segment.base_offset} to {segment.end_offset - 1}: {error}."
+            ) from None
+
+    def _of_extents(self, extents: Extents, keys: Sequence[str]) -> Iterator[RangeRead]:
+        high = self._stretch.high
+        at = extents.find(self._next_offset)
+        while at < len(extents) and extents.base_offsets[at] < high:
+            for part in plan_ranges(extents, at, WINDOW_BYTES, high):
+                at += len(part.pieces)
+                window = _Window([(piece.start, piece.length) for piece in part.pieces], 0)
+                about = window._replace(end_offset=extents.last_offsets[at - 1] + 1)
+                yield RangeRead(keys[part.file], part.position, part.length, about)
+
+    # When what was planned is not there any more.
+
+    def _replan(self, failed: Stretch, missing: ObjectMissingError) -> Stretch:
+        stretch = self._stretch
+        key = (stretch.topic_id, stretch.partition)
+
+        def choose(image: ClusterImage) -> dict[PartitionKey, Chosen]:
+            topic = image.topic_by_id(stretch.topic_id)
+            if topic is None:
+                raise TopicChangedError(f"The topic {stretch.topic!r} was deleted while it was read.")
+            return {key: Chosen(topic, stretch.partition, topic.partitions[stretch.partition])}
+
+        try:
+            view = self._store.run(LogView(self._store.store, choose).refresh())[key]
+        except TopicChangedError:
+            if self._settings.fail_on_data_loss:
+                raise
+            return self._nothing()
+        except LostRecordsError as error:
+            self._lose(error.first, error.last, "")
+            return self._nothing()
+        if view.log_start > self._next_offset:
+            last = min(view.log_start, stretch.high) - 1
+            self._lose(self._next_offset, last, f": the log begins at {view.log_start} now")
+            self._next_offset = view.log_start
+        segment = next((one for one in view.segments if one.end_offset > self._next_offset), None)
+        if segment is not None and segment in failed.segments:
+            # The newest manifest names the very object that was missed.
+            last = min(segment.end_offset, stretch.high) - 1
+            self._lose(self._next_offset, last, f": {missing}")
+            self._next_offset = segment.end_offset
+        logger.info(
+            "planned anew topic=%s partition=%d offset=%d: %s",
+            stretch.topic, stretch.partition, self._next_offset, missing,
+        )  # fmt: skip
+        self._decoder.low = self._next_offset
+        return stretch_of(view, self._next_offset, max(stretch.high, self._next_offset))
+
+    def _lose(self, first: int, last: int, reason: str) -> None:
+        stretch = self._stretch
+        error = LostRecordsError(stretch.topic, stretch.partition, first, last, reason)
+        if self._settings.fail_on_data_loss:
+            raise error
+        logger.warning("went on without lost records: %s", error)
+
+    def _nothing(self) -> Stretch:
+        return msgspec.structs.replace(self._stretch, low=self._stretch.high, segments=(), tail=())
+
+    def _unreadable(self, error: StoreError) -> StoreAccessError:
+        stretch = self._stretch
+        return StoreAccessError(
+            f"Records from offset {self._next_offset} of topic {stretch.topic!r} partition"
+            f" {stretch.partition} cannot be read from {self._store.location}: {error}."
+        )
+
+
+def _as_extents(tail: Sequence[TailPiece]) -> tuple[Extents, list[str]]:
+    extents = Extents()
+    keys: dict[str, int] = {}
+    for key, position, length, base, last, timestamp in tail:
+        extents.append(base, last, timestamp, position, length, keys.setdefault(key, len(keys)))
+    return extents, list(keys)

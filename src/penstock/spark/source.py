@@ -1,0 +1,66 @@
+"""The data source that Spark knows by the name "penstock".
+
+Spark makes an instance on the driver for each read or write, in a worker process, and pickles what it
+returns; so this module imports little, and what reads the store is imported where it is used.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from penstock.spark.options import OptionError, ReadOptions, read_options
+from penstock.spark.schema import full_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class PenstockDataSource(DataSource):
+    parallelism = 2
+    """How many tasks the session runs at once. `register` makes a subclass that knows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> StructType:
+        return full_schema(headers=self._checked().include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.spark.batch import BatchReader
+
+        return BatchReader(read_options(self.options, streaming=False), schema, self.parallelism)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from penstock.spark.stream import StreamReader
+
+        return StreamReader(read_options(self.options, streaming=True), schema, self.parallelism)
+
+    def _checked(self) -> ReadOptions:
+        """The options, which must make sense for a batch or a stream: which one it is, is not known yet."""
+        try:
+            return read_options(self.options, streaming=True)
+        except OptionError:
+            return read_options(self.options, streaming=False)
+
+
+def register(spark: "SparkSession") -> None:
+    """Make `format("penstock")` known to a Spark session. The one line that a user adds."""
+    import os
+    import sys
+
+    try:
+        context = spark.sparkContext
+    except Exception:
+        spark.dataSource.register(PenstockDataSource)  # Spark Connect has no context on this side.
+        return
+    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if not chosen and (context.master or "").startswith("local"):
+        # Workers are to find the packages that this interpreter has, also if its environment is not active.
+        context.pythonExec = sys.executable
+
+    class PenstockSessionDataSource(PenstockDataSource):
+        parallelism = context.defaultParallelism
+
+    spark.dataSource.register(PenstockSessionDataSource)

@@ -1,0 +1,303 @@
+"""What the store holds of some partitions: read from the store alone, whether or not brokers run.
+
+Theory of operation. A partition is its manifest (settled segments, and the state at their end) and then what
+the write-ahead logs that the cluster image names hold beyond it. Logs are followed by their flush indexes,
+which repeat batch headers, so no record is read to know offsets, positions and transactions. Everything is
+kept between calls and only what is new is read: a look for news costs a few small requests.
+
+A log that is still written to is read up to its last whole flush; `storage.log_reader` says why those
+flushes count. Objects that vanish, or offsets that do not join, mean that the image is old: it is read again.
+If they still do not join with the newest image, records are really missing.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.cluster.reading import ImageReader
+from penstock.log.extents import Extents
+from penstock.log.flush import FlushBlock, iter_blocks
+from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
+from penstock.log.markers import AbortedTransaction, touching
+from penstock.log.partition import PartitionLog
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, TopicInfo, WalRef
+from penstock.spark.errors import LostRecordsError, TakeoverError
+from penstock.storage.log_reader import LogTail, follow_log
+from penstock.storage.objects import ObjectMissingError, ObjectStore
+from penstock.storage.wal import ScannedFlush
+from penstock.wire.batch import HEADER, HEADER_SIZE, BatchHeader
+
+PartitionKey = tuple[bytes, int]
+
+ATTEMPTS_MAX = 40
+"""Tries to get a picture that fits together. With the pauses below about ten seconds: a broker that takes
+over a dead one's log needs far less between the seal and the command that says where the log ends."""
+PAUSE_FIRST_SECONDS = 0.005
+PAUSE_MAX_SECONDS = 0.4
+
+
+class Chosen(NamedTuple):
+    """A partition that a reader wants, and what the image says of it."""
+
+    topic: TopicInfo
+    number: int
+    info: PartitionInfo
+
+
+class TailPiece(NamedTuple):
+    """Adjacent batches in a write-ahead log."""
+
+    key: str
+    position: int
+    length: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class PartitionView:
+    """One partition as the store has it. `stable_end` is where a read_committed reader stops."""
+
+    def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log_start = 0
+        self.segments: tuple[SegmentRef, ...] = ()
+        self._manifest_ref: ManifestRef | None = None
+        self._wals: tuple[WalRef, ...] | None = None
+        self._log = PartitionLog(0)
+        self._tail = Extents()
+        self._keys: list[str] = []
+        self._taken: dict[WalRef, int] = {}
+
+    @property
+    def end(self) -> int:
+        return self._log.next_offset
+
+    @property
+    def stable_end(self) -> int:
+        return self._log.staged_stable_offset
+
+    def aborted(self, low: int, high: int) -> list[AbortedTransaction]:
+        return touching(self._log.aborted, low, high)
+
+    def tail(self, low: int, high: int) -> list[TailPiece]:
+        """What write-ahead logs hold of [low, high)."""
+        extents = self._tail
+        found = []
+        for at in range(extents.find(low), len(extents)):
+            if extents.base_offsets[at] >= high:
+                break
+            base, last, timestamp, position, length, file = extents[at]
+            found.append(TailPiece(self._keys[file], position, length, base, last, timestamp))
+        return found
+
+    def is_of(self, info: PartitionInfo) -> bool:
+        return info.manifest == self._manifest_ref and info.wals == self._wals
+
+    def restore(self, info: PartitionInfo, manifest: Manifest | None) -> None:
+        """Begin from the manifest."""
+        self._manifest_ref = info.manifest
+        self._wals = info.wals
+        self._log = log = PartitionLog(0)
+        self._tail = Extents()
+        self._keys = []
+        self._taken = {}
+        self.segments = ()
+        if manifest is not None:
+            self.segments = manifest.segments
+            log.next_offset = manifest.end_offset
+            log.producer_entries = dict(manifest.producers)
+            log.ongoing = dict(manifest.ongoing)
+            log.aborted = list(manifest.aborted)
+
+    def take(self, wal: WalRef, blocks: "list[_Block]") -> None:
+        """Take over what a log holds beyond what was taken from it."""
+        log = self._log
+        for at in range(self._taken.get(wal, 0), len(blocks)):
+            key, position, time_ms, block = blocks[at]
+            if not self._keys or self._keys[-1] != key:
+                self._keys.append(key)
+            for header, batch_at, control in block.batches():
+                if header.last_offset < log.next_offset:
+                    continue
+                if header.base_offset != log.next_offset:
+                    raise LostRecordsError(self.topic, self.index, log.next_offset, header.base_offset - 1)
+                log.replay(header, control, time_ms)
+                self._tail.append(
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                    position + batch_at,
+                    header.size,
+                    len(self._keys) - 1,
+                )
+        self._taken[wal] = len(blocks)
+
+
+class _Block(NamedTuple):
+    """A partition's block in a flush."""
+
+    key: str
+    position: int
+    time_ms: int
+    block: FlushBlock
+
+
+class _Log:
+    """One write-ahead log, as far as it was read."""
+
+    def __init__(self, tail: LogTail) -> None:
+        self.tail = tail
+        self.flushes: list[ScannedFlush] = []
+        self.blocks: dict[PartitionKey, list[_Block]] = {}
+        """Of the partitions that somebody wants. Emptied when those are in a manifest."""
+
+    def add(self, flushes: Iterable[ScannedFlush]) -> None:
+        for flush in flushes:
+            self.flushes.append(flush)
+            self._index(flush, self.blocks)
+
+    def want(self, keys: Iterable[PartitionKey]) -> None:
+        """Keep the blocks of these partitions, too."""
+        fresh: dict[PartitionKey, list[_Block]] = {key: [] for key in keys if key not in self.blocks}
+        if fresh:
+            for flush in self.flushes:
+                self._index(flush, fresh)
+            self.blocks.update(fresh)
+
+    def forget_below(self, number: int) -> None:
+        """Flushes below `number` hold nothing that a manifest does not."""
+        if self.flushes and self.flushes[0].number < number:
+            self.flushes = [flush for flush in self.flushes if flush.number >= number]
+
+    def forget_settled(self, key: PartitionKey, end_offset: int) -> None:
+        """A manifest covers this partition up to `end_offset`."""
+        blocks = self.blocks[key]
+        self.blocks[key] = [one for one in blocks if _last_offset(one.block) >= end_offset]
+
+    def _index(self, flush: ScannedFlush, blocks: dict[PartitionKey, list[_Block]]) -> None:
+        for block in iter_blocks(flush.blocks):
+            wanted = blocks.get((block.topic_id, block.partition))
+            if wanted is not None:
+                wanted.append(_Block(flush.key, flush.position, flush.time_ms, block))
+
+
+def _last_offset(block: FlushBlock) -> int:
+    last = BatchHeader._make(HEADER.unpack_from(block.headers, len(block.headers) - HEADER_SIZE))
+    return last.last_offset
+
+
+Choose = Callable[[ClusterImage], Mapping[PartitionKey, Chosen]]
+
+
+class LogView:
+    """The partitions that `choose` names, brought up to date by each `refresh`."""
+
+    def __init__(self, store: ObjectStore, choose: Choose) -> None:
+        self._store = store
+        self._choose = choose
+        self._images = ImageReader(store)
+        self._logs: dict[WalRef, _Log] = {}
+        self.partitions: dict[PartitionKey, PartitionView] = {}
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._images.image
+
+    async def refresh(self) -> Mapping[PartitionKey, PartitionView]:
+        """Every record that was acknowledged before this call is in the views that it gives.
+
+        Raises LostRecordsError if records are missing from the store, TakeoverError, NoClusterError,
+        FormatError and StoreError.
+        """
+        pause = PAUSE_FIRST_SECONDS
+        for attempt in range(ATTEMPTS_MAX):
+            image = await self._images.refresh()
+            chosen = self._choose(image)
+            try:
+                await self._follow_logs(image, chosen)
+                await self._update(chosen)
+                return self.partitions
+            except (TakeoverError, ObjectMissingError, LostRecordsError) as error:
+                newest = await self._images.refresh()
+                unchanged = newest.version == image.version and not isinstance(error, TakeoverError)
+                if attempt == ATTEMPTS_MAX - 1 or (attempt and unchanged):
+                    raise  # It is not the image's age.
+                self._logs.clear()
+                self.partitions.clear()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX_SECONDS)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _follow_logs(self, image: ClusterImage, chosen: Mapping[PartitionKey, Chosen]) -> None:
+        wanted: dict[WalRef, list[PartitionKey]] = {}
+        for key, one in chosen.items():
+            for wal in one.info.wals:
+                wanted.setdefault(wal, []).append(key)
+        for wal in [wal for wal in self._logs if wal not in wanted]:
+            del self._logs[wal]
+        for wal, keys in wanted.items():
+            start = image.wal_starts.get(wal, 0)
+            log = self._logs.get(wal)
+            if log is None or log.tail.next_flush < start:
+                log = self._logs[wal] = _Log(follow_log(self._store, wal, start))
+                self._begin_again(keys)
+            log.want(keys)
+            end = image.sealed.get(wal)
+            found, certain = await log.tail.read_on(end)
+            if end is None and not certain:
+                raise TakeoverError
+            if end is not None and log.tail.next_flush < end:
+                raise ObjectMissingError(
+                    f"the write-ahead log of broker {wal.broker}, epoch {wal.epoch} should hold {end}"
+                    f" flushes, but flush {log.tail.next_flush} is not there"
+                )
+            log.add(found)
+            log.forget_below(start)
+
+    def _begin_again(self, keys: Iterable[PartitionKey]) -> None:
+        """These partitions counted the blocks of a log that is now read anew."""
+        for key in keys:
+            self.partitions.pop(key, None)
+
+    async def _update(self, chosen: Mapping[PartitionKey, Chosen]) -> None:
+        for key in [key for key in self.partitions if key not in chosen]:
+            del self.partitions[key]
+        changed: list[tuple[PartitionKey, Chosen]] = []
+        for key, one in chosen.items():
+            view = self.partitions.get(key)
+            if view is None or not view.is_of(one.info):
+                changed.append((key, one))
+        manifests = await self._manifests({one.info.manifest for _key, one in changed} - {None})
+        for key, one in changed:
+            view = PartitionView(one.topic.name, one.topic.id, one.number)
+            view.restore(one.info, manifests[one.info.manifest] if one.info.manifest else None)
+            for wal in one.info.wals:
+                self._logs[wal].forget_settled(key, view.end)
+            self.partitions[key] = view
+        for key, one in chosen.items():
+            view = self.partitions[key]
+            view.log_start = one.info.log_start
+            for wal in one.info.wals:
+                view.take(wal, self._logs[wal].blocks[key])
+
+    async def _manifests(self, refs: Iterable[ManifestRef | None]) -> dict[ManifestRef | None, Manifest]:
+        """Manifests that lie in one object are read in one go."""
+        together: dict[str, list[ManifestRef]] = {}
+        for ref in refs:
+            assert ref is not None
+            together.setdefault(ref.key, []).append(ref)
+        loaded: dict[ManifestRef | None, Manifest] = {}
+        for key, some in together.items():
+            start = min(ref.start for ref in some)
+            end = max(ref.start + ref.length for ref in some)
+            stored = memoryview(await self._store.get_range(key, start, end - start))
+            for ref in some:
+                at = ref.start - start
+                try:
+                    loaded[ref] = decode_manifest(stored[at : at + ref.length])
+                except ManifestError as error:
+                    raise ManifestError(f"{key} at {ref.start}: {error}") from error
+        return loaded
