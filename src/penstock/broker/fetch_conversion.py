@@ -7,11 +7,12 @@ comes before such a batch, and UNSUPPORTED_COMPRESSION_TYPE once it stands at on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_results import Result
-from penstock.wire.batch import iter_batches
+from penstock.wire.batch import CODEC_MASK, LENGTH_FROM
 from penstock.wire.compression import ZSTD
 from penstock.wire.errors import ErrorCode, WireError
 
@@ -22,6 +23,9 @@ BATCHES_FROM = 4
 MAGIC_1_FROM = 2
 ZSTD_FROM = 10
 STORAGE_ERROR_FROM = 6
+
+_unpack_batch = Struct(">8xi9xh").unpack_from
+"""Length and attributes of a batch. The ledger gives whole batches, so each of them has a header."""
 
 _UNSUPPORTED = Result(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, aborted=())
 _CORRUPT = Result(ErrorCode.CORRUPT_MESSAGE)
@@ -47,17 +51,19 @@ def converted(result: Result, version: int, offset: int) -> Result:
             buffers = [downconvert(buffer, magic, offset) for buffer in buffers]
         except WireError:
             return _CORRUPT
+    elif buffers is result.buffers:
+        return result
     return result._replace(buffers=buffers, size=sum(map(len, buffers)))
 
 
-def _before_zstd(buffers: Iterable[Buffer]) -> list[Buffer]:
+def _before_zstd(buffers: Sequence[Buffer]) -> Sequence[Buffer]:
     """The batches up to the first that is compressed with zstd."""
-    kept: list[Buffer] = []
-    for buffer in buffers:
-        for at, header in iter_batches(buffer):
-            if header.codec == ZSTD:
-                if at:
-                    kept.append(memoryview(buffer)[:at])
-                return kept
-        kept.append(buffer)
-    return kept
+    for number, buffer in enumerate(buffers):
+        at = 0
+        while at < len(buffer):
+            length, attributes = _unpack_batch(buffer, at)
+            if attributes & CODEC_MASK == ZSTD:
+                before = [memoryview(buffer)[:at]] if at else []
+                return [*buffers[:number], *before]
+            at += length + LENGTH_FROM
+    return buffers

@@ -61,6 +61,9 @@ _TRUSTED_MAX = 2 * 1024 * 1024
 JOINED_BYTES_MAX = 8192
 """Answers up to this size are copied together before they are sent; records of larger ones are not."""
 
+JOINED_PIECE_BYTES = 4096
+"""Unless their pieces are smaller than this on average: handing each over costs more than copying it."""
+
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
 _pack_size = _SIZE.pack
@@ -411,9 +414,12 @@ class Connection(asyncio.BufferedProtocol):
         size = 0
         for buffer in buffers:
             size += len(buffer)
+        self._out.append(_pack_size(size))
         if size > JOINED_BYTES_MAX:
             self._large = True
-        self._out.append(_pack_size(size))
+            if size < JOINED_PIECE_BYTES * len(buffers):
+                self._out.append(b"".join(buffers))
+                return
         self._out += buffers
 
     def _send(self) -> None:
