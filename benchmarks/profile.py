@@ -18,6 +18,8 @@ from benchmarks import build
 FOLDER = build.OUT / "profile"
 RATE = 250
 ROWS = 25
+# An idle thread of a pool: py-spy takes it for busy when the machine is.
+WAITING = ("_worker (concurrent/futures/thread.py", "wait (threading.py")
 
 
 def program() -> str | None:
@@ -64,6 +66,8 @@ def tabulate(collapsed: str) -> str:
     for line in collapsed.splitlines():
         stack, _, count = line.rpartition(" ")
         samples = int(count)
+        if stack.rpartition(";")[2].startswith(WAITING):
+            continue
         frames = [frame.rsplit(":", 1)[0].rstrip(")") + ")" for frame in stack.split(";")]
         total += samples
         own[frames[-1]] += samples

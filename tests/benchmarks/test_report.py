@@ -69,7 +69,10 @@ def test_every_row_has_a_key_of_its_own() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_a_profile_adds_up_the_lines_of_a_function() -> None:
-    table = profile.tabulate("main (a.py:1);hot (a.py:7) 6\nmain (a.py:1);hot (a.py:9) 3\nmain (a.py:2) 1\n")
+def test_a_profile_adds_up_the_lines_of_a_function_and_leaves_out_waiting() -> None:
+    table = profile.tabulate(
+        "main (a.py:1);hot (a.py:7) 6\nmain (a.py:1);hot (a.py:9) 3\nmain (a.py:2) 1\n"
+        "run (threading.py:9);_worker (concurrent/futures/thread.py:81) 50\n"
+    )
     assert " 90.0%   90.0%  hot (a.py)" in table
     assert " 10.0%  100.0%  main (a.py)" in table
