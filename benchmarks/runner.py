@@ -114,7 +114,8 @@ def run_scenario(plan: Plan, scenario: Scenario, targets: Sequence[Target], say:
             if any(target.name in figures.failures for figures in table):
                 continue
             say(f"{scenario.key}: round {number + 1} of {plan.rounds}, {target.name}")
-            brokers.touch_memory(plan.size.touched_bytes)
+            if scenario.heavy:
+                brokers.touch_memory(plan.size.touched_bytes)
             measure(scenario, target, table)
     if plan.profiled:
         for target in targets:

@@ -46,6 +46,8 @@ class Scenario:
     run: Callable[["Target"], dict[str, float]]
     # Set where the scenario starts brokers of its own and is not given a running one.
     starts: bool = False
+    # Set where a broker writes so much that the memory it gets for it matters.
+    heavy: bool = False
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ def bulk(
     )
     if make is clients.java:
         rows += (Row(f"{key}/group", f"bulk consume in a group, {label}", "MB/s", True, goal),)
-    return Scenario(key, rows, run)
+    return Scenario(key, rows, run, heavy=True)
 
 
 def small(
@@ -196,7 +198,7 @@ def alone(prefix: str, workload: str, seconds: float) -> Scenario:
         return {key: got.megabytes_per_second}
 
     key = f"{prefix}/alone/{workload}"
-    return Scenario(key, (Row(key, f"prebuilt frames, {workload}", "MB/s", True),), run)
+    return Scenario(key, (Row(key, f"prebuilt frames, {workload}", "MB/s", True),), run, heavy=True)
 
 
 def start(prefix: str) -> Scenario:
