@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.groups.classic import ClassicGroup
 from penstock.groups.consumer import (
     LEAVE_EPOCH,
     NO_PARTITIONS,
@@ -177,9 +176,8 @@ def replay(groups: dict[str, Group], key: Key, value: Value | None) -> None:
     if not isinstance(group, ConsumerGroup):
         if value is None:
             return
-        # A classic group that only holds offsets has no record of its own: the consumer group takes its
-        # place. One that has members was converted, and its tombstone came before this record.
-        assert group is None or (isinstance(group, ClassicGroup) and group.is_empty)
+        # A classic group that only holds offsets has no record of its own, and one that was converted left
+        # a tombstone before this record: either way the consumer group takes its place.
         group = groups[group_id] = ConsumerGroup(group_id)
     match key:
         case ConsumerGroupMetadataKey():

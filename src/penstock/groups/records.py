@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 
 from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
+from penstock.wire.errors import WireError
 from penstock.wire.schema import (
     NEVER_FLEXIBLE,
     ZERO_UUID,
@@ -252,9 +253,12 @@ def to_record(key: Key, value: Value | None) -> Record:
 
 
 def read_record(key: Buffer, value: Buffer | None) -> tuple[Key, Value | None] | None:
-    """A record of the topic, or None if it is of a kind or version that this broker does not know."""
+    """A record of the topic, or None if it is of a kind or version that this broker does not know.
+
+    WireError if it is not a record of the topic at all.
+    """
     key_view = memoryview(key)
-    (kind,) = _INT16.unpack_from(key_view)
+    kind = _leading_number(key_view)
     classes = _BY_KIND.get(kind)
     if classes is None:
         return None
@@ -263,8 +267,15 @@ def read_record(key: Buffer, value: Buffer | None) -> tuple[Key, Value | None] |
     if value is None or value_class is None:
         return key_message, None
     value_view = memoryview(value)
-    (version,) = _INT16.unpack_from(value_view)
+    version = _leading_number(value_view)
     if not value_class.min_version <= version <= value_class.max_version:
         return None
     value_message, _ = decode(value_class, version, value_view, 2)
     return key_message, value_message
+
+
+def _leading_number(view: memoryview) -> int:
+    if len(view) < _INT16.size:
+        raise WireError("a record of the offsets topic is shorter than two bytes")
+    (number,) = _INT16.unpack_from(view)
+    return int(number)
