@@ -13,7 +13,7 @@
 Each line of the transcript is followed by its answer after `->`.
 """
 
-from penstock.log.partition import Duplicate, PartitionLog, Placed, Undo
+from penstock.log.partition import Duplicate, PartitionLog, Undo
 from penstock.wire.batch import Record, build_batch, check_batch
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
@@ -92,17 +92,17 @@ class Transcript:
         before = self.log.next_offset
         verdict = self.log.stage(made, self.now_ms, undo)
         match verdict:
-            case Placed():
-                header = check_batch(made)
-                assert (header.base_offset, header.leader_epoch) == (verdict[0], self.log.leader_epoch)
-                assert header.last_offset == verdict.last_offset
-                self._staged.append((before, undo))
-                return f"at {verdict.base_offset}"
             case Duplicate():
                 return f"duplicate of {verdict.base_offset}"
             case ErrorCode():
                 assert self.log.next_offset == before and not undo
                 return verdict.name
+            case (base, last, _, _):
+                header = check_batch(made)
+                assert (header.base_offset, header.leader_epoch) == (base, self.log.leader_epoch)
+                assert header.last_offset == last
+                self._staged.append((before, undo))
+                return f"at {base}"
 
     def _show(self) -> str:
         log = self.log

@@ -140,16 +140,19 @@ class History:
                 assert list(values.values()).count(value) == 1, "a retried record was stored twice"
 
 
+_partitions = st.integers(0, PARTITIONS - 1)
+_producers = st.integers(0, PRODUCERS - 1)
+_produce = st.tuples(st.just("produce"), _partitions, _producers, st.integers(1, 5))
 _step = st.one_of(
-    st.tuples(st.just("send"), st.integers(0, PARTITIONS - 1), st.integers(1, 3)),
-    st.tuples(
-        st.just("produce"), st.integers(0, PARTITIONS - 1), st.integers(0, PRODUCERS - 1), st.integers(1, 5)
-    ),
-    st.tuples(st.sampled_from(["settle", "merge", "collect"])),
-    st.tuples(st.just("die"), st.integers(0, 4000)),
-    st.tuples(st.just("full"), st.integers(0, 4000)),
+    st.tuples(st.just("send"), _partitions, st.integers(1, 3)),
+    _produce,
+    _produce,
+    st.tuples(st.sampled_from(["settle", "merge", "collect", "settle"])),
+    st.tuples(st.just("die"), st.integers(0, 2000)),
+    st.tuples(st.just("full"), st.integers(0, 1000)),
     st.tuples(st.just("restart")),
 )
+_steps = st.lists(_step, min_size=5, max_size=60)
 
 
 async def run(steps: list[tuple[object, ...]], seed: int, world: World, files: FaultyFiles | None) -> None:
@@ -198,7 +201,7 @@ def examples(count: int) -> "Callable[[Callable[..., None]], Callable[..., None]
     )
 
 
-@given(st.lists(_step, max_size=40), st.integers(0, 2**32))
+@given(_steps, st.integers(0, 2**32))
 @examples(60)
 def test_files_on_a_directory(steps: list[tuple[object, ...]], seed: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -207,7 +210,7 @@ def test_files_on_a_directory(steps: list[tuple[object, ...]], seed: int) -> Non
         asyncio.run(run(steps, seed, World(store, DirectoryWalStore(store, file_bytes=3000)), files))
 
 
-@given(st.lists(_step, max_size=40), st.integers(0, 2**32))
+@given(_steps, st.integers(0, 2**32))
 @examples(60)
 def test_objects(steps: list[tuple[object, ...]], seed: int) -> None:
     store: ObjectStore = MemoryStore()

@@ -48,13 +48,9 @@ _unpack_header = HEADER.unpack_from
 _stamp = STAMP.pack_into
 
 
-class Placed(NamedTuple):
-    """A batch that was given its place. Not yet durable."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    log_append_time_ms: int
+Placed = tuple[int, int, int, int]
+"""A batch that was given its place, not yet durable: base offset, last offset, greatest timestamp, and the
+time that the broker gave it (-1: none). A plain tuple, because there is one per batch."""
 
 
 class Duplicate(NamedTuple):
@@ -157,7 +153,7 @@ class PartitionLog:
             set_log_append_time(batch, 0, now_ms)
         _stamp(batch, 0, base, length, self.leader_epoch)
         self.next_offset = last + 1
-        return Placed(base, last, max_timestamp, append_time)
+        return base, last, max_timestamp, append_time
 
     def _stage_data(
         self,

@@ -216,8 +216,8 @@ class Flusher:
                 self._put_back(partition, waiting[at:])
                 break
             verdict = partition.stage(batch, now_ms, share.undo)
-            if type(verdict) is Placed:
-                staged.append((batch, verdict, done))
+            if type(verdict) is tuple:
+                staged.append((batch, verdict, done))  # type: ignore[arg-type]  # Never a Duplicate here.
                 parts.append(batch)
                 index.append(batch[:HEADER_SIZE])
                 position += len(batch)
@@ -284,10 +284,11 @@ class Flusher:
             self.batches += len(staged)
         self.flushes += 1
         self.bytes_written += flush.size
+        new = tuple.__new__  # Twice as fast as calling the class, and there is one per batch.
         for share in flush.shares:
             log_start = share.partition.log_start_offset
-            for _batch, placed, done in share.staged:
-                done(Appended(placed.base_offset, placed.log_append_time_ms, log_start))
+            for _batch, (base, _last, _time, append_time), done in share.staged:
+                done(new(Appended, (base, append_time, log_start, False)))
         for done, answer in flush.duplicates:
             done(answer)
         for share in flush.shares:

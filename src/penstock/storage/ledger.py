@@ -405,6 +405,10 @@ class Ledger:
         assert self._upkeep is not None
         return await self._upkeep.settle()
 
+    def led(self) -> Iterable[PartitionKey]:
+        """The partitions that are open here."""
+        return tuple(self._partitions)
+
     async def surrender(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, ManifestRef | None]:
         """Stop accepting for partitions that are about to be given to another leader, and settle all of
         them. The manifests that are returned cover every record; they belong into the command that gives

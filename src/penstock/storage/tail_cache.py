@@ -83,7 +83,7 @@ class TailCache:
     ) -> None:
         """Cache batches that now end the partition. One that is larger than the bound is cached alone."""
         lasts, buffers, order = tail.last_offsets, tail.buffers, self._order
-        for batch, placed, _done in batches:
+        for batch, (base_offset, last_offset, _time, _append_time), _done in batches:
             size = len(batch)
             kept: Buffer = batch
             if type(batch) is memoryview and size > COPIED_BYTES_MAX:
@@ -93,8 +93,8 @@ class TailCache:
                     kept = bytes(batch)
                 self.bytes_used += size + _ENTRY_BYTES
             if tail.start < 0:
-                tail.start = placed.base_offset
-            lasts.append(placed.last_offset)
+                tail.start = base_offset
+            lasts.append(last_offset)
             buffers.append(kept)
             order.append(tail)
         while self.bytes_used > self.bytes_max and len(order) > 1:
