@@ -7,8 +7,8 @@
     ledger      recover what this broker leads; its cost is that of the unsettled records
     listen      accept; whoever can connect is answered
 
-No step waits for another broker. A stopping broker does the same backwards: it accepts no more, answers
-what is under way, closes the ledger and leaves the cluster.
+No step waits for another broker. A stopping broker first leaves the cluster: what it led has other leaders
+then, and it tells clients so. Then it accepts no more, answers what is under way and closes the ledger.
 
 A broker that is fenced, or whose write-ahead log ended, is a new incarnation afterwards: it drops its
 connections and starts again from `metadata`, on the same addresses. One whose id was taken by another
@@ -66,6 +66,7 @@ class Node:
         self._ended = asyncio.Event()
         self._lost: str | None = None
         self._fatal: str | None = None
+        self._removed = False
 
     async def start(self) -> None:
         """Return when the broker accepts and serves. StartError says why it cannot."""
@@ -109,10 +110,10 @@ class Node:
             await _first_of(self._stop, self._ended)
             incarnation = self._incarnation
             assert incarnation is not None
-            if self._stop.is_set():
+            if self._stop.is_set() or self._removed:
                 await incarnation.leave()
                 await self._close_store()
-                return None
+                return self._lost if self._removed else None
             await incarnation.abandon()
             if self._fatal is not None:
                 await self._close_store()
@@ -149,9 +150,11 @@ class Node:
     async def begin_again(self) -> None:
         await self._begin(self._bind())
 
-    def end_incarnation(self, reason: str, *, fatal: bool) -> None:
-        """Called by the incarnation: it can write no more, or holds no lease any more."""
+    def end_incarnation(self, reason: str, *, fatal: bool, removed: bool = False) -> None:
+        """Called by the incarnation: it can write no more, or holds no lease any more. `removed`: an
+        administrator wants it gone, who may wait for an answer from this very broker."""
         self._lost = reason
+        self._removed = self._removed or removed
         if fatal:
             self._fatal = reason
         self._ended.set()
@@ -219,9 +222,10 @@ class Incarnation:
             ledger=ledger,
             broker_id=settings.broker_id,
             broker_epoch=info.epoch,
+            membership=membership,
         )
         metadata.subscribe(self._follow_settings)
-        await membership.start()
+        await membership.start(ledger)
         self._server.handle = make_handle(self.broker)
         await self._server.start()
         attach_groups(self.broker)
@@ -263,7 +267,7 @@ class Incarnation:
             Lost.REPLACED: f"Another process registered as broker {self._settings.broker_id}.",
             Lost.REMOVED: f"Broker {self._settings.broker_id} was removed from the cluster.",
         }
-        self._node.end_incarnation(reasons[lost], fatal=lost is not Lost.FENCED)
+        self._node.end_incarnation(reasons[lost], fatal=lost is not Lost.FENCED, removed=lost is Lost.REMOVED)
 
     def _follow_settings(self, old: ClusterImage, new: ClusterImage) -> None:
         """Dynamic settings of brokers take effect as soon as the image has them."""
@@ -272,15 +276,18 @@ class Incarnation:
             self._server.limits = limits_of(self.broker.settings)
 
     async def leave(self) -> None:
-        """A controlled stop: drain, finish, leave the cluster."""
+        """A controlled stop: hand over and leave the cluster, then drain and finish."""
         assert self._membership is not None
-        await self._server.drain(self._settings.shutdown_drain_ms / 1000)
-        await self._end_work()
+        seconds = self._settings.shutdown_drain_ms / 1000
         try:
-            await self._membership.leave()
+            async with asyncio.timeout(seconds):
+                await self._membership.leave()
         except Exception as error:
             # The others find out when the lease runs out; nothing that was acknowledged depends on it.
-            log.warning("did not leave in order: %s", error)
+            log.warning("did not leave in order: %s", str(error) or type(error).__name__)
+        await self._server.drain(seconds)
+        await self._end_work()
+        await self._membership.stop()
         await self._close()
 
     async def abandon(self) -> None:

@@ -9,12 +9,13 @@ import pytest
 from penstock.cluster.leases import lease_key
 from penstock.cluster.membership import Lost, Membership, PartitionKey
 from penstock.cluster.metadata_log import MetadataLog
-from penstock.metadata.commands import AnyCommand, CreateTopic, FenceBroker, SetReplicas
+from penstock.metadata.commands import AnyCommand, CreateTopic, FenceBroker, MoveLeader, SetReplicas
 from penstock.metadata.image import NO_LEADER, ClusterImage, Listener, ManifestRef
 from penstock.metadata.placement import spread
 from penstock.metadata.refusal import Refusal
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import StoreUnavailableError
+from penstock.wire.errors import ErrorCode
 
 from ..metadata.worlds import check_image
 from .rig import FakeClock, FaultyStore, open_log
@@ -29,7 +30,17 @@ class FakeLedger:
     def __init__(self) -> None:
         self.surrendered: list[PartitionKey] = []
         self.resumed: list[PartitionKey] = []
+        self.resumed_often = asyncio.Event()
+        self.settles = 0
         self.fail = False
+        self.open: list[PartitionKey] = []
+
+    async def settle(self) -> bool:
+        self.settles += 1
+        return True
+
+    def led(self) -> Iterable[PartitionKey]:
+        return self.open
 
     async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
         if self.fail:
@@ -40,6 +51,8 @@ class FakeLedger:
 
     def resume(self, keys: Iterable[PartitionKey]) -> None:
         self.resumed.extend(keys)
+        if len(self.resumed) > 1:
+            self.resumed_often.set()
 
 
 class Node:
@@ -79,12 +92,13 @@ class World:
         self.clock = FakeClock()
         self.nodes: dict[int, Node] = {}
         self.sealed: list[tuple[int, int]] = []
+        self.flushes = FLUSHES
         self.seeds = iter(range(1000))
 
     async def seal(self, broker: int, epoch: int) -> int:
         await asyncio.sleep(0)
         self.sealed.append((broker, epoch))
-        return FLUSHES
+        return self.flushes
 
     async def start(self, *brokers: int) -> None:
         for broker in brokers:
@@ -304,11 +318,46 @@ async def test_leaving_hands_everything_over_in_one_entry(world: World) -> None:
     assert leaver.lost == []
 
 
+async def test_a_leaver_gives_away_what_it_settled_and_leaves_the_rest_in_its_sealed_log(
+    world: World,
+) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 9, factor=2)
+    topic = (await world.image()).topics["t"]
+    leaver = world.nodes[2]
+    own = leaver.log.image.brokers[2].wal
+    led = [(topic.id, index) for index, p in enumerate(topic.partitions) if p.leader == 2]
+    leaver.ledger.open = led[:2]
+    await leaver.member.leave()
+    leaver.running = False
+    image = await world.image()
+    assert leaver.ledger.settles == 1
+    assert leaver.ledger.surrendered == led[:2]
+    moved = [image.partition(*key) for key in led]
+    assert [p is not None and own in p.wals for p in moved] == [False, False, True]
+    assert [p is not None and p.manifest is not None for p in moved] == [True, True, False]
+    assert image.sealed == {own: FLUSHES}
+    assert live(image) == [1, 3]
+
+
+async def test_a_leaver_that_cannot_settle_leaves_all_the_same(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 4)
+    leaver = world.nodes[2]
+    leaver.ledger.fail = True
+    await leaver.member.leave()
+    leaver.running = False
+    image = await world.image()
+    assert image.leader_counts == {1: 4}
+    assert image.sealed != {}
+
+
 async def test_the_last_to_leave_and_the_first_to_come_back(world: World) -> None:
     await world.start(1, 2)
     await world.create("t", 4)
+    world.flushes = 0
     for broker in (1, 2):
-        await world.nodes[broker].member.leave(flush_count=0)
+        await world.nodes[broker].member.leave()
         world.kill(broker)
     await world.start(2)
     image = await world.image()
@@ -366,6 +415,128 @@ async def test_a_new_order_moves_the_leader(world: World) -> None:
     await world.pass_time(4)
     partition = (await world.image()).topics["t"].partitions[at]
     assert (partition.leader, partition.replicas) == (2, (2, 1))
+
+
+async def until_led_by(log: MetadataLog, topic: str, index: int, broker: int) -> None:
+    """Wait until the image says that a broker leads a partition."""
+    came = asyncio.Event()
+
+    def look(old: ClusterImage, new: ClusterImage) -> None:
+        if new.topics[topic].partitions[index].leader == broker:
+            came.set()
+
+    unsubscribe = log.subscribe(look)
+    look(log.image, log.image)
+    await asyncio.wait_for(came.wait(), 10)
+    unsubscribe()
+
+
+async def test_what_is_asked_for_is_handed_over_without_waiting_for_balance(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 3, factor=3)
+    leader = world.nodes[1]
+    topic = (await world.image()).topics["t"]
+    at = next(index for index, p in enumerate(topic.partitions) if p.leader == 1)
+    epoch = topic.partitions[at].leader_epoch
+    obeying = asyncio.ensure_future(leader.member._obey())
+    try:
+        await world.nodes[3].log.propose(lambda image: [MoveLeader(topic.id, at, epoch, 3)])
+        await leader.log.catch_up()
+        await until_led_by(leader.log, "t", at, 3)
+        await world.nodes[3].log.propose(lambda image: [SetReplicas(topic.id, at, (2,))])
+        # It is 3 that leads now: 1 does nothing about it.
+        await leader.log.catch_up()
+        assert leader.ledger.surrendered == [(topic.id, at)]
+        await world.nodes[3].member.hand_over_asked()
+    finally:
+        obeying.cancel()
+    image = await world.image()
+    assert image.topics["t"].partitions[at].leader == 2
+    assert not image.moves
+
+
+async def test_what_is_asked_for_is_tried_again_until_the_store_takes_it(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 2, factor=2)
+    leader = world.nodes[1]
+    leader.member._heartbeat_interval = 0.001
+    leader.ledger.fail = True
+    topic = (await world.image()).topics["t"]
+    at = next(index for index, p in enumerate(topic.partitions) if p.leader == 1)
+    obeying = asyncio.ensure_future(leader.member._obey())
+    try:
+        await leader.log.propose(lambda image: [MoveLeader(topic.id, at, 0, 2)])
+        await asyncio.wait_for(leader.ledger.resumed_often.wait(), 10)
+        leader.ledger.fail = False
+        await until_led_by(leader.log, "t", at, 2)
+    finally:
+        obeying.cancel()
+
+
+@pytest.mark.parametrize("alive", [True, False])
+async def test_a_broker_is_unregistered_dead_or_alive(world: World, alive: bool) -> None:
+    await world.start(1, 2, 3)
+    await world.create("t", 9, factor=3)
+    gone = world.nodes[3]
+    if not alive:
+        world.kill(3)
+        await world.pass_time(6)
+    assert await world.nodes[2].member.unregister(3) is None
+    if alive:
+        await gone.log.catch_up()
+        assert gone.lost == [Lost.REMOVED]
+        world.kill(3)
+    image = await world.image()
+    assert sorted(image.brokers) == [1, 2]
+    assert sum(image.leader_counts.values()) == 9
+    assert world.sealed.count((3, gone.member.epoch)) == 1
+    assert lease_key(3) not in world.inner.objects
+    refusal = await world.nodes[2].member.unregister(3)
+    assert refusal == Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, "Broker ID 3 is not currently registered")
+
+
+async def test_a_broker_that_is_asked_to_unregister_itself_leaves_in_order(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 4)
+    node = world.nodes[2]
+    assert await node.member.unregister(2) is None
+    assert node.lost == [Lost.REMOVED]
+    node.running = False
+    assert live(await world.image()) == [1]
+
+
+async def test_a_broker_that_comes_back_while_it_is_unregistered_is_removed_all_the_same(
+    world: World,
+) -> None:
+    await world.start(1, 2)
+    seal = world.seal
+    again = Node(world, 2, 78)
+
+    async def registers_meanwhile(broker: int, epoch: int) -> int:
+        world.nodes[1].member._seal = seal
+        await again.start()
+        return await seal(broker, epoch)
+
+    world.nodes[1].member._seal = registers_meanwhile
+    world.kill(2)
+    assert await world.nodes[1].member.unregister(2) is None
+    assert live(await world.image()) == [1]
+    await again.log.catch_up()
+    assert again.lost == [Lost.REMOVED]
+
+
+async def test_leases_say_how_far_each_image_has_come(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 1)
+    await world.pass_time(1)
+    version = (await world.image()).version
+    leases = await world.nodes[1].member.leases()
+    assert {broker: lease.version for broker, lease in leases.items()} == {1: version, 2: version}
+    world.kill(2)
+    await world.create("u", 1)
+    leases = await world.nodes[1].member.leases()
+    assert {broker: lease.version for broker, lease in leases.items()} == {1: version + 1, 2: version}
+    assert leases[2].complete_as_of_ms <= leases[1].complete_as_of_ms
 
 
 async def test_what_could_not_be_settled_stays(world: World) -> None:

@@ -12,6 +12,7 @@ Service = TypeVar("Service")
 if TYPE_CHECKING:
     from penstock.broker.acl import Operation, Resource
     from penstock.clock import Clock
+    from penstock.cluster.membership import Membership
     from penstock.cluster.metadata_log import MetadataLog
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.settings import Settings
@@ -38,6 +39,7 @@ class Broker:
         "broker_id",
         "clock",
         "ledger",
+        "membership",
         "metadata",
         "settings",
     )
@@ -51,13 +53,16 @@ class Broker:
         ledger: Ledger,
         broker_id: int,
         broker_epoch: int,
+        membership: Membership | None = None,
     ) -> None:
+        """`membership` is None in tests of handlers that do not need it."""
         self.settings = settings
         self.clock = clock
         self.metadata = metadata
         self.ledger = ledger
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
+        self.membership = membership
         self._tasks: set[asyncio.Task[Any]] = set()
         self._services: dict[Callable[[Broker], Any], Any] = {}
 

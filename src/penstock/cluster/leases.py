@@ -21,8 +21,16 @@ WATCHERS = 2
 
 
 class Lease(msgspec.Struct, frozen=True):
+    """What a broker says of itself. All but epoch and counter is for people who ask how the cluster is."""
+
     epoch: int
     counter: int
+    version: int = 0
+    """The entry of the metadata log that its image has come to."""
+    time_ms: int = 0
+    """When it said so, by its own clock."""
+    complete_as_of_ms: int = 0
+    """When it last knew that its image held the whole log, by its own clock."""
 
 
 def lease_key(broker: int) -> str:

@@ -4,8 +4,10 @@
     heartbeat   overwrite live/<broker>; nothing is stored in the metadata log
     watch       a broker that is silent for the session time-out: seal its log, then FenceBroker and
                 AssignLeaders in one entry, its partitions spread over those alive
-    balance     hand partitions to the brokers they belong to, once those are back for a while
-    leave       seal the own log, then RemoveBroker and AssignLeaders in one entry
+    balance     hand partitions to the brokers they belong to, once those are back for a while, and at once
+                those that an administrator wants elsewhere
+    leave       settle and stop writing, seal the own log, then AssignLeaders and RemoveBroker in one entry
+    unregister  the same for a broker that does not do it itself
 
 No step waits for another broker. Sealing comes before the entry that names the number of flushes; if two
 brokers do the same at once, the first entry counts and the other's wish finds nothing left to do.
@@ -15,7 +17,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from penstock.clock import Clock
 from penstock.cluster.leases import Lease, LeaseTable, decode_lease, encode_lease, lease_key
@@ -29,7 +34,13 @@ from penstock.metadata.commands import (
     RemoveBroker,
 )
 from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, Listener, ManifestRef
-from penstock.metadata.placement import HandOver, hand_overs, leaderless_count, successors
+from penstock.metadata.placement import (
+    HandOver,
+    asked_hand_overs,
+    hand_overs,
+    leaderless_count,
+    successors,
+)
 from penstock.metadata.refusal import Refusal
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.wire.errors import ErrorCode
@@ -40,6 +51,8 @@ how many flushes the log holds. May be called again, and by several brokers at o
 
 PartitionKey = tuple[bytes, int]
 
+# How often silence is looked for, so that it is noticed soon after the session time-out.
+WATCHES_PER_SESSION = 6
 # A hand-over settles records and stops writes to the partitions meanwhile, so it is done in bites.
 HAND_OVERS_PER_ROUND_MAX = 200
 
@@ -47,7 +60,13 @@ logger = logging.getLogger(__name__)
 
 
 class Leadership(Protocol):
-    """What balancing needs from the one who writes partitions."""
+    """What handing over needs from the one who writes partitions."""
+
+    async def settle(self) -> bool:
+        """Settle what was accepted so far, while writes go on."""
+
+    def led(self) -> Iterable[PartitionKey]:
+        """The partitions that are open here."""
 
     async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
         """Stop accepting writes to these partitions, and settle everything that was accepted. Returns those
@@ -111,6 +130,9 @@ class Membership:
         self._lost = False
         self._counter = 0
         self._heard_ourselves = 0.0
+        self._leaving = False
+        self._asked = asyncio.Event()
+        self._handing_over = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._stable_since = 0.0
@@ -154,13 +176,16 @@ class Membership:
             await self.heartbeat()
         except StoreError as error:
             logger.warning("the first heartbeat was not written error=%s", error)
+        watch_interval = min(self._heartbeat_interval, self._session_timeout / WATCHES_PER_SESSION)
         self._tasks = [
             asyncio.create_task(self._every(self._heartbeat_interval, self.heartbeat), name="heartbeat"),
-            asyncio.create_task(self._every(self._heartbeat_interval, self.watch), name="watch brokers"),
+            asyncio.create_task(self._every(watch_interval, self.watch), name="watch brokers"),
         ]
-        if self._balance_interval is not None and leadership is not None:
-            work = self._every(self._balance_interval, self.balance)
-            self._tasks.append(asyncio.create_task(work, name="balance leaders"))
+        if leadership is not None:
+            self._tasks.append(asyncio.create_task(self._obey(), name="hand over what is asked for"))
+            if self._balance_interval is not None:
+                work = self._every(self._balance_interval, self.balance)
+                self._tasks.append(asyncio.create_task(work, name="balance leaders"))
 
     async def stop(self) -> None:
         """Stop heartbeats without a word: the others will fence this broker when its time is up."""
@@ -172,30 +197,97 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def leave(self, flush_count: int | None = None) -> None:
-        """Hand everything over and be forgotten. Writes must have ended.
+    async def leave(self) -> None:
+        """Hand everything over and be forgotten, in one entry. Nothing is written here any more then.
 
-        `flush_count`: of the own log, sealed (0: everything in it is settled); None seals it now.
+        What was written is settled first, as far as the store lets it, so that the next leaders have little
+        to read; what is not settled they find in the sealed log. StoreError or MetadataUnavailableError if
+        the store fails: then the others fence this broker when its time is up.
         """
-        await self.stop()
-        if flush_count is None:
+        self._leaving = True
+        async with self._handing_over:
+            settled = await self._surrender_all()
             flush_count = await self._seal(self.broker, self.epoch)
+            await self.stop()
 
-        def decide(image: ClusterImage) -> list[AnyCommand]:
-            if not image.is_current(self.broker, self.epoch):
-                return []
-            commands: list[AnyCommand] = [RemoveBroker(self.broker, self.epoch, flush_count)]
-            moves = successors(image, self.broker)
-            if moves:
-                commands.append(AssignLeaders(self.broker, self.epoch, moves))
-            return commands
+            def decide(image: ClusterImage) -> list[AnyCommand]:
+                if not image.is_current(self.broker, self.epoch):
+                    return []
+                return self._departure(image, settled, flush_count)
 
-        result = await self._log.propose(decide)
+            result = await self._log.propose(decide)
         if isinstance(result, Refusal):
             logger.warning("leaving was refused broker=%d reason=%s", self.broker, result.message)
             return
         logger.info("left the cluster broker=%d epoch=%d", self.broker, self.epoch)
         await self._store.delete(lease_key(self.broker))
+
+    async def _surrender_all(self) -> Mapping[PartitionKey, ManifestRef | None]:
+        """Stop all writes. Returns the manifests of what is settled."""
+        leadership = self._leadership
+        if leadership is None:
+            return {}
+        try:
+            # Most of the work, while writes go on; the rest is what came meanwhile.
+            await leadership.settle()
+            return await leadership.surrender(leadership.led())
+        except (StoreError, MetadataUnavailableError) as error:
+            logger.warning("not everything was settled before leaving error=%s", error)
+            return {}
+
+    def _departure(
+        self, image: ClusterImage, settled: Mapping[PartitionKey, ManifestRef | None], flush_count: int
+    ) -> list[AnyCommand]:
+        moves = successors(image, self.broker)
+        given, left = [], []
+        for move in moves:
+            key = (move.topic_id, move.partition)
+            if key in settled:
+                given.append(msgspec.structs.replace(move, settled=True, manifest=settled[key]))
+            else:
+                left.append(move)
+        commands: list[AnyCommand] = []
+        if given:
+            commands.append(AssignLeaders(self.broker, self.epoch, tuple(given)))
+        commands.append(RemoveBroker(self.broker, self.epoch, flush_count))
+        if left:
+            commands.append(AssignLeaders(self.broker, self.epoch, tuple(left)))
+        return commands
+
+    async def unregister(self, broker: int) -> Refusal | None:
+        """Remove a broker, dead or alive, and share out what it led. Why not, if it cannot be.
+
+        One that is alive learns of it and stops. MetadataUnavailableError or StoreError if the store fails.
+        """
+        if broker == self.broker:
+            await self.leave()
+            self._report(Lost.REMOVED)
+            return None
+        while True:
+            info = (await self._log.catch_up()).brokers.get(broker)
+            if info is None:
+                message = f"Broker ID {broker} is not currently registered"
+                return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
+            flush_count = None if info.fenced else await self._seal(broker, info.epoch)
+            result = await self._log.propose(partial(self._removal, info, flush_count))
+            if not isinstance(result, Refusal):
+                logger.info("removed a broker broker=%d epoch=%d", broker, info.epoch)
+                await self._store.delete(lease_key(broker))
+                return None
+            if result.code is not ErrorCode.STALE_BROKER_EPOCH:
+                return result
+            # It registered again, or was fenced, meanwhile.
+
+    def _removal(
+        self, info: BrokerInfo, flush_count: int | None, image: ClusterImage
+    ) -> list[AnyCommand] | Refusal:
+        if not image.is_current(self.broker, self.epoch):
+            return Refusal(ErrorCode.NOT_CONTROLLER, "This broker lost its lease.")
+        commands: list[AnyCommand] = [RemoveBroker(info.id, info.epoch, flush_count)]
+        moves = successors(image, info.id)
+        if moves:
+            commands.append(AssignLeaders(self.broker, self.epoch, moves))
+        return commands
 
     # In the background.
 
@@ -220,11 +312,28 @@ class Membership:
             return
         self._counter += 1
         try:
-            await self._store.put(lease_key(self.broker), encode_lease(Lease(self.epoch, self._counter)))
+            await self._store.put(lease_key(self.broker), encode_lease(self._lease()))
         except StoreError:
             self._leases.excuse(self._clock.monotonic())
             raise
         self._heard_ourselves = self._clock.monotonic()
+
+    def _lease(self) -> Lease:
+        log = self._log
+        return Lease(
+            self.epoch, self._counter, log.image.version, self._clock.time_ms(), log.complete_as_of_ms
+        )
+
+    async def leases(self) -> dict[int, Lease]:
+        """What each registered broker last said of itself; for people. StoreError if the store fails."""
+        brokers = [info for info in self._log.image.brokers.values() if info.id != self.broker]
+        answers = await asyncio.gather(*(self._store.get(lease_key(info.id)) for info in brokers))
+        found = {self.broker: self._lease()}
+        for info, data in zip(brokers, answers, strict=True):
+            lease = decode_lease(data)
+            if lease is not None and lease.epoch == info.epoch:
+                found[info.id] = lease
+        return found
 
     async def watch(self) -> None:
         """Listen once for the others, and act on those that are silent for too long."""
@@ -289,12 +398,17 @@ class Membership:
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         if old.live_brokers != new.live_brokers:
             self._stable_since = self._clock.monotonic()
+        if new.moves is not old.moves or new.live_brokers is not old.live_brokers:
+            self._asked.set()
         if new.is_current(self.broker, self.epoch) or not old.is_current(self.broker, self.epoch):
             return
         info = new.brokers.get(self.broker)
         lost = Lost.REMOVED
         if info is not None:
             lost = Lost.FENCED if info.epoch == self.epoch else Lost.REPLACED
+        self._report(lost)
+
+    def _report(self, lost: Lost) -> None:
         self._lost = True
         logger.warning("lost the lease broker=%d epoch=%d how=%s", self.broker, self.epoch, lost.value)
         if self._on_lost is not None:
@@ -314,8 +428,39 @@ class Membership:
         if plans:
             await self.hand_over(plans)
 
+    async def _obey(self) -> None:
+        """Hand over what this broker is asked to, as soon as it is."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self.hand_over_asked()
+            except Exception as error:
+                logger.warning("what was asked for was not handed over yet error=%s", error)
+                await asyncio.sleep(self._heartbeat_interval)
+                self._asked.set()
+
+    async def hand_over_asked(self) -> None:
+        """Hand over what administrators asked for and can be had, until nothing is left of it."""
+        while True:
+            image = self._log.image
+            if not image.moves or not image.is_current(self.broker, self.epoch):
+                return
+            plans = asked_hand_overs(image, self.broker)[:HAND_OVERS_PER_ROUND_MAX]
+            if not plans or not await self.hand_over(plans):
+                return
+
     async def hand_over(self, plans: Sequence[HandOver]) -> int:
         """Give partitions that this broker leads to others. Returns how many went."""
+        async with self._handing_over:
+            if self._leaving:
+                return 0
+            # While this waited, some of it may have gone already.
+            image = self._log.image
+            current = [plan for plan in plans if self._is_ours(image, plan)]
+            return await self._hand_over(current) if current else 0
+
+    async def _hand_over(self, plans: Sequence[HandOver]) -> int:
         assert self._leadership is not None
         by_key = {(plan.topic_id, plan.partition): plan for plan in plans}
         try:
@@ -347,7 +492,7 @@ class Membership:
         logger.info("handed partitions over broker=%d partitions=%d kept=%d", self.broker, gone, len(kept))
         return gone
 
-    def _is_ours(self, image: ClusterImage, move: LeaderMove) -> bool:
+    def _is_ours(self, image: ClusterImage, move: LeaderMove | HandOver) -> bool:
         return image.leads(self.broker, self.epoch, move.topic_id, move.partition, move.leader_epoch)
 
 

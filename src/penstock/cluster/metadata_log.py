@@ -131,6 +131,8 @@ class MetadataLog:
         self._closed = False
         self.unavailable_since: float | None = None
         """When the store began to fail while the log was followed (monotonic), None while it works."""
+        self.complete_as_of_ms = 0
+        """The last time at which the image is known to have held the whole log. For people."""
 
     async def open(self) -> ClusterImage:
         """Create or join the cluster that lives in the store, and read its log to the end.
@@ -228,6 +230,7 @@ class MetadataLog:
     async def _read_on(self) -> None:
         """Apply entries until there are none, or from the newest snapshot on if they were trimmed."""
         while True:
+            began_ms = self._clock.time_ms()
             start = self.image.version
             found, ended = await self._read_entries(start + 1)
             await self._chain.look()
@@ -238,6 +241,7 @@ class MetadataLog:
                 continue
             self._apply_tail(start, found)
             if ended:
+                self.complete_as_of_ms = began_ms
                 return
 
     async def _read_entries(self, first: int) -> tuple[list[bytes], bool]:
@@ -288,12 +292,15 @@ class MetadataLog:
                     await self._nudge.wait()
             self._nudge.clear()
             looks += 1
+            began_ms = self._clock.time_ms()
             try:
                 # A plain look costs one request; every so often it is a whole one, which sees trimming too.
                 if looks % LOOKS_PER_CATCH_UP == 0 or await self._store.get(
                     entry_key(self.image.version + 1)
                 ):
                     await self.catch_up()
+                else:
+                    self.complete_as_of_ms = began_ms
             except Exception as error:
                 if self.unavailable_since is None:
                     self.unavailable_since = self._clock.monotonic()
