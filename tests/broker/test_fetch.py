@@ -473,3 +473,34 @@ async def test_a_bounded_memory_of_partitions(rig: Rig, monkeypatch: pytest.Monk
         rig, 12, [("t", index, 0) for index in range(6)], session_id=few.session_id, session_epoch=1
     )
     assert (await rig.ask(message, FetchResponse, 12)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", [0, 4, 7, 12, 13, 18])
+async def test_a_bug_is_an_error_for_all_that_was_asked(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    await rig.topic("t", 2)
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("a bug")
+
+    async def check(answer: Any) -> None:
+        buffers = await rig.finished(answer)
+        assert buffers is not None
+        data = memoryview(b"".join(buffers))
+        _correlation_id, at = parse_response_header(1, version, data)
+        decoded, _end = decode(FetchResponse, version, data, at)
+        if version >= 7:
+            assert decoded.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        codes = [one.error_code for topic in decoded.responses for one in topic.partitions]
+        assert codes == ([ErrorCode.UNKNOWN_SERVER_ERROR] * 2 if version < 13 else [])
+
+    asked = [("t", 0, 0), ("t", 1, 0)]
+    waiting = rig.send(request(rig, version, asked, max_wait_ms=60_000), version)
+    assert isinstance(waiting, Reply)
+    monkeypatch.setattr("penstock.broker.handlers.fetch.read_all", broken)
+    await check(rig.send(request(rig, version, asked), version))
+    rig._correlation_id -= 1
+    assert waiting.on_hurry is not None
+    waiting.on_hurry()
+    await check(waiting)

@@ -542,3 +542,18 @@ async def test_a_route_takes_only_what_is_exactly_of_its_shape(rig: Rig) -> None
 def request_of(name: str, records: bytearray, acks: int = -1) -> ProduceRequest:
     data = TopicProduceData(name=name, partition_data=[PartitionProduceData(records=records)])
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+
+
+async def test_a_bug_is_an_error_for_all_that_was_asked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.topic("t")
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr("penstock.broker.handlers.produce.check", broken)
+    assert (await produce(rig, "t", GOOD)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    monkeypatch.setattr("penstock.broker.handlers.produce._produce", broken)
+    assert (await produce(rig, "unknown", GOOD)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    silent = rig.send(request(rig, "t", GOOD, acks=0), 7)
+    assert isinstance(silent, Reply)
+    assert silent.closed

@@ -74,9 +74,23 @@ def _raw_route(broker: Broker, row: Api) -> Handle:
             return _closed(request, str(error))
         except Exception:
             log.exception("handler failed api=%s version=%d", row.name, request.api_version)
-            return _closed(request, "handler failed")
+            return _refused_raw(row, request) or _closed(request, "handler failed")
 
     return route
+
+
+def _refused_raw(row: Api, request: Request) -> list[Buffer] | None:
+    """UNKNOWN_SERVER_ERROR for all that a raw request asked for, if its answer can say so."""
+    refuse = row.refusal()
+    if refuse is None:
+        return None
+    request_class, _response_class = row.messages()
+    version = request.api_version
+    message, _end = decode(request_class, version, request.frame, request.body_at)
+    response = refuse(message, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if response is None:
+        return None
+    return [response_header(row.key, version, request.correlation_id), encode(response, version)]
 
 
 def _message_route(broker: Broker, row: Api) -> Handle:

@@ -30,7 +30,7 @@ from penstock.broker.fetch_results import Result
 from penstock.broker.fetch_sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
 from penstock.broker.leaders import Leaders
 from penstock.broker.partitions import newest_image
-from penstock.wire.api.fetch import FetchRequest
+from penstock.wire.api.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.codec import decode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply
@@ -68,6 +68,24 @@ def handle_raw(broker: Broker, request: Request) -> Reply:
     else:
         fetch.attempt()
     return fetch
+
+
+def refused(message: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """The answer that refuses all with one code: of the whole from version 7, of each partition too for
+    clients that look there; those who use topic ids do not."""
+    topics = [
+        FetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[
+                PartitionData(partition_index=one.partition, error_code=code, high_watermark=-1, records=b"")
+                for one in topic.partitions
+            ],
+        )
+        for topic in message.topics
+        if topic.topic
+    ]
+    return FetchResponse(error_code=code, responses=topics)
 
 
 def _must_wait(broker: Broker, wanted: Sequence[Wanted], by_id: bool) -> bool:
@@ -138,9 +156,11 @@ class Fetch(Reply):
             await newest_image(self._broker)
             await self._broker.opened()
             self.attempt()
-        except BaseException:
+        except asyncio.CancelledError:
             self.close()
             raise
+        except Exception:
+            self._fail()
 
     def attempt(self) -> None:
         """Answer if there is enough, or an error, or no more time; else wait for more."""
@@ -176,9 +196,7 @@ class Fetch(Reply):
         try:
             self.attempt()
         except Exception:
-            log.exception("a waiting fetch failed; version=%d", self._version)
-            self._stop_waiting()
-            self.close()
+            self._fail()
 
     def _stop_waiting(self) -> None:
         for unwatch in self._unwatch:
@@ -191,9 +209,11 @@ class Fetch(Reply):
     async def _answer_later(self, found: Pass) -> None:
         try:
             self._finish(await settled(self.reader, found.found))
-        except BaseException:
+        except asyncio.CancelledError:
             self.close()
             raise
+        except Exception:
+            self._fail()
 
     # -- answering ------------------------------------------------------------------------------------
 
@@ -208,6 +228,14 @@ class Fetch(Reply):
                 (wanted, converted(result, self._version, wanted.offset)) for wanted, result in told_now
             ]
         self.answer(error, session_id, told_now)
+
+    def _fail(self) -> None:
+        """A bug: say so to all that was asked for."""
+        log.exception("a waiting fetch failed; version=%d", self._version)
+        self._stop_waiting()
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        told = [] if self.reader.by_id else [(one, Result(code)) for one in self._context.wanted]
+        self.answer(code, NO_SESSION, told)
 
     def answer(self, error: ErrorCode, session_id: int, told: Sequence[tuple[Wanted, Result]]) -> None:
         leaders = Leaders(self._broker.image, self.reader.session.listener)

@@ -22,6 +22,8 @@ Requests of one connection overlap: the next is taken in while earlier ones wait
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -32,11 +34,17 @@ from penstock.broker.produce_checks import NO_BATCH, Refused, Rules, check, firs
 from penstock.broker.produce_route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route
 from penstock.broker.topic_names import is_internal
 from penstock.broker.topic_rules import rules_of
-from penstock.wire.api.produce import ProduceRequest
+from penstock.wire.api.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from penstock.wire.batch import HEADER_SIZE, TRANSACTIONAL
-from penstock.wire.codec import decode
+from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply
+from penstock.wire.headers import response_header
 from penstock.wire.varint import unsigned
 
 if TYPE_CHECKING:
@@ -46,6 +54,8 @@ if TYPE_CHECKING:
     from penstock.storage.ledger import Partition
     from penstock.wire.buffers import Buffer
     from penstock.wire.exchange import Request
+
+log = logging.getLogger(__name__)
 
 ADMIN_CLIENT_ID = "__admin_client"
 """The one client id that Kafka lets write to internal topics."""
@@ -83,6 +93,25 @@ def handle_raw(broker: Broker, request: Request) -> list[Buffer] | Reply | None:
     return _produce(broker, request, message, request.frame, request.owned)
 
 
+def refused(message: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    """The answer that refuses every partition with one code; None where the client waits for none."""
+    if message.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
+                    for one in topic.partition_data
+                ],
+            )
+            for topic in message.topic_data
+        ]
+    )
+
+
 # -- what is not known yet ------------------------------------------------------------------------------
 
 
@@ -118,12 +147,26 @@ def _wait(broker: Broker, request: Request) -> Reply:
                 answer.when_done(lambda done: reply.close() if done.closed else reply.complete(done.buffers))
             else:
                 reply.complete(answer)
-        except BaseException:
+        except asyncio.CancelledError:
             reply.close()
             raise
+        except Exception:
+            log.exception("a waiting produce failed; version=%d", request.api_version)
+            _refuse_late(reply, request, frame)
 
     broker.spawn(go_on())
     return reply
+
+
+def _refuse_late(reply: Reply, request: Request, frame: memoryview) -> None:
+    version = request.api_version
+    message, _end = decode(ProduceRequest, version, frame, request.body_at)
+    response = refused(message, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if response is None:
+        reply.close()
+    else:
+        header = response_header(ProduceRequest.api_key, version, request.correlation_id)
+        reply.complete([header, encode(response, version)])
 
 
 # -- the general way ------------------------------------------------------------------------------------
