@@ -126,13 +126,18 @@ CLIENTS: dict[str, Consume] = {
 
 def produce(bootstrap: str, topic: str, partitions: int, count: int) -> None:
     """Create the topic and write `count` records, evenly over its partitions."""
-    from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for created in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
         created.result()
+    produce_more(bootstrap, topic, partitions, count)
+
+
+def produce_more(bootstrap: str, topic: str, partitions: int, count: int) -> None:
+    from confluent_kafka import Producer
+
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=number % partitions)
