@@ -36,7 +36,10 @@ class Run:
         self.found: list[Mismatch] = []
         self.pool = ThreadPoolExecutor(2)
         for world in (kafka, other):
-            setup(world, self.now_ms)
+            try:
+                setup(world, self.now_ms)
+            except (Closed, Silent) as why:
+                raise SetupFailed(f"{world.name} gave no answer while its topics were prepared: {why!r}") from why
 
     def plan(self, apis: list[str], version: int | None, scenario: str | None, skip: Plan) -> Plan:
         """Every scenario at every version that both serve."""
@@ -148,9 +151,6 @@ def main() -> int:
             requests, found, notes = compare(options)
     except (parts.PartMissing, ServerFailed, SetupFailed) as why:
         print(f"differential: {why}", file=sys.stderr)
-        return 2
-    except (Closed, Silent) as why:
-        print(f"differential: a broker left us while it was prepared: {why!r}", file=sys.stderr)
         return 2
     known = deliberate()
     left = sort_out(found, known)

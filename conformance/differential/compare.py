@@ -80,6 +80,9 @@ def deliberate() -> list[Difference]:
 def differences(kafka: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Every place where two normalised answers differ: its path and the two values."""
     if isinstance(kafka, dict) and isinstance(other, dict):
+        if kafka.get("ErrorCode", 0) != other.get("ErrorCode", 0):  # what else differs beside it follows from it
+            yield f"{path}.ErrorCode" if path else "ErrorCode", kafka.get("ErrorCode", ABSENT), other.get("ErrorCode", ABSENT)
+            return
         for name in [*kafka, *(name for name in other if name not in kafka)]:
             inner = f"{path}.{name}" if path else name
             yield from differences(kafka.get(name, ABSENT), other.get(name, ABSENT), inner)

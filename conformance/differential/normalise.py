@@ -25,7 +25,19 @@ CODEC_BITS = 0x07
 def normalise(answer: Answer, world: World) -> Any:
     if isinstance(answer, str):
         return answer
-    return _struct(answer, world)
+    return _struct(_merged(answer), world)
+
+
+def _merged(answer: dict[str, Any]) -> dict[str, Any]:
+    """Fetch answers with each topic once: Kafka gives partitions that have errors an entry of their own."""
+    topics = answer.get("Responses")
+    if not topics or not all("Partitions" in topic for topic in topics):
+        return answer
+    merged: dict[Any, dict[str, Any]] = {}
+    for topic in topics:
+        known = merged.setdefault(topic.get("Topic") or topic.get("TopicId"), {**topic, "Partitions": []})
+        known["Partitions"] += topic["Partitions"]
+    return {**answer, "Responses": list(merged.values())}
 
 
 def _struct(value: dict[str, Any], world: World) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from conformance.wire import codec, definitions
 from conformance.wire.codec import Value, varint
 
-ANSWER_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 10.0
 API_VERSIONS = 18
 # An answer larger than this is a broken broker, not an answer.
 FRAME_BYTES_MAX = 256 << 20

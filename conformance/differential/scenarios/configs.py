@@ -80,7 +80,8 @@ def alter_wrong(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Resources": [_alter(BROKER, "77", log_retention_ms="1000")]}, note="no such broker")
     yield Step({"Resources": [_alter(BROKER, "x", log_retention_ms="1000")]}, note="broker x")
     yield Step({"Resources": [_alter(0, "x", a="1")]}, note="unknown type")
-    yield Step({"Resources": [_alter(TOPIC, name, retention_ms="1")] * 2}, note="repeated")
+    if version == 2:  # Kafka never answers it, and waiting for nothing once is enough
+        yield Step({"Resources": [_alter(TOPIC, name, retention_ms="1")] * 2}, note="repeated")
     yield Step({"Resources": [_alter(TOPIC, name, retention_ms="1")], "ValidateOnly": True}, note="validate only")
     yield _look(TOPIC, name)
     yield Step({"Resources": []})

@@ -17,7 +17,7 @@ def frame_unknown_version(draw: Draw, version: int) -> Iterator[Step]:
     """The one API whose unsupported versions are answered, in the form of version 0."""
     if version == 0:
         for asked in (5, 99, 32767, -1):
-            yield Step({}, frame=frame(18, asked, b""), note=f"ApiVersions {asked}")  # answered as version 0
+            yield Step({}, frame=frame(18, asked, b"\0"), note=f"ApiVersions {asked}")  # answered as version 0
 
 
 @scenario("ApiVersions")

@@ -28,12 +28,11 @@ def records(draw: Draw, version: int, count: int = 3, **changes: Any) -> bytes:
     return batch(some, **changes)
 
 
-def read_back(name: str, partition: int = 0, offset: int = 0) -> Step:
+def read_back(name: str, partition: int = 0, offset: int = 0, note: str = "") -> Step:
     """What a consumer now sees there."""
     asked = {"Partition": partition, "FetchOffset": offset, "PartitionMaxBytes": 1 << 20}
-    return Step(
-        {"MaxWaitMs": 0, "MinBytes": 0, "Topics": [{"Topic": name, "Partitions": [asked]}]}, api="Fetch", version=11
-    )
+    body = {"MaxWaitMs": 0, "MinBytes": 0, "Topics": [{"Topic": name, "Partitions": [asked]}]}
+    return Step(body, api="Fetch", version=11, note=note)
 
 
 def produce(draw: Draw, version: int, name: str, data: bytes | None, note: str, **more: Any) -> Step:
@@ -113,17 +112,21 @@ def produce_codecs(draw: Draw, version: int) -> Iterator[Step]:
 @scenario("Produce")
 def produce_old_formats(draw: Draw, version: int) -> Iterator[Step]:
     name = draw.fresh()
-    yield create(new_topic(name))
     some = items(draw.chance, 3, draw.past_ms())
-    for magic in (0, 1):
-        yield produce(draw, version, name, message_set(some, magic), f"magic {magic}")
-    if version < V2_FROM:
-        yield produce(draw, version, name, batch(some), "magic 2 too early")
     lonely = message(Item(b"v", None, draw.past_ms()), 1)
-    yield produce(draw, version, name, lonely + message(Item(None, b"k", draw.past_ms()), 1, offset=1), "null parts")
-    yield produce(draw, version, name, message(Item(b"v"), 1, crc=1), "wrong crc of an old message")
-    yield produce(draw, version, name, lonely[:-3], "cut short")
-    yield read_back(name)
+    sets = [
+        ("magic 0", message_set(some, 0)),
+        ("magic 1", message_set(some, 1)),
+        ("magic 2", batch(some)),
+        ("null parts", lonely + message(Item(None, b"k", draw.past_ms()), 1, offset=1)),
+        ("wrong crc of an old message", message(Item(b"v"), 1, crc=1)),
+        ("cut short", lonely[:-3]),
+        ("magic 1 after magic 0", message(Item(b"v"), 0) + message(Item(b"v", None, draw.past_ms()), 1, offset=1)),
+    ]
+    yield create(new_topic(name, len(sets)))
+    for at, (note, data) in enumerate(sets):
+        yield produce(draw, version, name, data, note, partition=at)
+        yield read_back(name, at, note=note)
 
 
 @scenario("Produce")
@@ -141,21 +144,30 @@ def produce_sizes(draw: Draw, version: int) -> Iterator[Step]:
 
 @scenario("Produce")
 def produce_times(draw: Draw, version: int) -> Iterator[Step]:
-    name = draw.fresh()
-    bounded = draw.fresh("bounded")
-    yield create(new_topic(name), new_topic(bounded, message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="1000"))
     if version < V2_FROM:
         return
-    for stamp, note in ((-1, "no timestamp"), (-5, "negative"), (draw.now_ms + 10**9, "far future"), (0, "1970")):
-        yield produce(draw, version, name, batch([Item(b"v", b"k", stamp)]), note)
-        yield produce(draw, version, bounded, batch([Item(b"v", b"k", stamp)]), f"{note}, bounded")
+    name = draw.fresh()
+    bounded = draw.fresh("bounded")
+    bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "1000"}
+    yield create(new_topic(name, 7), new_topic(bounded, 4, **bounds))
+    stamps = ((-1, "no timestamp"), (-5, "negative"), (draw.now_ms + 10**9, "far future"), (0, "1970"))
+    for at, (stamp, note) in enumerate(stamps):
+        yield produce(draw, version, name, batch([Item(b"v", b"k", stamp)]), note, partition=at)
+        yield produce(draw, version, bounded, batch([Item(b"v", b"k", stamp)]), f"{note}, bounded", partition=at)
+        yield read_back(name, at, note=note)
     some = items(draw.chance, 3, draw.past_ms())
-    yield produce(draw, version, name, batch(some, max_timestamp=5), "max timestamp too small")
-    yield produce(draw, version, name, batch(some, max_timestamp=-1), "max timestamp -1")
-    yield produce(draw, version, name, batch(some, flags=batches.LOG_APPEND_TIME), "producer says append time")
+    for at, (note, changes) in enumerate(
+        (
+            ("max timestamp too small", {"max_timestamp": 5}),
+            ("max timestamp -1", {"max_timestamp": -1}),
+            ("producer says append time", {"flags": batches.LOG_APPEND_TIME}),
+        ),
+        len(stamps),
+    ):
+        yield produce(draw, version, name, batch(some, **changes), note, partition=at)
+        yield read_back(name, at, note=note)
     yield produce(draw, version, APPEND, batch(some), "append time topic")
     yield produce(draw, version, APPEND, batch(some, codec=batches.GZIP), "append time topic, compressed")
-    yield read_back(name)
     yield read_back(APPEND)
 
 
@@ -164,7 +176,6 @@ def produce_broken(draw: Draw, version: int) -> Iterator[Step]:
     if version < V2_FROM:
         return
     name = draw.fresh()
-    yield create(new_topic(name))
     some = items(draw.chance, 3, draw.past_ms())
     good = batch(some)
     wrong: list[tuple[str, bytes | None]] = [
@@ -204,9 +215,11 @@ def produce_broken(draw: Draw, version: int) -> Iterator[Step]:
     ]
     if version != 8:
         del wrong[0]  # Kafka never answers it, and waiting for nothing once is enough
-    for note, data in wrong:
-        yield produce(draw, version, name, data, note)
-    yield read_back(name)
+    # A partition for each, so that one that is judged differently leaves the offsets of the others alone.
+    yield create(new_topic(name, len(wrong)))
+    for at, (note, data) in enumerate(wrong):
+        yield produce(draw, version, name, data, note, partition=at)
+        yield read_back(name, at, note=note)
 
 
 @scenario("Produce")
