@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _TEMPORARY = "tmp"
+_SWEPT = ("segments", "manifests")
+"""Where incarnations that are over leave empty directories."""
 _INLINE_BYTES = 64 * 1024  # Written from the loop: a thread costs more than that much page cache.
 _SPARE_BYTES_MAX = 4096
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -84,6 +86,11 @@ class DirectoryStore:
             self.files.link(source, path)
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            # Another process may have swept the empty directory meanwhile.
+            self._parents.discard(os.path.dirname(path))
+            self._make_parent(path)
+            self.files.link(source, path)
         if self.sync:
             self.files.sync_directory(os.path.dirname(path))
         return True
@@ -284,6 +291,35 @@ class DirectoryStore:
         for info in found:
             yield info
 
+    async def sweep(self, before_ms: int) -> None:
+        """Remove unfinished files that killed processes left before that time, and empty directories."""
+        await self.run(self._sweep, before_ms / 1000)
+
+    def _sweep(self, before: float) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for entry in list(os.scandir(f"{self.root}/{_TEMPORARY}")):
+                with contextlib.suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_mtime < before:
+                        self._remove(entry)
+        for top in _SWEPT:
+            for path, _directories, names in os.walk(f"{self.root}/{top}", topdown=False):
+                with contextlib.suppress(OSError):
+                    if not names and os.stat(path).st_mtime < before:
+                        self.files.rmdir(path)
+                        self._parents.discard(path)
+
+    def _remove(self, entry: os.DirEntry[str]) -> None:
+        if not entry.is_dir(follow_symlinks=False):
+            self.files.unlink(entry.path)
+            return
+        for name in self.files.listdir(entry.path):
+            self.files.unlink(f"{entry.path}/{name}")
+        self.files.rmdir(entry.path)
+
     async def close(self) -> None:
         self.descriptors.close()
+        for name, _size in self._spares.values():
+            with contextlib.suppress(OSError):
+                self.files.unlink(name)
+        self._spares.clear()
         self._executor.shutdown(wait=True, cancel_futures=True)

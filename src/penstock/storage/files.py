@@ -21,6 +21,7 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _READ_ONLY = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 _UNAVAILABLE = frozenset((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
+_F_OK = os.F_OK
 IOV_MAX = 1024  # Linux's limit on buffers in one vectored call.
 
 
@@ -78,7 +79,7 @@ class Files:
         os.rmdir(path)
 
     def exists(self, path: str) -> bool:
-        return os.access(path, os.F_OK)
+        return os.access(path, _F_OK)
 
     def listdir(self, path: str) -> list[str]:
         return os.listdir(path)

@@ -26,6 +26,7 @@ from penstock.storage.ledger_settings import LedgerSettings
 from penstock.storage.partition import Done, Partition, Waiting
 from penstock.storage.tail_cache import TailCache
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, WalWriter
+from penstock.storage.wal_files import WalFile
 from penstock.wire.batch import CONTROL, HEADER_SIZE
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
@@ -68,8 +69,8 @@ class Flusher:
         clock: Clock,
         settings: LedgerSettings,
         *,
-        note_file: Callable[[str, int, int], int],
-        on_durable: Callable[[int], None],
+        file: Callable[[str], WalFile],
+        on_full: Callable[[], None],
         on_end: Callable[[str], None],
     ) -> None:
         self._writer = writer
@@ -77,8 +78,9 @@ class Flusher:
         self._clock = clock
         self._bytes_max = settings.flush_bytes_max
         self._batches_max = settings.flush_batches_max
-        self._note_file = note_file
-        self._on_durable = on_durable
+        self._find_file = file
+        self._file: WalFile | None = None
+        self._on_full = on_full
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._dirty: deque[Partition] = deque()
@@ -94,6 +96,8 @@ class Flusher:
         self.flushes = 0
         self.batches = 0
         self.bytes_written = 0
+        self.full_at = 1 << 62
+        """When so many bytes are written, `on_full` is called after each flush."""
         self.failures = 0
 
     def append(self, partition: Partition, batch: bytearray | memoryview, done: Done) -> None:
@@ -272,11 +276,15 @@ class Flusher:
         self._go_on()
 
     def _publish(self, flush: _Flush, place: Durable) -> None:
-        file = self._note_file(place.key, flush.number, place.position + flush.size)
+        file = self._file
+        if file is None or file.key is not place.key:
+            file = self._file = self._find_file(place.key)
+        file.last_flush = flush.number
+        file.bytes = place.position + flush.size
         position = place.position + FLUSH_HEADER_SIZE
         for share in flush.shares:
             partition, staged = share.partition, share.staged
-            end = partition.unsettled.append_batches(staged, position, file)
+            end = partition.unsettled.append_batches(staged, position, file.number)
             self._cache.append_batches(partition.tail, staged)
             partition.size_bytes += end - position
             position = end
@@ -293,7 +301,8 @@ class Flusher:
             done(answer)
         for share in flush.shares:
             share.partition.wake()
-        self._on_durable(flush.size)
+        if self.bytes_written >= self.full_at:
+            self._on_full()
         if self._waiting:
             self._tell_waiting(failed=False)
 

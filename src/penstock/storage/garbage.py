@@ -21,12 +21,16 @@ from penstock.clock import Clock
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.segment import TRAILER_SIZE, Footer, SegmentError, decode_footer, footer_size
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.storage.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.storage.wal import WAL_PREFIX, WalStore
 from penstock.storage.wal_files import WalFiles
 
 logger = logging.getLogger(__name__)
+
+_UNFINISHED_MS = 3_600_000
+"""A file that nobody has touched for so long is not being written any more."""
 
 
 class _Doomed(NamedTuple):
@@ -186,6 +190,8 @@ class Garbage:
     async def sweep(self, image: ClusterImage, delay_ms: int) -> None:
         """Doom the objects of incarnations that are over, as far as nothing refers to them: those of this
         broker's earlier ones and, on the controller, those of brokers that are gone."""
+        if isinstance(self._store, DirectoryStore):
+            await self._store.sweep(self._clock.time_ms() - _UNFINISHED_MS)
         brokers = {self._own.broker}
         if image.controller_id == self._own.broker:
             async for key in self._keys(SEGMENT_PREFIX):

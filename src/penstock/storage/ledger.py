@@ -134,8 +134,8 @@ class Ledger:
             self._cache,
             self._clock,
             self._settings,
-            note_file=self._note_file,
-            on_durable=self._on_durable,
+            file=lambda key: self._files.file(self.wal, key),
+            on_full=self._on_full,
             on_end=self._on_end,
         )
         self._upkeep = Upkeep(
@@ -208,6 +208,7 @@ class Ledger:
             if partition is None:
                 partition = self._begin_partition(topic, index, info)
                 waiting |= key in self._opening
+            partition.wals = info.wals
             partition.policy = policy
             partition.log_append_time = policy.log_append_time
             if key in self._partitions:
@@ -280,6 +281,7 @@ class Ledger:
         key = (partition.topic_id, partition.index)
         if self._opening.get(key) is partition:
             fresh = Partition(partition.topic_id, partition.topic, partition.index, partition.leader_epoch)
+            fresh.wals = partition.wals
             fresh.policy = partition.policy
             fresh.log_append_time = partition.log_append_time
             self._opening[key] = fresh
@@ -300,10 +302,7 @@ class Ledger:
             if info is not None:
                 partition.advance_log_start(info.log_start)
         assert self._upkeep is not None
-        self._upkeep.recovered()
-
-    def _note_file(self, key: str, flush: int, end_position: int) -> int:
-        return self._files.note(self.wal, key, flush, end_position)
+        self._upkeep.wake()
 
     # Appending.
 
@@ -333,9 +332,9 @@ class Ledger:
         """
         raise RuntimeError("the ledger is not open")
 
-    def _on_durable(self, size: int) -> None:
+    def _on_full(self) -> None:
         assert self._upkeep is not None
-        self._upkeep.flushed(size)
+        self._upkeep.wake()
 
     def _on_end(self, reason: str) -> None:
         logger.error("the incarnation ended broker=%d epoch=%d: %s", self.wal.broker, self.wal.epoch, reason)

@@ -6,7 +6,7 @@ from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest
 from penstock.log.partition import PartitionLog
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
-from penstock.metadata.image import ManifestRef
+from penstock.metadata.image import ManifestRef, WalRef
 from penstock.storage.answers import Appended, ProducerView
 from penstock.storage.tail_cache import Tail
 from penstock.wire.errors import ErrorCode
@@ -35,6 +35,7 @@ class Partition(PartitionLog):
         "topic",
         "topic_id",
         "unsettled",
+        "wals",
     )
 
     def __init__(self, topic_id: bytes, topic: str, index: int, leader_epoch: int) -> None:
@@ -43,6 +44,8 @@ class Partition(PartitionLog):
         self.topic = topic
         self.index = index
         self.policy: LogPolicy = DEFAULT_POLICY
+        self.wals: tuple[WalRef, ...] = ()
+        """The logs that may hold records of it beyond its manifest, the own one last."""
         self.closed = False
         """True once this broker no longer leads it."""
         self.size_bytes = 0
@@ -53,7 +56,7 @@ class Partition(PartitionLog):
         self.tail = Tail()
         self.pending: list[Waiting] = []
         """Batches that wait for the next flush."""
-        self._watchers: dict[int, Callable[[], None]] = {}
+        self._watchers: dict[object, Callable[[], None]] = {}
 
     @property
     def settled_end(self) -> int:
@@ -86,9 +89,7 @@ class Partition(PartitionLog):
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` each time the high watermark advances or the partition closes, until the
         function that is returned is called. A callback may stop itself or others."""
-        key = id(callback)
-        while key in self._watchers:
-            key += 1
+        key = object()
         self._watchers[key] = callback
 
         def stop() -> None:

@@ -13,7 +13,7 @@ from penstock.log.extents import Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
 from penstock.log.slicing import Range, cut, plan_ranges
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
-from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.objects import ObjectMissingError, ObjectStore, StoreError
 from penstock.storage.partition import Partition
 from penstock.wire.buffers import Buffer
 
@@ -43,15 +43,38 @@ class Reader:
     def read(
         self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
     ) -> Slice | Awaitable[Slice]:
-        tail = partition.tail
-        if 0 <= tail.start <= offset < limit_offset:
-            return Slice(*tail.read(offset, max_bytes, limit_offset))
         if not partition.log_start_offset <= offset <= partition.high_watermark:
             raise OffsetOutOfRangeError(
                 f"offset {offset} is not in [{partition.log_start_offset}, {partition.high_watermark}]"
             )
+        tail = partition.tail
+        if 0 <= tail.start <= offset < limit_offset:
+            return Slice(*tail.read(offset, max_bytes, limit_offset))
         if offset >= limit_offset:
             return Slice([], 0, offset)
+        answer = self._read_stored(partition, offset, max_bytes, limit_offset)
+        if isinstance(answer, Slice):
+            return answer
+        return self._finish(answer, partition, offset, max_bytes, limit_offset)
+
+    async def _finish(
+        self,
+        answer: Awaitable[Slice],
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        limit_offset: int,
+    ) -> Slice:
+        try:
+            return await answer
+        except ObjectMissingError:
+            # Settling or merging may have replaced the object while the read was on its way.
+            again = self._read_stored(partition, offset, max_bytes, limit_offset)
+            return again if isinstance(again, Slice) else await again
+
+    def _read_stored(
+        self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice | Awaitable[Slice]:
         if offset >= partition.settled_end:
             return self._read_unsettled(partition, offset, max_bytes, limit_offset)
         return self._read_settled(partition, offset, max_bytes, limit_offset)

@@ -115,11 +115,12 @@ class Recovery:
         blocks: Blocks = {}
         try:
             async for flush in self._wal_store.scan(wal, image.wal_starts.get(wal, 0), end):
-                file = self._files.note(wal, flush.key, flush.number, flush.position + flush.size)
+                file = self._files.file(wal, flush.key)
+                file.last_flush, file.bytes = flush.number, flush.position + flush.size
                 for block in iter_blocks(flush.blocks):
                     key = (block.topic_id, block.partition)
                     if key in wanted:
-                        found = Found(file, flush.position, flush.time_ms, block)
+                        found = Found(file.number, flush.position, flush.time_ms, block)
                         blocks.setdefault(key, []).append(found)
         except StoreUnavailableError:
             raise

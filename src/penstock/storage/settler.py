@@ -107,7 +107,7 @@ class Settler:
 
     # Settling.
 
-    async def settle(self, flusher: Flusher, wal: WalWriter, image: ClusterImage) -> bool:
+    async def settle(self, flusher: Flusher, wal: WalWriter) -> bool:
         """Settle everything up to now. False if a flush failed meanwhile, or the command was refused."""
         async with self._lock:
             stop = flusher.next_number
@@ -120,7 +120,7 @@ class Settler:
                 elif (
                     partition.unsettled
                     or partition.next_offset > partition.high_watermark
-                    or self._has_earlier_logs(image, partition)
+                    or len(partition.wals) > 1
                 ):
                     snapshots.append(take_snapshot(partition))
             if not await flusher.reached(stop):
@@ -130,10 +130,6 @@ class Settler:
                 return False
             self.settles += 1
             return True
-
-    def _has_earlier_logs(self, image: ClusterImage, partition: Partition) -> bool:
-        info = image.partition(partition.topic_id, partition.index)
-        return info is not None and any(wal != self._own for wal in info.wals)
 
     async def _prepare(self, snapshots: Sequence[Snapshot]) -> list[Change]:
         """Write segments and manifests for what the snapshots hold beyond their manifests."""

@@ -62,21 +62,13 @@ class Upkeep:
         self._sweep_at: float | None = now + _SWEEP_AFTER_SECONDS
         self._earlier_settle_at = now + _FIRST_SETTLE_SECONDS
         self._unsettled_since: float | None = None
-        self._recovered_bytes = 0
         self._settled_bytes = 0
+        self._settled_flushes = 0
+        flusher.full_at = settings.settle_bytes
         self._merging = False
 
-    # What the ledger tells.
-
-    def flushed(self, size: int) -> None:
-        """On the hot path: a flush became durable."""
-        if self._unsettled_since is None:
-            self._unsettled_since = self._clock.monotonic()
-        if self.unsettled_bytes >= self._settings.settle_bytes:
-            self._wake.set()
-
-    def recovered(self) -> None:
-        """Partitions were opened that may have records in earlier logs."""
+    def wake(self) -> None:
+        """Something may be due: a bound was exceeded, or partitions were opened."""
         self._wake.set()
 
     @property
@@ -131,34 +123,25 @@ class Upkeep:
     def _should_settle(self, now: float) -> bool:
         if self.unsettled_bytes >= self._settings.settle_bytes:
             return True
+        if self._unsettled_since is None and self._flusher.flushes > self._settled_flushes:
+            self._unsettled_since = now
         since = self._unsettled_since
         if since is not None and now - since >= self._settings.settle_interval_ms / 1000:
             return True
         if sum(len(p.unsettled) for p in self._partitions.values()) >= self._settings.settle_extents:
             return True
-        return now >= self._earlier_settle_at and self._has_earlier_logs()
-
-    def _has_earlier_logs(self) -> bool:
-        image = self._image()
-        if len(image.wal_uses) <= (1 if self._own in image.wal_uses else 0):
-            return False
-        for partition in self._partitions.values():
-            info = image.partition(partition.topic_id, partition.index)
-            if info is not None and any(wal != self._own for wal in info.wals):
-                return True
-        return False
+        # What earlier incarnations left: soon, so that the next start finds little.
+        return now >= self._earlier_settle_at and any(len(p.wals) > 1 for p in self._partitions.values())
 
     async def settle(self) -> bool:
         """Settle everything that is durable now."""
-        written, since = self._flusher.bytes_written, self._unsettled_since
+        flusher = self._flusher
+        written, flushes = flusher.bytes_written, flusher.flushes
+        # Not again for the same bytes while this is under way, nor at once if it fails.
+        flusher.full_at = written + self._settings.settle_bytes
+        if not await self._settler.settle(flusher, self._writer):
+            return False
+        self._settled_bytes, self._settled_flushes = written, flushes
         self._unsettled_since = None
-        settled = False
-        try:
-            settled = await self._settler.settle(self._flusher, self._writer, self._image())
-        finally:
-            if settled:
-                self._settled_bytes = written
-                self._merging = True
-            elif self._unsettled_since is None or since is not None:
-                self._unsettled_since = since
-        return settled
+        self._merging = True
+        return True

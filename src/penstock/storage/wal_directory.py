@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -219,9 +220,9 @@ class DirectoryWalStore:
             raise store_error(error, f"could not begin the write-ahead log {path}") from error
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
-        return await self._store.run(self._seal, wal)
+        return await self._store.run(self._seal, wal, start)
 
-    def _seal(self, wal: WalRef) -> int:
+    def _seal(self, wal: WalRef, start: int) -> int:
         path = self._store.path(_directory(wal))
         try:
             if not self._files.exists(path):
@@ -234,7 +235,7 @@ class DirectoryWalStore:
             if self._store.sync:
                 self._files.sync_directory(path)
             count = 0
-            for flush in self._walk(wal, verify=True):
+            for flush in self._walk(wal, start, verify=True):
                 count = flush.number + 1
             return count
         except OSError as error:
@@ -249,7 +250,7 @@ class DirectoryWalStore:
             yield flush
 
     def _collect(self, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
-        found = [flush for flush in self._walk(wal, verify=False, end=end) if flush.number >= start]
+        found = [flush for flush in self._walk(wal, start, verify=False, end=end) if flush.number >= start]
         if start < end and [flush.number for flush in found] != list(range(start, end)):
             raise StoreError(
                 f"the write-ahead log {_directory(wal)} should hold flushes {start} to {end - 1},"
@@ -264,10 +265,14 @@ class DirectoryWalStore:
             return []
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def _walk(self, wal: WalRef, *, verify: bool, end: int | None = None) -> Iterator[ScannedFlush]:
-        """The flushes of a log in order, until the first that is missing or not whole."""
+    def _walk(
+        self, wal: WalRef, start: int, *, verify: bool, end: int | None = None
+    ) -> Iterator[ScannedFlush]:
+        """The flushes of a log in order, until the first that is missing or not whole. Files with nothing
+        but flushes below `start` are passed over."""
         expected: int | None = None
-        for first_flush in self._first_flushes(wal):
+        firsts = self._first_flushes(wal)
+        for first_flush in firsts[max(bisect_right(firsts, start) - 1, 0) :]:
             if end is not None and first_flush >= end:
                 return
             if expected is not None and first_flush != expected:
