@@ -113,6 +113,7 @@ class Ledger:
             reader=self._reader,
             writer=SegmentWriter(store, self.wal, clock),
             garbage=self._garbage,
+            on_image=lambda image: self.follow(self._image, image),
         )
         self._recovering: asyncio.Task[None] | None = None
         self._writer: WalWriter | None = None
@@ -437,14 +438,18 @@ class Ledger:
             if partition is not None:
                 partition.closed = False
 
-    async def close(self) -> None:
-        """Stop accepting, finish what was begun, release files. The store stays open: its owner closes it."""
+    async def close(self, timeout_seconds: float = 5.0) -> None:
+        """Stop accepting, finish what was begun (or give up after a while: nothing of it is then
+        acknowledged), release files. The store stays open: its owner closes it."""
         tasks = [task for task in (self._recovering, self._upkeep_task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._flusher is not None:
-            await self._flusher.drain()
+            try:
+                await asyncio.wait_for(self._flusher.drain(), timeout_seconds)
+            except TimeoutError:
+                logger.warning("flushes were given up that the store did not take in time")
         if self._writer is not None:
             await self._writer.close()
 

@@ -21,7 +21,9 @@ from penstock.storage.objects import ObjectStore, StoreError
 SEGMENT_PREFIX = "segments/"
 MANIFEST_PREFIX = "manifests/"
 INDEX_SUFFIX = ".index"
-_STEP_EXTENTS = 1000  # Handled before other work on the loop gets its turn: well under a millisecond.
+# Handled before other work on the loop gets its turn: well under a millisecond.
+_STEP_EXTENTS = 300
+_STEP_MANIFESTS = 50
 
 
 class Run(NamedTuple):
@@ -126,10 +128,14 @@ class SegmentWriter:
     async def write_manifests(self, manifests: Sequence[Manifest]) -> list[ManifestRef]:
         """All manifests of one settling, in one object."""
         key = self._name(MANIFEST_PREFIX)
-        parts = [encode_manifest(manifest) for manifest in manifests]
+        parts = []
         refs = []
         position = 0
-        for part in parts:
+        for number, manifest in enumerate(manifests):
+            if number % _STEP_MANIFESTS == _STEP_MANIFESTS - 1:
+                await asyncio.sleep(0)
+            part = encode_manifest(manifest)
+            parts.append(part)
             refs.append(ManifestRef(key, position, len(part)))
             position += len(part)
         if not await self._store.create(key, *parts):

@@ -47,6 +47,7 @@ Propose = Callable[[Decide], Awaitable[ClusterImage | Refusal]]
 PartitionKey = tuple[bytes, int]
 
 _MERGE_BYTES_PER_PASS = 64 * 1024 * 1024
+_PARTITIONS_PER_STEP = 50  # Handled before other work on the loop gets its turn: about a millisecond.
 
 
 class Snapshot(NamedTuple):
@@ -86,6 +87,7 @@ class Settler:
         reader: Reader,
         writer: SegmentWriter,
         garbage: Garbage,
+        on_image: Callable[[ClusterImage], None],
     ) -> None:
         self._own = own
         self._settings = settings
@@ -96,6 +98,7 @@ class Settler:
         self._reader = reader
         self._writer = writer
         self._garbage = garbage
+        self._on_image = on_image
         self._lock = asyncio.Lock()
         self._expected: dict[ManifestRef, Change] = {}
         """Manifests that were proposed, until it is known what became of them."""
@@ -138,7 +141,8 @@ class Settler:
         policies = {_key(s.partition): s.partition.policy for s in snapshots}
         segments = await self._adopt(unsettled, policies, adopted)
         runs: list[Run] = []
-        for snapshot in snapshots:
+        for number, snapshot in enumerate(snapshots):
+            await _give_way(number)
             key = _key(snapshot.partition)
             policy = policies[key]
             for stretch in _stretches(unsettled[key], adopted):
@@ -253,6 +257,7 @@ class Settler:
         if wal_start is not None and answer.wal_starts.get(self._own, 0) >= wal_start:
             self._garbage.doom_own_below(wal_start, self._settings.delete_delay_ms)
         self._doom_logs(changes, answer)
+        self._on_image(answer)
         return True
 
     def _leads(self, info: PartitionInfo, partition: Partition) -> bool:
@@ -373,11 +378,16 @@ class Settler:
                 change = _retained(partition, now_ms)
                 if change is not None:
                     changes.append(change)
-                if at % 100 == 99:
-                    await asyncio.sleep(0)
+                await _give_way(at)
             if not changes or not await self._commit(await self._with_refs(changes)):
                 return 0
             return len(changes)
+
+
+async def _give_way(number: int) -> None:
+    """Let others on the loop have their turn, in a loop over partitions."""
+    if number % _PARTITIONS_PER_STEP == _PARTITIONS_PER_STEP - 1:
+        await asyncio.sleep(0)
 
 
 def take_snapshot(partition: Partition) -> Snapshot:

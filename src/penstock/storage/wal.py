@@ -75,7 +75,7 @@ class WalWriter(Protocol):
         """Begin a new file with flush `number`, which was not given to `write` yet."""
 
     async def close(self) -> None:
-        """Wait for what is under way, and release files. The log stays as it is."""
+        """Release files. What is under way ends or is given up, unacknowledged; the log stays as it is."""
 
 
 class WalStore(Protocol):

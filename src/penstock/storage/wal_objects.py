@@ -112,8 +112,9 @@ class ObjectWalWriter:
 
     async def close(self) -> None:
         tasks = [put.task for put in self._under_way if put.task is not None]
-        if tasks:
-            await asyncio.wait(tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class ObjectWalStore:
