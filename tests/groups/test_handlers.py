@@ -465,6 +465,26 @@ async def test_offsets_go_with_their_topic(rig: Rig) -> None:
     assert (await fetch(rig, 9, None))[1] == {("t", 0): (1, ErrorCode.NONE), ("t", 1): (3, ErrorCode.NONE)}
 
 
+async def test_offsets_of_an_empty_group_expire(tmp_path: Path) -> None:
+    rig = await Rig.start(
+        tmp_path / "store", offsets_retention_check_interval_ms=10, offsets_topic_num_partitions=1
+    )
+    await rig.topic("t", 1)
+    await find(rig)
+    await commit(rig, 9, {("t", 0): 1}, group="old")
+    rig.clock.ahead_ms += 6 * 86_400_000
+    await commit(rig, 9, {("t", 0): 1}, group="new")
+    rig.clock.ahead_ms += 2 * 86_400_000
+    async with asyncio.timeout(10):
+        names = {"old", "new"}
+        while names != {"new"}:
+            listing = await rig.ask(ListGroupsRequest(), ListGroupsResponse, 4)
+            names = {group.group_id for group in listing.groups}
+    assert (await fetch(rig, 9, {"t": [0]}, "old"))[1] == {("t", 0): (-1, ErrorCode.NONE)}
+    assert (await fetch(rig, 9, {"t": [0]}, "new"))[1] == {("t", 0): (1, ErrorCode.NONE)}
+    await rig.close()
+
+
 async def test_a_write_that_fails_is_an_error_for_each_partition(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

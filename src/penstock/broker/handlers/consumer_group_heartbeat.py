@@ -5,6 +5,10 @@
   topics left out; INVALID_REGULAR_EXPRESSION otherwise.
 - FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
   UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED, GROUP_ID_NOT_FOUND, INVALID_REQUEST, each with a sentence.
+- Where Kafka leaves a member in the dark, this tells it: a member that reports other partitions than it has
+  is sent its assignment again, a static member that joins again under its own id is let in, a regular
+  expression is resolved before the first answer, and a member that waits for the assignment interval
+  (KIP-1263) is told to come back when that is over.
 - The answer waits for the records it depends on; one that changes nothing writes nothing.
 - Racks are kept and shown, and do not decide who gets what.
 """
