@@ -312,23 +312,25 @@ class Membership:
             return
         self._counter += 1
         try:
-            await self._store.put(lease_key(self.broker), encode_lease(self._lease()))
+            await self._store.put(lease_key(self.broker), encode_lease(self.lease()))
         except StoreError:
             self._leases.excuse(self._clock.monotonic())
             raise
         self._heard_ourselves = self._clock.monotonic()
 
-    def _lease(self) -> Lease:
+    def lease(self) -> Lease:
+        """What this broker says of itself."""
         log = self._log
         return Lease(
             self.epoch, self._counter, log.image.version, self._clock.time_ms(), log.complete_as_of_ms
         )
 
     async def leases(self) -> dict[int, Lease]:
-        """What each registered broker last said of itself; for people. StoreError if the store fails."""
+        """What each other registered broker last said of itself; for people. StoreError if that cannot be
+        read."""
         brokers = [info for info in self._log.image.brokers.values() if info.id != self.broker]
         answers = await asyncio.gather(*(self._store.get(lease_key(info.id)) for info in brokers))
-        found = {self.broker: self._lease()}
+        found = {}
         for info, data in zip(brokers, answers, strict=True):
             lease = decode_lease(data)
             if lease is not None and lease.epoch == info.epoch:

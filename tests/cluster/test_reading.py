@@ -1,0 +1,83 @@
+"""Reading the metadata log without joining: the same image as a member's, and nothing is ever written."""
+
+import asyncio
+
+import pytest
+
+from penstock.cluster.reading import ImageReader, NoClusterError
+from penstock.metadata.image import ClusterImage
+from penstock.storage.memory import MemoryStore
+
+from .rig import FaultyStore, creating, open_log, registering
+
+
+async def test_an_empty_store_holds_no_cluster() -> None:
+    inner = MemoryStore()
+    with pytest.raises(NoClusterError):
+        await ImageReader(FaultyStore(inner)).refresh()
+    assert not inner.objects
+
+
+@pytest.mark.parametrize("snapshot_entries", [1_000_000, 7])
+async def test_a_reader_sees_what_a_member_sees(snapshot_entries: int) -> None:
+    """Also one that looks rarely, while snapshots replace the entries that it would have read next."""
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner), snapshot_entries=snapshot_entries)
+    await log.open()
+    await log.propose(registering(1))
+    often, rarely = ImageReader(FaultyStore(inner, 1)), ImageReader(FaultyStore(inner, 2))
+    for number in range(60):
+        image = await log.propose(creating(f"topic-{number}"))
+        assert isinstance(image, ClusterImage)
+        await log.snapshot_written()
+        assert await often.refresh() == image
+        if number % 25 == 20:
+            assert await rarely.refresh() == image
+    store = FaultyStore(inner, 3)
+    assert await ImageReader(store).refresh() == log.image
+    assert {operation for operation, _key in store.requests} == {"get"}
+    await log.close()
+
+
+async def test_a_look_without_news_costs_two_small_requests() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner))
+    await log.open()
+    await log.propose(registering(1))
+    store = FaultyStore(inner, 1)
+    reader = ImageReader(store)
+    first = await reader.refresh()
+    store.requests.clear()
+    assert await reader.refresh() is first
+    assert len(store.requests) == 2
+    await log.close()
+
+
+async def test_readers_beside_writers_see_prefixes_in_order() -> None:
+    inner = MemoryStore()
+    logs = [open_log(FaultyStore(inner, seed), snapshot_entries=5) for seed in range(3)]
+    for number, log in enumerate(logs, 1):
+        await log.open()
+        await log.propose(registering(number))
+    seen: list[int] = []
+    done = False
+
+    async def read() -> None:
+        reader = ImageReader(FaultyStore(inner, 9))
+        while not done:
+            seen.append((await reader.refresh()).version)
+        seen.append((await reader.refresh()).version)
+
+    async def write(at: int) -> None:
+        for number in range(20):
+            await logs[at].propose(creating(f"topic-{at}-{number}"))
+
+    reading = asyncio.create_task(read())
+    await asyncio.gather(*(write(at) for at in range(3)))
+    newest = await logs[0].catch_up()
+    done = True
+    await reading
+    assert seen == sorted(seen)
+    assert seen[-1] == newest.version
+    for log in logs:
+        await log.close()
