@@ -100,9 +100,11 @@ class Decoder:
         of each run of whole batches in it; if not given, it is one."""
         source = np.frombuffer(window, dtype=np.uint8)
         view = memoryview(window)
-        table = self._wanted(self._scan(source, pieces or ((0, len(view)),)))
+        table = self._in_range(self._scan(source, pieces or ((0, len(view)),)))
         if self._check_crc:
+            # Of markers and aborted batches too: a damaged one could pass for such.
             self._require_crc(view, table)
+        table = self._visible(table)
         pending: list[_Part] = []
         rows = size = 0
         for part in self._parts(source, view, table):
@@ -138,12 +140,16 @@ class Decoder:
             raise self._corrupt("a batch that is cut short", last)
         return table
 
-    def _wanted(self, table: Any) -> Any:
-        """The rows of batches that may hold wanted records."""
+    def _in_range(self, table: Any) -> Any:
+        base = table[:, kernels.BASE_OFFSET]
+        wanted = (base + table[:, kernels.LAST_DELTA] >= self.low) & (base < self._high)
+        return table if wanted.all() else table[wanted]
+
+    def _visible(self, table: Any) -> Any:
+        """Without control batches and those of aborted transactions."""
         base = table[:, kernels.BASE_OFFSET]
         attributes = table[:, kernels.ATTRIBUTES]
-        wanted = (base + table[:, kernels.LAST_DELTA] >= self.low) & (base < self._high)
-        wanted &= (attributes & CONTROL) == 0
+        wanted = (attributes & CONTROL) == 0
         if self._aborted:
             suspects = wanted & ((attributes & TRANSACTIONAL) != 0)
             suspects &= np.isin(table[:, kernels.PRODUCER_ID], list(self._aborted))
@@ -258,7 +264,7 @@ class Decoder:
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in pieces that Spark can take: one compressed batch may hold far more than it should."""
-    parts = max(-(-batch.num_rows // (2 * ROWS_MAX)), batch.nbytes // (4 * BYTES_TARGET))
+    parts = max(-(-batch.num_rows // (2 * ROWS_MAX)), -(-batch.nbytes // (2 * BYTES_TARGET)))
     if parts <= 1:
         yield batch
         return

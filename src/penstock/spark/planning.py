@@ -156,20 +156,21 @@ def splits(ranges: Sequence[OffsetRange], deal: Deal) -> list[list[Stretch]]:
     ranges = [one for one in ranges if one.high > one.low]
     sizes = [size_of(*one) for one in ranges]
     target = _target(sum(sizes), deal)
+    opening = 0 if deal.min_partitions else OPEN_BYTES
     tasks: list[list[Stretch]] = []
     room = records = 0
     for one in ranges:
         stretch: Step | None = None
         for step in _cut(steps(*one), target, deal.max_records):
             count = step.high - step.low
-            cost = step.size + (0 if stretch is not None else OPEN_BYTES)
+            cost = step.size + (0 if stretch is not None else opening)
             full = cost > room or (deal.max_records and records + count > deal.max_records)
             if not tasks or (full and (stretch is not None or tasks[-1])):
                 if stretch is not None:
                     tasks[-1].append(stretch_of(one.view, stretch.low, stretch.high))
                     stretch = None
                 tasks.append([])
-                room, records = target, 0
+                room, records = target + opening, 0
             stretch = step if stretch is None else stretch._replace(high=step.high)
             room -= cost
             records += count
@@ -182,15 +183,14 @@ def _target(total: int, deal: Deal) -> int:
     target = min(deal.split_bytes, max(SPLIT_BYTES_MIN, total // max(1, deal.parallelism)))
     if deal.min_partitions:
         target = min(target, max(1, total // deal.min_partitions))
-    # Beginning with a partition counts too; without this, a single one would never fit.
-    return target + OPEN_BYTES
+    return target
 
 
 def _cut(whole: Iterator[Step], target: int, max_records: int) -> Iterator[Step]:
     """Steps of at most `target` bytes, or one record, and at most `max_records`."""
     for step in whole:
         count = step.high - step.low
-        parts = -(-step.size // max(1, target - OPEN_BYTES))
+        parts = -(-step.size // target)
         if max_records:
             parts = max(parts, -(-count // max_records))
         parts = min(parts, count)

@@ -7,12 +7,14 @@ kept between calls and only what is new is read: a look for news costs a few sma
 
 A log that is still written to is read up to its last whole flush; `storage.log_reader` says why those
 flushes count. Objects that vanish, or offsets that do not join, mean that the image is old: it is read again.
-If they still do not join with the newest image, records are really missing.
+So do changes of
+the places that records are in, between two looks at the image around each look at the logs. If offsets do not
+join with the newest image either, records are really missing.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.cluster.reading import ImageReader
 from penstock.log.extents import Extents
@@ -189,16 +191,28 @@ def _last_offset(block: FlushBlock) -> int:
     return last.last_offset
 
 
+def _same_places(one: PartitionInfo, other: PartitionInfo) -> bool:
+    return one.manifest == other.manifest and one.wals == other.wals
+
+
 Choose = Callable[[ClusterImage], Mapping[PartitionKey, Chosen]]
+
+
+class Images(Protocol):
+    @property
+    def image(self) -> ClusterImage: ...
+
+    async def refresh(self) -> ClusterImage: ...
 
 
 class LogView:
     """The partitions that `choose` names, brought up to date by each `refresh`."""
 
-    def __init__(self, store: ObjectStore, choose: Choose) -> None:
+    def __init__(self, store: ObjectStore, choose: Choose, images: Images | None = None) -> None:
+        """`images`: where cluster images come from, if not from the store itself."""
         self._store = store
         self._choose = choose
-        self._images = ImageReader(store)
+        self._images = images if images is not None else ImageReader(store)
         self._logs: dict[WalRef, _Log] = {}
         self.partitions: dict[PartitionKey, PartitionView] = {}
 
@@ -219,7 +233,11 @@ class LogView:
             try:
                 await self._follow_logs(image, chosen)
                 await self._update(chosen)
-                return self.partitions
+                # What was settled may be deleted, and a log that is not there looks like an empty one. So
+                # the image is read again: if it still says the same, nothing was missed.
+                if self._holds(image, await self._images.refresh(), chosen):
+                    return self.partitions
+                continue
             except (TakeoverError, ObjectMissingError, LostRecordsError) as error:
                 newest = await self._images.refresh()
                 unchanged = newest.version == image.version and not isinstance(error, TakeoverError)
@@ -229,7 +247,19 @@ class LogView:
                 self.partitions.clear()
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX_SECONDS)
-        raise AssertionError("the last attempt returns or raises")
+        raise TakeoverError
+
+    def _holds(
+        self, image: ClusterImage, newest: ClusterImage, chosen: Mapping[PartitionKey, Chosen]
+    ) -> bool:
+        if newest.version == image.version:
+            return True
+        for (topic_id, number), one in chosen.items():
+            info = newest.partition(topic_id, number)
+            # The records of a topic that was deleted meanwhile are what they were.
+            if info is not None and info is not one.info and not _same_places(info, one.info):
+                return False
+        return all(newest.wal_starts.get(wal, 0) <= image.wal_starts.get(wal, 0) for wal in self._logs)
 
     async def _follow_logs(self, image: ClusterImage, chosen: Mapping[PartitionKey, Chosen]) -> None:
         wanted: dict[WalRef, list[PartitionKey]] = {}

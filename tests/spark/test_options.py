@@ -1,0 +1,89 @@
+"""Options: Spark's connector's names and meanings, and one sentence for each mistake."""
+
+import pytest
+
+from penstock.spark.options import EARLIEST, LATEST, Bound, OptionError, Selection, read_options
+
+STORE = {"store": "/data"}
+EVENTS = {**STORE, "subscribe": "events"}
+
+
+def test_the_least_that_is_needed() -> None:
+    batch = read_options(EVENTS, streaming=False)
+    assert batch.selection == Selection(names=("events",))
+    assert (batch.start, batch.end) == (Bound(everywhere=EARLIEST), Bound(everywhere=LATEST))
+    assert batch.fail_on_data_loss
+    assert not batch.read_uncommitted
+    assert read_options(EVENTS, streaming=True).start == Bound(everywhere=LATEST)
+
+
+def test_names_are_matched_in_any_case() -> None:
+    options = read_options({**STORE, "SUBSCRIBE": " a, b,a", "failondataloss": "FALSE"}, streaming=False)
+    assert options.selection.names == ("a", "b")
+    assert not options.fail_on_data_loss
+
+
+def test_bounds_by_partition_and_time() -> None:
+    offsets = '{"events": {"0": 23, "1": -2}}'
+    assert read_options({**EVENTS, "startingOffsets": offsets}, streaming=True).start == Bound(
+        partitions={"events": {0: 23, 1: -2}}
+    )
+    times = {**EVENTS, "startingTimestamp": "1000", "endingOffsetsByTimestamp": '{"events": {"0": 5}}'}
+    options = read_options(times, streaming=False)
+    assert options.start == Bound(everywhere=1000, by_timestamp=True)
+    assert options.end == Bound(partitions={"events": {0: 5}}, by_timestamp=True)
+
+
+def test_a_directory_is_known_by_its_whole_path() -> None:
+    assert str(read_options({**EVENTS, "store": "data"}, streaming=False).store).startswith("/")
+    assert read_options({**EVENTS, "store": "s3://bucket/x"}, streaming=False).store == "s3://bucket/x"
+
+
+def test_a_job_keeps_the_settings_that_it_had_for_the_connector() -> None:
+    options = {
+        **EVENTS,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.max.partition.fetch.bytes": "1048576",
+        "kafkaConsumer.pollTimeoutMs": "512",
+        "fetchOffset.numRetries": "3",
+        "groupIdPrefix": "x",
+        "minOffsetsPerTrigger": "10",
+        "maxTriggerDelay": "5m",
+    }
+    read = read_options(options, streaming=True)
+    assert (read.min_offsets_per_trigger, read.max_trigger_delay_ms) == (10, 300_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "a"}, "Set the option 'store' (a directory or URL), or 'kafka.bootstrap.servers'."),
+        (STORE, "Set exactly one of the options 'subscribe', 'subscribePattern' and 'assign'."),
+        ({**EVENTS, "assign": "{}"}, "Set exactly one of the options"),
+        ({**STORE, "subscribe": " ,"}, "The option 'subscribe' names no topic."),
+        ({**STORE, "subscribePattern": "a("}, "is not a regular expression"),
+        ({**STORE, "assign": '{"a": 1}'}, "The option 'assign' is JSON such as"),
+        ({**EVENTS, "startingOffset": "earliest"}, "Did you mean 'startingOffsets'?"),
+        ({**EVENTS, "startingOffsets": "soon"}, "The option 'startingOffsets' is JSON such as"),
+        ({**EVENTS, "startingOffsets": '{"a": {"0": -3}}'}, "has a bad entry for 'a'"),
+        ({**EVENTS, "startingOffsets": "latest"}, "A batch read starts at 'earliest'"),
+        ({**EVENTS, "startingOffsets": '{"a": {"0": -1}}'}, "A batch read cannot start at 'latest'"),
+        ({**EVENTS, "endingOffsets": "earliest"}, "endingOffsets is 'latest' or JSON"),
+        ({**EVENTS, "failOnDataLoss": "no"}, "The option 'failOnDataLoss' is 'true' or 'false', not 'no'."),
+        ({**EVENTS, "minPartitions": "many"}, "The option 'minPartitions' is a whole number, not 'many'."),
+        ({**EVENTS, "kafka.isolation.level": "x"}, "kafka.isolation.level is 'read_committed' or"),
+        ({**EVENTS, "startingOffsetsByTimestampStrategy": "x"}, "is 'error' or 'latest', not 'x'."),
+        ({**EVENTS, "maxTriggerDelay": "soon"}, "is a time such as '30s' or '15m', not 'soon'."),
+        ({**EVENTS, "maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger is 2"),
+    ],
+)
+def test_mistakes(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_options(options, streaming=False)
+    assert sentence in str(caught.value)
+    assert str(caught.value).count("\n") == 0
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(OptionError, match="A streaming read has no end"):
+        read_options({**EVENTS, "endingOffsets": "latest"}, streaming=True)
