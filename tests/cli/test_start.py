@@ -179,6 +179,18 @@ def test_several_supervised_brokers_are_one_cluster(start: Callable[..., Running
     assert not _children_with(running.process.pid, "--broker-id")
 
 
+def test_brokers_do_not_outlive_their_supervisor(start: Callable[..., Running], tmp_path: Path) -> None:
+    running = start("--brokers=2", f"--listen=127.0.0.1:{_free_ports(2)}", f"--store={tmp_path}")
+    ready = [running.ready() for _ in range(2)]
+    children = _children_with(running.process.pid, "--broker-id")
+    assert len(children) == 2
+    running.finish(signal.SIGKILL)  # returns when the brokers have closed the output they share with it
+    for _id, address in ready:
+        host, _colon, port = address.rpartition(":")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+
+
 def test_the_quick_parser_and_the_library_agree(tmp_path: Path) -> None:
     every = [text for option in OPTIONS for text in (option.flag, "1")]
     assert parse(every) == {option.name: ["1"] for option in OPTIONS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,15 @@ def serve(settings: Settings, values: Values) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
+        lifeline = os.environ.get("PENSTOCK_LIFELINE", "")
+        if lifeline.isdigit():
+
+            def supervisor_gone() -> None:
+                # Nobody would start this broker again, or stop it.
+                loop.remove_reader(int(lifeline))
+                node.stop()
+
+            loop.add_reader(int(lifeline), supervisor_gone)
         await node.start()
         # The broker makes many short-lived objects and few cycles: look for these rarely, and never among
         # what is there now.

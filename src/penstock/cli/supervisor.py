@@ -1,12 +1,14 @@
 """Several brokers on one machine: one process each, kept alive, one cluster in one store.
 
 The supervisor holds no state of the cluster. It starts a process per broker, starts one again that died,
-after a pause that grows while it keeps dying, and hands on the signal to stop.
+after a pause that grows while it keeps dying, and hands on the signal to stop. Brokers hold the reading end
+of a pipe that only the supervisor can write to: if it is closed, the supervisor is gone, and they stop too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import signal
 import socket
@@ -26,10 +28,15 @@ STOP_SECONDS = 30.0
 """How long brokers may take to drain before they are killed."""
 
 
+LIFELINE = "PENSTOCK_LIFELINE"
+"""The environment variable that tells a broker the number of its end of the pipe."""
+
+
 class Child:
-    def __init__(self, broker_id: int, command: list[str]) -> None:
+    def __init__(self, broker_id: int, command: list[str], lifeline: int) -> None:
         self.broker_id = broker_id
         self._command = command
+        self._lifeline = lifeline
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
         self._pause = BACKOFF_FIRST_SECONDS
@@ -38,7 +45,12 @@ class Child:
     def start(self, now: float) -> None:
         self._began = now
         # Its own process group: a Ctrl-C in the terminal reaches the supervisor alone, which hands it on.
-        self._process = subprocess.Popen(self._command, process_group=0)
+        self._process = subprocess.Popen(
+            self._command,
+            process_group=0,
+            pass_fds=(self._lifeline,),
+            env={**os.environ, LIFELINE: str(self._lifeline)},
+        )
 
     def tend(self, now: float) -> None:
         """Start the broker if it is due; notice if it died."""
@@ -79,7 +91,8 @@ class Child:
 
 def supervise(values: Values, count: int) -> int:
     """Run `count` brokers until a signal; the exit code."""
-    children = [Child(number, command(values, number)) for number in range(1, count + 1)]
+    lifeline, _held = os.pipe()
+    children = [Child(number, command(values, number), lifeline) for number in range(1, count + 1)]
     woken, wake = socket.socketpair()
     wake.setblocking(False)
     stop = False
