@@ -63,7 +63,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
         self._ranges: dict[int, tuple[int, int]] = {}
-        self._learn_versions()
+        self._learn_versions(min(10.0, seconds))
 
     def close(self) -> None:
         self._socket.close()
@@ -84,11 +84,11 @@ class Connection:
         """Send a request and wait for its answer."""
         return self._exchange(request, response, self.version_of(request, newest), seconds)
 
-    def _learn_versions(self) -> None:
+    def _learn_versions(self, seconds: float) -> None:
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version="1")
-        answer = self._exchange(request, ApiVersionsResponse, ApiVersionsRequest.max_version, 10.0)
+        answer = self._exchange(request, ApiVersionsResponse, ApiVersionsRequest.max_version, seconds)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0, 10.0)
+            answer = self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0, seconds)
         if answer.error_code:
             raise AnswerError(answer.error_code, f"The greeting to {self.address}")
         self._ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
@@ -207,13 +207,20 @@ class Client:
     def partitions(self, topic: str, *, create: bool = False) -> list[int]:
         """The partitions of a topic, which must exist or may be created."""
 
-        def look() -> list[int]:
+        def look() -> list[int] | None:
             (found,) = self.metadata([topic], create=create).topics
+            if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
+                return None  # nobody is about to create it: asking again would only waste time
             if found.error_code:
                 raise AnswerError(found.error_code, f"The question for topic {topic!r}")
             return sorted(one.partition_index for one in found.partitions)
 
-        return self.retry(look)
+        partitions = self.retry(look)
+        if partitions is None:
+            raise AnswerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The question for topic {topic!r}", "there is none"
+            )
+        return partitions
 
     def topic_id(self, topic: str) -> bytes:
         return self._ids[topic]

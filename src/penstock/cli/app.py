@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock import __version__
-from penstock.cli import cluster, records, topics
+from penstock.cli import cluster, groups, records, topics
 from penstock.cli.client import ClientError
 from penstock.cli.start_options import OPTIONS
 
@@ -66,6 +66,7 @@ def _start_command() -> click.Command:
 
 app.add_command(_start_command())
 app.add_command(topics.topics)
+app.add_command(groups.groups)
 app.add_command(records.produce)
 app.add_command(records.consume)
 app.add_command(cluster.cluster)

@@ -1,11 +1,25 @@
-"""`penstock cluster`: who is in it."""
+"""`penstock cluster`: who is in it, what each broker leads, how far each has read the metadata log."""
 
 from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import show, wants_json
+
+if TYPE_CHECKING:
+    from penstock.client import Client, Connection
+    from penstock.wire.api.describe_quorum import ReplicaState, ResponsePartitionData
+
+ANSWER_SECONDS = 5.0
+"""How long a broker may take to say where it is, before it is told that it does not answer."""
+LAG_SECONDS = 2.0
+"""A broker looks for news several times a second. One that has not had all of it for so long lags."""
+
+Row = dict[str, Any]
 
 
 @click.group()
@@ -16,45 +30,166 @@ def cluster() -> None:
 @cluster.command("status")
 @cluster_options
 def status(bootstrap: str, as_json: bool) -> None:
-    """Show the brokers, and what each of them leads."""
+    """Show brokers, leases and leaders, and whether each broker has read the whole metadata log.
+
+    POSITION is the entry of the metadata log that a broker's answers are computed from, LEASE the seconds
+    since it last renewed its lease.
+    """
     with connected(bootstrap) as client:
-        found = client.metadata()
-    led: dict[int, int] = {}
-    orphans = 0
-    for topic in found.topics:
-        for partition in topic.partitions:
-            led[partition.leader_id] = led.get(partition.leader_id, 0) + 1
-            orphans += partition.leader_id < 0
-    rows = [
-        {
-            "broker": one.node_id,
-            "address": f"{one.host}:{one.port}",
-            "rack": one.rack,
-            "controller": one.node_id == found.controller_id,
-            "leads": led.get(one.node_id, 0),
-        }
-        for one in sorted(found.brokers, key=lambda broker: broker.node_id)
-    ]
+        found = describe(client)
     if wants_json(as_json):
         import json
 
-        answer = {
-            "cluster_id": found.cluster_id,
-            "controller": found.controller_id,
-            "topics": len(found.topics),
-            "partitions_without_leader": orphans,
-            "brokers": rows,
-        }
-        print(json.dumps(answer, indent=2))
+        print(json.dumps(found, indent=2))
         return
-    click.echo(f"Cluster {found.cluster_id}: {len(rows)} brokers, {len(found.topics)} topics.")
+    rows: list[Row] = found["brokers"]
+    click.echo(f"Cluster {found['cluster_id']}: {len(rows)} brokers, {found['topics']} topics.")
     columns = {
         "broker": "BROKER",
         "address": "ADDRESS",
         "rack": "RACK",
-        "controller": "CONTROLLER",
+        "state": "STATE",
         "leads": "LEADS",
+        "lease_seconds": "LEASE",
+        "position": "POSITION",
+        "behind": "BEHIND",
     }
+    for row in rows:
+        if row["controller"]:
+            row["state"] += ", controller"
     show(rows, columns, as_json=False)
+    for problem in found["problems"]:
+        click.echo(problem, err=True)
+    if not found["problems"]:
+        click.echo("Every broker is alive and has read the whole metadata log.")
+
+
+def describe(client: Client) -> Row:
+    """What the status shows, by name."""
+    found = client.metadata()
+    led: dict[int, int] = {}
+    for topic in found.topics:
+        for partition in topic.partitions:
+            led[partition.leader_id] = led.get(partition.leader_id, 0) + 1
+    rows = _brokers(client)
+    for row in rows:
+        row["controller"] = row["broker"] == found.controller_id
+        row["leads"] = led.get(row["broker"], 0)
+    end = _ask_each(rows)
+    problems = [sentence for row in rows if (sentence := _problem(row, end))]
+    orphans = led.get(-1, 0)
     if orphans:
-        click.echo(f"{orphans} partitions have no leader.", err=True)
+        problems.append(f"{orphans} partitions have no leader.")
+    return {
+        "cluster_id": found.cluster_id,
+        "controller": found.controller_id,
+        "topics": len(found.topics),
+        "partitions_without_leader": orphans,
+        "log_end": end,
+        "brokers": rows,
+        "problems": problems,
+    }
+
+
+def _brokers(client: Client) -> list[Row]:
+    """Live brokers, and fenced ones where the cluster tells of them."""
+    from penstock.wire.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+    request = DescribeClusterRequest(endpoint_type=1, include_fenced_brokers=True)
+    answer = client.any().ask(request, DescribeClusterResponse)
+    return [
+        {
+            "broker": one.broker_id,
+            "address": f"{one.host}:{one.port}",
+            "rack": one.rack,
+            "state": "fenced" if one.is_fenced else "live",
+        }
+        for one in sorted(answer.brokers, key=lambda broker: broker.broker_id)
+    ]
+
+
+def _ask_each(rows: list[Row]) -> int | None:
+    """Ask every live broker where it is. Returns where the log ends, as far as anybody knows."""
+    from penstock.client import ClientError, Connection
+
+    quorums: dict[int, ResponsePartitionData] = {}
+    for row in rows:
+        row |= {"lease_seconds": None, "position": None, "behind": None, "caught_up_seconds": None}
+        if row["state"] != "live":
+            continue
+        host, _colon, port = row["address"].rpartition(":")
+        try:
+            with contextlib.closing(Connection(host, int(port), ANSWER_SECONDS)) as connection:
+                quorum = _quorum(connection)
+        except ClientError as error:
+            row["state"] = "no answer"
+            row["error"] = str(error)
+            continue
+        if quorum is not None:
+            quorums[row["broker"]] = quorum
+    end = max((quorum.high_watermark for quorum in quorums.values()), default=None)
+    # The clock of a broker that answers is the best there is for the leases of those that do not.
+    now_ms = max((_of(quorum, broker).last_fetch_timestamp for broker, quorum in quorums.items()), default=-1)
+    for row in rows:
+        states = [_of(quorum, row["broker"]) for quorum in quorums.values()]
+        own = quorums.get(row["broker"])
+        state = _of(own, row["broker"]) if own else max(states, key=_said_at, default=None)
+        if end is None or state is None or state.log_end_offset < 0:
+            continue
+        row["position"] = state.log_end_offset
+        row["behind"] = max(0, end - state.log_end_offset)
+        # What a broker says of its own clock is compared with nothing but its own clock.
+        clock_ms = state.last_fetch_timestamp if own else now_ms
+        if clock_ms > 0 and state.last_caught_up_timestamp > 0:
+            row["caught_up_seconds"] = round((clock_ms - state.last_caught_up_timestamp) / 1000, 1)
+        seen = [_said_at(_of(q, row["broker"])) for broker, q in quorums.items() if broker != row["broker"]]
+        heard = max(seen, default=_said_at(state))
+        if now_ms > 0 and heard > 0:
+            row["lease_seconds"] = round(max(0, now_ms - heard) / 1000, 1)
+    return end
+
+
+def _said_at(state: ReplicaState) -> int:
+    return state.last_fetch_timestamp
+
+
+def _quorum(connection: Connection) -> ResponsePartitionData | None:
+    """What one broker says about the metadata log; None if it does not serve the question."""
+    from penstock.wire.api.describe_quorum import (
+        DescribeQuorumRequest,
+        DescribeQuorumResponse,
+        PartitionData,
+        TopicData,
+    )
+
+    if not connection.knows(DescribeQuorumRequest.api_key):
+        return None
+    topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
+    answer = connection.ask(
+        DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse, seconds=ANSWER_SECONDS
+    )
+    return answer.topics[0].partitions[0] if answer.topics and not answer.error_code else None
+
+
+def _of(quorum: ResponsePartitionData, broker: int) -> ReplicaState:
+    from penstock.wire.api.describe_quorum import ReplicaState
+
+    for state in [*quorum.current_voters, *quorum.observers]:
+        if state.replica_id == broker:
+            return state
+    return ReplicaState(replica_id=broker, log_end_offset=-1)
+
+
+def _problem(row: Row, end: int | None) -> str | None:
+    broker = row["broker"]
+    if row["state"] == "fenced":
+        return f"Broker {broker} is fenced: it was silent for too long, and others lead what it led."
+    if row["state"] == "no answer":
+        return f"Broker {broker} is in the list and does not answer: {row.pop('error')}"
+    late = row["caught_up_seconds"]
+    if late is not None and late > LAG_SECONDS:
+        return (
+            f"Broker {broker} lags: it is at entry {row['position']} of {end} and has not read the whole "
+            f"metadata log for {late:.1f} s."
+        )
+    return None

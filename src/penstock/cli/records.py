@@ -203,6 +203,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 @click.option("--max", "most", type=int, help="Stop after so many records.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records instead of stopping at the end.")
 @click.option("--committed", is_flag=True, help="Leave out records of open and aborted transactions.")
+@click.option("--group", help="Read as a member of this group: go on where it stopped, and commit.")
 def consume(
     bootstrap: str,
     as_json: bool,
@@ -212,14 +213,65 @@ def consume(
     most: int | None,
     follow: bool,
     committed: bool,
+    group: str | None,
 ) -> None:
     """Print the records of TOPIC: their values, one a line, or all about them with --json."""
+    if group is not None and chosen:
+        raise click.UsageError("A member of a group is given its partitions: use --group or --partition.")
     with connected(bootstrap) as client:
+        if group is not None:
+            _consume_as_member(client, group, topic, start, most, follow, committed, as_json)
+            return
         partitions = list(chosen) or client.partitions(topic)
         reader = ReaderPositions(client, topic, partitions, start, committed)
-        for partition, record in itertools.islice(reader.records(follow=follow), most):
-            _print(topic, partition, record, as_json)
+        for found in itertools.islice(reader.records(follow=follow), most):
+            if found is not None:
+                _print(topic, *found, as_json)
         sys.stdout.flush()
+
+
+def _consume_as_member(
+    client: Client,
+    group: str,
+    topic: str,
+    start: str,
+    most: int | None,
+    follow: bool,
+    committed: bool,
+    as_json: bool,
+) -> None:
+    """Read as a member of `group`. Without --follow it ends when all its partitions are read to the end."""
+    from penstock.cli.group_client import GroupMember
+
+    client.partitions(topic)
+    member = GroupMember(client, group, topic)
+    left = most
+    finished = False
+    try:
+        while not finished and (left is None or left > 0):
+            partitions = member.join()
+            if not partitions:
+                finished = not follow
+                while follow and member.stay():
+                    time.sleep(WAIT_MS / 1000)
+                continue
+            reader = ReaderPositions(client, topic, partitions, start, committed)
+            reader.go_on_at(member.resume_at())
+            finished = True
+            for found in reader.records(follow=follow, pauses=True):
+                if found is not None:
+                    partition, record = found
+                    _print(topic, partition, record, as_json)
+                    member.handed_on(partition, record.offset)
+                    left = None if left is None else left - 1
+                    if left == 0:
+                        break
+                elif not member.stay():
+                    finished = False
+                    break
+            sys.stdout.flush()
+    finally:
+        member.leave()
 
 
 class ReaderPositions:
@@ -242,7 +294,12 @@ class ReaderPositions:
         if not partitions:
             raise click.UsageError(f"Topic {topic} has no partitions.")
 
-    def records(self, *, follow: bool) -> Iterator[tuple[int, Record]]:
+    def go_on_at(self, positions: dict[int, int]) -> None:
+        """Start at these offsets instead, in the partitions named."""
+        self._positions.update(positions)
+
+    def records(self, *, follow: bool, pauses: bool = False) -> Iterator[tuple[int, Record] | None]:
+        """The records as they come; with `pauses`, None after each request, to do something else then."""
         if not follow:
             self._ends = {
                 one: list_offset(self._client, self._topic, one, LATEST, committed=self._committed)
@@ -252,6 +309,8 @@ class ReaderPositions:
             for partition in list(self._positions):
                 if follow or self._positions[partition] < self._ends[partition]:
                     yield from self._fetch(partition, WAIT_MS // len(self._positions) if follow else 0)
+                    if pauses:
+                        yield None
 
     def _fetch(self, partition: int, wait_ms: int) -> Iterator[tuple[int, Record]]:
         data = self._client.retry(lambda: self._ask(partition, wait_ms))
