@@ -121,5 +121,5 @@ def test_tables_for_people(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> N
     table = run(broker, "topics", "list").stdout
     assert "TOPIC" in table
     assert "shown" in table
-    assert "CONTROLLER" in run(broker, "cluster", "status").stdout
+    assert "POSITION" in run(broker, "cluster", "status").stdout
     assert run(broker, "topics", "create", "told").stdout == "Created topic told with 1 partition.\n"

@@ -43,7 +43,10 @@ def status(bootstrap: str, as_json: bool) -> None:
         print(json.dumps(found, indent=2))
         return
     rows: list[Row] = found["brokers"]
-    click.echo(f"Cluster {found['cluster_id']}: {len(rows)} brokers, {found['topics']} topics.")
+    click.echo(
+        f"Cluster {found['cluster_id']}: {len(rows)} brokers, controller {found['controller']}, "
+        f"{found['topics']} topics."
+    )
     columns = {
         "broker": "BROKER",
         "address": "ADDRESS",
@@ -54,9 +57,6 @@ def status(bootstrap: str, as_json: bool) -> None:
         "position": "POSITION",
         "behind": "BEHIND",
     }
-    for row in rows:
-        if row["controller"]:
-            row["state"] += ", controller"
     show(rows, columns, as_json=False)
     for problem in found["problems"]:
         click.echo(problem, err=True)
