@@ -1,23 +1,36 @@
 """New objects out of ranges of old ones.
 
-On a directory the kernel copies, or a thread with large reads and writes, so that neither the loop nor
-memory notices. Elsewhere the ranges are read into memory, a bounded number at a time.
+The ranges come in the order of the new object. What many partitions wrote in turn lies scattered in the
+sources, so neighbours in that order may be far apart.
+
+On a directory the kernel copies large ranges; small ones are read by themselves, or together where they lie
+close, and written with one call for many. Threads make system calls and little else: one that ran Python
+for long would make the loop wait for the interpreter.
+
+Elsewhere each source is asked for as few times as possible, and the new object is put together in memory;
+it is bounded by what one settling holds.
 """
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import IOV_MAX, Files, store_error
+from penstock.storage.files import store_error
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
 
 _KERNEL_COPY_BYTES = 256 * 1024
-_WINDOW_BYTES = 1024 * 1024
-_READS_AT_ONCE = 8
+_READ_BYTES_MAX = 1024 * 1024
+_GAP_BYTES_MAX = 4 * 1024
+"""Reading over a gap of this size in a file costs less than another call."""
+_RANGES_PER_STEP = 200
+_REMOTE_GAP_BYTES_MAX = 1024 * 1024
+"""The same for a request to a remote store."""
+_REQUESTS_AT_ONCE = 8
 
 
 class CopyRange(NamedTuple):
@@ -29,13 +42,9 @@ class CopyRange(NamedTuple):
 async def compose(store: ObjectStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> None:
     """Create `key`, which only this incarnation uses, from ranges of other objects and `tail`."""
     if isinstance(store, DirectoryStore):
-        created = await store.run(_compose_files, store, key, ranges, tail)
+        created = await _compose_file(store, key, ranges, tail)
     else:
-        parts: list[Buffer] = []
-        for first in range(0, len(ranges), _READS_AT_ONCE):
-            some = ranges[first : first + _READS_AT_ONCE]
-            parts += await asyncio.gather(*(store.get_range(r.key, r.position, r.length) for r in some))
-        created = await store.create(key, *parts, tail)
+        created = await store.create(key, *await _gather(store, ranges), tail)
     if not created:
         raise StoreError(f"{key} exists, although its name was never used")
 
@@ -52,20 +61,46 @@ async def adopt(store: ObjectStore, source_key: str, key: str) -> bool:
         return False  # A file system without links, or no room for the name: it is copied instead.
 
 
-def _compose_files(store: DirectoryStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
+async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffer]:
+    """The bytes of the ranges, from as few requests as possible."""
+    requests: list[CopyRange] = []
+    for wanted in sorted(ranges):
+        last = requests[-1] if requests else None
+        if last is not None and last.key == wanted.key:
+            end = last.position + last.length
+            if wanted.position - end <= _REMOTE_GAP_BYTES_MAX:
+                length = max(end, wanted.position + wanted.length) - last.position
+                requests[-1] = CopyRange(last.key, last.position, length)
+                continue
+        requests.append(wanted)
+    found: dict[str, list[tuple[int, memoryview]]] = {}
+    for first in range(0, len(requests), _REQUESTS_AT_ONCE):
+        some = requests[first : first + _REQUESTS_AT_ONCE]
+        answers = await asyncio.gather(*(store.get_range(*request) for request in some))
+        for request, answer in zip(some, answers, strict=True):
+            found.setdefault(request.key, []).append((request.position, memoryview(answer)))
+    parts: list[Buffer] = []
+    for wanted in ranges:
+        pieces = found[wanted.key]
+        start, piece = pieces[bisect_right(pieces, wanted.position, key=lambda one: one[0]) - 1]
+        parts.append(piece[wanted.position - start : wanted.position - start + wanted.length])
+    return parts
+
+
+async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
     files = store.files
     path = store.path(key)
     temporary = store.temporary_name()
     try:
         target = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            position = _Copier(files, store.root, target).copy(ranges)
-            files.write_all(target, (tail,), position)
+            position = await _Copier(store, target).copy(ranges)
+            await store.run(files.write_all, target, (tail,), position)
             if store.sync:
-                files.fdatasync(target)
+                await store.run(files.fdatasync, target)
         finally:
             files.close(target)
-        return store.link(temporary, path)
+        return await store.run(store.link, temporary, path)
     except OSError as error:
         raise store_error(error, f"could not create {path}") from error
     finally:
@@ -74,44 +109,50 @@ def _compose_files(store: DirectoryStore, key: str, ranges: Sequence[CopyRange],
 
 
 class _Copier:
-    """Copies ranges to the end of one file. Small ones that lie close together are read in one window and
-    written with one call."""
+    """Copies ranges to the end of one file."""
 
-    def __init__(self, files: Files, root: str, target: int) -> None:
-        self._files = files
-        self._root = root
+    def __init__(self, store: DirectoryStore, target: int) -> None:
+        self._store = store
+        self._files = store.files
         self._target = target
         self._position = 0
         self._source = -1
         self._source_key = ""
-        self._window = memoryview(b"")
-        self._window_at = 0
-        self._parts: list[memoryview] = []
 
-    def copy(self, ranges: Sequence[CopyRange]) -> int:
+    async def copy(self, ranges: Sequence[CopyRange]) -> int:
         try:
-            for wanted in ranges:
-                self._open(wanted.key)
-                if wanted.length >= _KERNEL_COPY_BYTES:
-                    self._write_parts()
-                    self._copy_large(wanted)
-                else:
-                    self._copy_small(wanted)
-            self._write_parts()
+            for first in range(0, len(ranges), _RANGES_PER_STEP):
+                await self._store.run(self._copy_some, ranges[first : first + _RANGES_PER_STEP])
             return self._position
         finally:
             if self._source >= 0:
                 self._files.close(self._source)
 
+    def _copy_some(self, ranges: Sequence[CopyRange]) -> None:
+        parts: list[memoryview] = []
+        for together in _groups(ranges):
+            first = together[0]
+            if first.key != self._source_key:
+                self._open(first.key)
+            if first.length >= _KERNEL_COPY_BYTES:
+                parts = self._write(parts)
+                self._copy_large(first)
+                continue
+            length = together[-1].position + together[-1].length - first.position
+            found = memoryview(self._files.pread(self._source, length, first.position))
+            if len(found) != length:
+                raise StoreError(f"{first.key} ends before byte {first.position + length}")
+            for wanted in together:
+                at = wanted.position - first.position
+                parts.append(found[at : at + wanted.length])
+        self._write(parts)
+
     def _open(self, key: str) -> None:
-        if key == self._source_key:
-            return
-        self._write_parts()
         if self._source >= 0:
             self._files.close(self._source)
-        self._source = self._files.open(f"{self._root}/{key}", os.O_RDONLY)
+            self._source = -1
+        self._source = self._files.open(self._store.path(key), os.O_RDONLY)
         self._source_key = key
-        self._window = memoryview(b"")
 
     def _copy_large(self, wanted: CopyRange) -> None:
         position, left = wanted.position, wanted.length
@@ -120,7 +161,7 @@ class _Copier:
                 count = self._files.copy_range(self._source, self._target, left, position, self._position)
             except OSError:
                 # This file system does not copy by itself.
-                part = self._files.pread(self._source, min(left, _WINDOW_BYTES), position)
+                part = self._files.pread(self._source, min(left, _READ_BYTES_MAX), position)
                 count = self._files.write_all(self._target, (part,), self._position)
             if not count:
                 raise StoreError(f"{wanted.key} ends before byte {wanted.position + wanted.length}")
@@ -128,20 +169,28 @@ class _Copier:
             left -= count
             self._position += count
 
-    def _copy_small(self, wanted: CopyRange) -> None:
-        at = wanted.position - self._window_at
-        if at < 0 or at + wanted.length > len(self._window):
-            self._write_parts()
-            self._window = memoryview(self._files.pread(self._source, _WINDOW_BYTES, wanted.position))
-            self._window_at = wanted.position
-            at = 0
-        if at + wanted.length > len(self._window):
-            raise StoreError(f"{wanted.key} ends before byte {wanted.position + wanted.length}")
-        self._parts.append(self._window[at : at + wanted.length])
-        if len(self._parts) == IOV_MAX:
-            self._write_parts()
+    def _write(self, parts: list[memoryview]) -> list[memoryview]:
+        if parts:
+            self._position += self._files.write_all(self._target, parts, self._position)
+        return []
 
-    def _write_parts(self) -> None:
-        if self._parts:
-            self._position += self._files.write_all(self._target, self._parts, self._position)
-            self._parts = []
+
+def _groups(ranges: Sequence[CopyRange]) -> Iterator[list[CopyRange]]:
+    """Ranges that follow each other closely in one source, to be read in one go."""
+    together: list[CopyRange] = []
+    for wanted in ranges:
+        if together:
+            first, last = together[0], together[-1]
+            gap = wanted.position - (last.position + last.length)
+            if (
+                wanted.key == last.key
+                and 0 <= gap <= _GAP_BYTES_MAX
+                and wanted.position + wanted.length - first.position <= _READ_BYTES_MAX
+                and max(first.length, wanted.length) < _KERNEL_COPY_BYTES
+            ):
+                together.append(wanted)
+                continue
+            yield together
+        together = [wanted]
+    if together:
+        yield together

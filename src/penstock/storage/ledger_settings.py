@@ -26,3 +26,19 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """producer.id.expiration.ms."""
     delete_delay_ms: int = 60_000
     """How long objects outlive the last reference to them, for readers that are still on them."""
+
+
+class CleanerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds compaction. May change while the ledger is open."""
+
+    enable: bool = True
+    """log.cleaner.enable; only looked at when the ledger opens."""
+    backoff_ms: int = 15_000
+    """log.cleaner.backoff.ms: the pause after a round that found nothing to clean."""
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    """log.cleaner.dedupe.buffer.size: memory for the keys of one pass over one partition."""
+    io_bytes_per_second: float = float("inf")
+    """log.cleaner.io.max.bytes.per.second, reads and writes together."""
+
+
+DEFAULT_CLEANER_SETTINGS = CleanerSettings()

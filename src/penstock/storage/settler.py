@@ -136,7 +136,10 @@ class Settler:
 
     async def _prepare(self, snapshots: Sequence[Snapshot]) -> list[Change]:
         """Write segments and manifests for what the snapshots hold beyond their manifests."""
-        unsettled = {_key(s.partition): _unsettled_of(s) for s in snapshots}
+        unsettled = {}
+        for number, snapshot in enumerate(snapshots):
+            await _give_way(number)
+            unsettled[_key(snapshot.partition)] = _unsettled_of(snapshot)
         adopted = self._adoptable(unsettled)
         policies = {_key(s.partition): s.partition.policy for s in snapshots}
         segments = await self._adopt(unsettled, policies, adopted)
