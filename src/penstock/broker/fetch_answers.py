@@ -120,7 +120,7 @@ def _partition(
         if version >= 11:
             part += _PREFERRED_NONE
     part += unsigned(size + 1) if flexible else _INT32.pack(size)
-    if size:
+    if size > 0:
         out.append(bytes(part))
         out += result.buffers
         part = bytearray()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ANY_EPOCH = -1
+READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 CONSUMER = -1
 DEBUGGING = -2
@@ -147,6 +148,8 @@ def _read(
     if not partition.log_start_offset <= offset <= partition.high_watermark:
         return _OUT_OF_RANGE
     end = partition.last_stable_offset if reader.committed else partition.high_watermark
+    if offset < end and wanted.max_bytes < 0:
+        return _NEGATIVE_LIMIT
     if offset >= end or (limit_bytes <= 0 and not min_one):
         return _result(reader, partition, _EMPTY, min_one, limit_bytes)
     try:
@@ -215,4 +218,5 @@ _NOT_LEADER = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _DAMAGED = Result(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED = Result(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_LEADER_EPOCH = Result(ErrorCode.UNKNOWN_LEADER_EPOCH)
+_NEGATIVE_LIMIT = Result(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's word for it
 _OUT_OF_RANGE = Result(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -22,5 +22,6 @@ class Result(NamedTuple):
     """Producer id and first offset of aborted transactions; None: read_uncommitted."""
     buffers: Sequence[Buffer] = ()
     size: int = 0
+    """Bytes of records; -1: null instead of none."""
     diverging: tuple[int, int] | None = None
     """Epoch and end offset where the log parted from what the reader fetched before."""

@@ -193,7 +193,7 @@ class Sessions:
 
     def _open(self, version: int, results: Sequence[tuple[Wanted, Result]], now_ms: int) -> int:
         size = len(results)
-        if size == 0 or self._partitions + size > PARTITIONS_MAX or not self._make_room(size, now_ms):
+        if self._partitions + size > PARTITIONS_MAX or not self._make_room(size, now_ms):
             return NO_SESSION
         by_id = version >= TOPIC_IDS_FROM
         partitions: dict[Key, Wanted] = {}

@@ -99,11 +99,13 @@ def batch_size(data: memoryview) -> int | Refused | None:
         return None
     size: int = _SIZE.unpack_from(data, 8)[0]
     if size < _SIZE_MIN:
-        return CORRUPT
+        message = f"Record size {size} is less than the minimum record overhead ({_SIZE_MIN})"
+        return Refused(ErrorCode.CORRUPT_MESSAGE, message=message)
     if len(data) < _UP_TO_MAGIC:
         return None
-    if data[_MAGIC_AT] > 2:
-        return CORRUPT
+    magic = int.from_bytes(data[_MAGIC_AT : _MAGIC_AT + 1], "big", signed=True)
+    if not 0 <= magic <= 2:
+        return Refused(ErrorCode.CORRUPT_MESSAGE, message=f"Invalid magic found in record: {magic}")
     return size + LOG_OVERHEAD if size + LOG_OVERHEAD <= len(data) else None
 
 

@@ -25,13 +25,24 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_answers import encoded
 from penstock.broker.fetch_conversion import ZSTD_FROM, converted
-from penstock.broker.fetch_reading import CONSUMER, DEBUGGING, READ_COMMITTED, Pass, Reader, read_all, settled
+from penstock.broker.fetch_reading import (
+    CONSUMER,
+    DEBUGGING,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Pass,
+    Reader,
+    read_all,
+    settled,
+)
 from penstock.broker.fetch_results import Result
 from penstock.broker.fetch_sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
 from penstock.broker.leaders import Leaders
 from penstock.broker.partitions import newest_image
+from penstock.broker.topic_rules import rules_of
 from penstock.wire.api.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.codec import decode
+from penstock.wire.compression import ZSTD
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply
 
@@ -63,6 +74,8 @@ def handle_raw(broker: Broker, request: Request) -> Reply:
     fetch = Fetch(broker, request, message, context, sessions)
     if context.error is not ErrorCode.NONE:
         fetch.answer(context.error, NO_SESSION, ())
+    elif message.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        fetch.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's word for it
     elif _must_wait(broker, context.wanted, fetch.reader.by_id):
         broker.spawn(fetch.look_again())
     else:
@@ -224,16 +237,22 @@ class Fetch(Reply):
             self._context, self._version, told, self._broker.clock.time_ms()
         )
         if self._version < ZSTD_FROM:
-            told_now = [
-                (wanted, converted(result, self._version, wanted.offset)) for wanted, result in told_now
-            ]
+            told_now = [(wanted, self._converted(wanted, result)) for wanted, result in told_now]
         self.answer(error, session_id, told_now)
+
+    def _converted(self, wanted: Wanted, result: Result) -> Result:
+        image = self._broker.image
+        zstd_topic = wanted.name in image.topics and rules_of(self._broker, image, wanted.name).codec == ZSTD
+        return converted(result, self._version, wanted.offset, zstd_topic=zstd_topic)
 
     def _fail(self) -> None:
         """A bug: say so to all that was asked for."""
         log.exception("a waiting fetch failed; version=%d", self._version)
         self._stop_waiting()
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Refuse the whole request, and each partition for clients that look there."""
         told = [] if self.reader.by_id else [(one, Result(code)) for one in self._context.wanted]
         self.answer(code, NO_SESSION, told)
 
