@@ -136,14 +136,7 @@ class DirectoryStore:
 
     def _put(self, key: str, path: str, contents: bytes) -> None:
         self._make_parent(path)
-        spare = self._spares.pop(key, None)
-        if spare is not None and spare[1] == len(contents):
-            name = spare[0]
-            self._overwrite(name, contents)
-        else:
-            if spare is not None:
-                self.files.unlink(spare[0])
-            name = self._write_temporary((contents,))
+        name = self._take_spare(key, contents) or self._write_temporary((contents,))
         try:
             self._keep_replaced(key, path, contents)
             inode = self.files.inode(name)
@@ -157,6 +150,17 @@ class DirectoryStore:
         if key not in self._spares and len(contents) <= _SPARE_BYTES_MAX:
             with contextlib.suppress(OSError):
                 self._spares[key] = (self._write_temporary((contents,)), len(contents))
+
+    def _take_spare(self, key: str, contents: bytes) -> str | None:
+        """The spare file, holding the new contents; None if there is none of that size."""
+        name, size = self._spares.pop(key, ("", -1))
+        with contextlib.suppress(FileNotFoundError):  # Swept, after this process was stopped for long.
+            if size == len(contents):
+                self._overwrite(name, contents)
+                return name
+            if name:
+                self.files.unlink(name)
+        return None
 
     def _overwrite(self, name: str, contents: bytes) -> None:
         fd = self.files.open(name, os.O_WRONLY)

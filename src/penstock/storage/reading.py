@@ -5,6 +5,7 @@ memory and the store has the bytes at hand (the page cache of a local directory)
 awaitable. Indexes of segments are kept in memory, bounded in bytes, least recently used out first.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -17,6 +18,7 @@ from penstock.storage.objects import ObjectMissingError, ObjectStore, StoreError
 from penstock.storage.partition import Partition
 from penstock.wire.buffers import Buffer
 
+_FETCHES_AT_ONCE = 8
 _EXTENT_BYTES_HELD = 48  # Six columns of eight bytes.
 
 
@@ -146,8 +148,11 @@ class Reader:
         max_bytes: int,
         limit_offset: int,
     ) -> Slice:
-        for at in range(len(buffers), len(ranges)):
-            buffers.append(await self.fetch(keys[at], ranges[at].position, ranges[at].length))
+        for first in range(len(buffers), len(ranges), _FETCHES_AT_ONCE):
+            some = range(first, min(first + _FETCHES_AT_ONCE, len(ranges)))
+            buffers += await asyncio.gather(
+                *(self.fetch(keys[at], ranges[at].position, ranges[at].length) for at in some)
+            )
         return _slice(ranges, buffers, offset, max_bytes, limit_offset)
 
     async def fetch(self, key: str, start: int, length: int) -> Buffer:

@@ -143,7 +143,9 @@ def _open_one(
         blocks = scans.get(wal, {})
         if isinstance(blocks, DamagedError):
             raise blocks
-        _replay(partition, blocks.get((partition.topic_id, partition.index), ()))
+        _replay(partition, blocks.get((partition.topic_id, partition.index), ()), info.log_start)
+    # Without durability=fsync a loss of power may take records that were deleted anyway, and no others.
+    partition.next_offset = max(partition.next_offset, info.log_start)
     partition.publish(partition.next_offset, partition.staged_stable_offset)
     partition.advance_log_start(info.log_start)
     partition.count_bytes()
@@ -165,12 +167,12 @@ def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None
     partition.aborted = list(manifest.aborted)
 
 
-def _replay(partition: Partition, found: Sequence[Found]) -> None:
+def _replay(partition: Partition, found: Sequence[Found], log_start: int) -> None:
     for file, flush_position, time_ms, block in found:
         for header, position, control in block.batches():
             if header.last_offset < partition.next_offset:
                 continue
-            if header.base_offset != partition.next_offset:
+            if header.base_offset != partition.next_offset and header.base_offset > log_start:
                 raise DamagedError(
                     f"records {partition.next_offset} to {header.base_offset - 1} are missing from the store"
                 )
