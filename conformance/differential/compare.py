@@ -19,9 +19,11 @@ KEYS = (
     "ApiKey", "ResourceType", "ResourceName", "Name", "TopicName", "Topic", "TopicId", "Index", "PartitionIndex",
     "Partition", "PartitionId", "BrokerId", "NodeId", "Key", "LogDir",
 )  # fmt: skip
+NAMES = ("Name", "Topic", "TopicName")
 # Keys worth keeping when mismatches are grouped: they name a thing that can be fixed on its own.
 TELLING = {"Configs", "ApiKeys", "SupportedFeatures", "FinalizedFeatures", "Synonyms"}
 ABSENT = "<absent>"
+A_TIME_MS = 1_000_000_000_000
 FILE = Path(__file__).resolve().parent.parent / "differences.toml"
 
 
@@ -51,6 +53,7 @@ class Difference:
     versions: str = "*"
     scenario: str = "*"
     field: str = "*"
+    note: str = "*"
     kafka: str = "*"
     penstock: str = "*"
     used: int = 0
@@ -63,6 +66,7 @@ class Difference:
             _matches(found.api, self.api)
             and _matches(found.scenario, self.scenario)
             and _matches(found.group, self.field)
+            and _matches(found.note, self.note)
             and _matches(show(found.path, found.kafka), self.kafka)
             and _matches(show(found.path, found.other), self.penstock)
         )
@@ -104,7 +108,8 @@ def _keyed(items: list[Any]) -> bool:
 
 
 def _key(item: dict[str, Any]) -> str:
-    return "/".join(str(item[name]) for name in KEYS if name in item)
+    named = any(item.get(name) for name in NAMES)
+    return "/".join(str(item[name]) for name in KEYS if name in item and not (named and name == "TopicId"))
 
 
 def _by_key(items: list[Any]) -> dict[str, Any]:
@@ -137,20 +142,29 @@ def report(found: list[Mismatch], other_name: str, verbose: bool) -> None:
     """Group by API and field, so that one cause is one paragraph."""
     groups: dict[tuple[str, str, str, str], list[Mismatch]] = defaultdict(list)
     for each in found:
-        groups[each.api, each.group, show(each.path, each.kafka), show(each.path, each.other)].append(each)
+        groups[each.api, each.group, _shape(each.path, each.kafka), _shape(each.path, each.other)].append(each)
     api_before = ""
-    for (api, path, kafka, other), members in sorted(groups.items(), key=lambda item: item[0][:2]):
+    for (api, path, _, _), members in sorted(groups.items(), key=lambda item: item[0][:2]):
         if api != api_before:
             print(f"\n{api}")
             api_before = api
         versions = ranges({each.version for each in members})
         print(f"  v{versions}  {path or '(whole answer)'}   x{len(members)}")
-        print(f"      kafka: {kafka}")
-        print(f"      {other_name}: {other}")
+        print(f"      kafka: {show(path, members[0].kafka)}")
+        print(f"      {other_name}: {show(path, members[0].other)}")
         for name in sorted({each.scenario for each in members})[: None if verbose else 4]:
             sample = next(each for each in members if each.scenario == name)
             note = f" ({sample.note})" if sample.note else ""
             print(f"      in {name}{note}: {sample.request if verbose else sample.request[:200]}")
+
+
+def _shape(path: str, value: Any) -> str:
+    """What groups alike: scalars by value, structures by what they are made of."""
+    if isinstance(value, dict | list):
+        return f"<{type(value).__name__}>"
+    if path.endswith("stored") or (path.endswith("timestamp") and isinstance(value, int) and value > A_TIME_MS):
+        return "<digest or time>"
+    return show(path, value)
 
 
 def ranges(numbers: set[int]) -> str:

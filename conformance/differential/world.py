@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from conformance.differential.scenario import UNKNOWN_ID, Ref, Step
+from conformance.oracle import ApacheKafka
 from conformance.server import Server
 from conformance.wire import codec, definitions
 from conformance.wire.codec import Value
@@ -40,6 +41,8 @@ class World:
         return self.ids.get(name, UNKNOWN_ID)
 
     def serves(self, api: str, version: int) -> bool:
+        if isinstance(self.server, ApacheKafka) and not definitions.speaks(self.server.version, api, version):
+            return False
         low, high = self.versions.get(definitions.api_keys().get(api, -1), (1, 0))
         return low <= version <= high
 

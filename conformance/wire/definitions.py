@@ -63,6 +63,12 @@ def response(api: str, version: int) -> Message:
     return _message(f"{api}Response", version)
 
 
+def speaks(kafka: str, api: str, version: int) -> bool:
+    """Whether this release of Kafka really has this version: Kafka 4 advertises Produce from 0 and refuses 0 to 2."""
+    raw = _jar(kafka).get(f"{api}Request") or _jar(kafka).get(FORMER_NAMES.get(f"{api}Request", ""))
+    return raw is not None and within(version, _versions(raw["validVersions"]))
+
+
 @functools.cache
 def api_keys() -> dict[str, int]:
     """The key of every API that brokers serve to clients, by name."""

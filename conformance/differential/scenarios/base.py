@@ -1,6 +1,7 @@
 """The topics that exist on both brokers before anything is compared, and batches that scenarios share."""
 
 import random
+import time
 from typing import Any
 
 from conformance.differential.world import BARRIER_TOPIC, CREATE_TOPICS, PRODUCE, World
@@ -20,6 +21,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     RECOMPRESS: (1, {"compression.type": "gzip"}),
 }
 SETUP_SEED = 11
+PRODUCER_ID_TRIES = 50
 MINUTE_MS = 60_000
 
 
@@ -61,6 +63,11 @@ def setup(world: World, now_ms: int) -> None:
         if topic["ErrorCode"] != 0:
             raise SetupFailed(f"{world.name} could not create {topic['Name']}: error {topic['ErrorCode']}, {topic['ErrorMessage']}")
     world.settle()
+    # Kafka gives out producer ids only once its transaction coordinator has found its feet.
+    for _ in range(PRODUCER_ID_TRIES):
+        if world.connection.call("InitProducerId", 1, {"TransactionalId": None, "TransactionTimeoutMs": 1})["ErrorCode"] == 0:
+            break
+        time.sleep(0.1)
     chance = random.Random(SETUP_SEED)
     stamp = now_ms - 120 * MINUTE_MS
     for at in range(10):
