@@ -48,7 +48,7 @@ int rd_kafka_consume_start_queue(rd_kafka_topic_t *, int32_t partition, int64_t 
 ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int timeout_ms, rd_kafka_message_t **, size_t room);
 void rd_kafka_message_destroy(rd_kafka_message_t *);
 
-enum { POOL_BYTES = 1 << 20, TOGETHER = 4096, WAIT_MS = 60000 };
+enum { POOL_BYTES = 1 << 20, TOGETHER = 4096, WAIT_MS = 30000 };
 
 static struct {
     const char *broker, *topic;

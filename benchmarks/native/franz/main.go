@@ -29,7 +29,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const poolBytes = 1 << 20
+const (
+	poolBytes = 1 << 20
+	// How long a reader waits for the next record before it gives up.
+	patience = 30 * time.Second
+)
 
 var (
 	broker      = flag.String("broker", "", "HOST:PORT")
@@ -113,7 +117,7 @@ func produce() result {
 		if i%together == 0 {
 			block = make([]byte, together**valueBytes)
 		}
-		value := block[: *valueBytes : *valueBytes]
+		value := block[:*valueBytes:*valueBytes]
 		block = block[*valueBytes:]
 		fill(value, uint64(i))
 		producer.Produce(context.Background(), &kgo.Record{Value: value}, func(record *kgo.Record, err error) {
@@ -137,9 +141,16 @@ func consume() result {
 	reader := consumer()
 	var count int64
 	var sum uint64
+	seen := make([]int64, *partitions)
 	begun := time.Now()
 	for count < *records {
-		fetches := reader.PollFetches(context.Background())
+		patient, enough := context.WithTimeout(context.Background(), patience)
+		fetches := reader.PollFetches(patient)
+		late := patient.Err() != nil
+		enough()
+		if late {
+			check(fmt.Errorf("only %d of %d records came; by partition %v", count, *records, seen))
+		}
 		for _, failure := range fetches.Errors() {
 			check(failure.Err)
 		}
@@ -147,6 +158,7 @@ func consume() result {
 			if count < *records {
 				sum += digest(record.Partition, record.Offset, record.Value)
 				count++
+				seen[record.Partition]++
 			}
 		})
 	}
