@@ -127,7 +127,7 @@ def first_batch(records: memoryview | None, version: int) -> memoryview | Refuse
     rest = batch_size(records[size:])
     if rest is None:
         return records[:size]  # the beginning of something: Kafka trims it too
-    return rest if isinstance(rest, Refused) else NO_BATCH
+    return CORRUPT if isinstance(rest, Refused) else NO_BATCH
 
 
 def check(batch: memoryview, rules: Rules, now_ms: int) -> memoryview | bytearray | Refused:

@@ -67,10 +67,8 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
         body_at += length
         if body_at > end:
             raise WireError("the client id is longer than the frame")
-        try:
-            client_id = str(frame[10:body_at], "utf-8")
-        except UnicodeDecodeError:
-            raise WireError("the client id is not UTF-8") from None
+        # It only names the client in logs, so what is not UTF-8 does no harm; Kafka takes it likewise.
+        client_id = str(frame[10:body_at], "utf-8", "replace")
     if api_version >= FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
         body_at = varint.skip_tags(frame, body_at)
     return RequestHeader(api_key, api_version, correlation_id, client_id, body_at)

@@ -253,7 +253,7 @@ class Fetch(Reply):
 
     def refuse(self, code: ErrorCode) -> None:
         """Refuse the whole request, and each partition for clients that look there."""
-        told = [] if self.reader.by_id else [(one, Result(code)) for one in self._context.wanted]
+        told = [] if self.reader.by_id else [(one, Result(code, aborted=())) for one in self._context.wanted]
         self.answer(code, NO_SESSION, told)
 
     def answer(self, error: ErrorCode, session_id: int, told: Sequence[tuple[Wanted, Result]]) -> None:
