@@ -58,6 +58,10 @@ def line(workload: str, result: dict[str, Any]) -> str:
         text += f"  cpu {result['broker_cpu_us_per_request']:>7.1f} us/req ({cores:.2f} cores)"
     if "read_back" in result:
         text += f"  read back {result['read_back']} at {result['read_back_megabytes_per_second']:.0f} MB/s"
+    if "reread_megabytes_per_second" in result:
+        text += f"  reread at {result['reread_megabytes_per_second']:.0f} MB/s"
+    if "reread_cpu_us_per_megabyte" in result:
+        text += f", cpu {result['reread_cpu_us_per_megabyte']:.0f} us/MB"
     return text
 
 

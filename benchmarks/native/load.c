@@ -12,6 +12,7 @@
  * program next to nothing. Read back, the number says which bytes must follow it, and all of them are compared, as
  * is the offset with the one that was acknowledged.
  *
+ * --reread N reads all of it N more times without a look at the bytes, which is a consumer at its fastest.
  * --rate N sends at a fixed rate instead (open loop: latency counts from the moment a request was due), and --tail
  * adds a reader that long-polls, which gives end-to-end latency.
  */
@@ -45,11 +46,11 @@ static struct {
     int connections, depth, partitions, idempotent, tail, acks, verify;
     size_t batch_bytes, value_bytes;
     double seconds, warm, rate;
-    int pid;
+    int pid, reread;
 } options = {.connections = 1, .depth = 1, .partitions = 1, .acks = -1, .verify = 1,
              .batch_bytes = 1024, .value_bytes = 1024, .seconds = 3, .warm = 0.3};
 
-static int records_per_batch;
+static int records_per_batch, comparing = 1;
 static size_t batch_at, stamp_at, pool_size;   /* positions inside a frame; frames of a run have one layout */
 static uint32_t patch[PATCH_BYTES][256];       /* what a changed byte adds to the CRC */
 static Connection *connections;
@@ -306,6 +307,7 @@ static int check_batch(const uint8_t *batch, size_t size, int partition, int64_t
     const Frame *like = &connections[0].pool[0];
     size_t whole = like->size - 3 - batch_at;
     if (size != whole) die("offset %lld: a batch of %zu bytes, not %zu", (long long)expected, size, whole);
+    if (!comparing) return records_per_batch;
     if (now) {      /* only its arrival counts; one connection's batches lie in the order it sent them */
         sample(&end_to_end_us, (double)(now - connections[0].due[expected / records_per_batch]) / 1e3);
         return records_per_batch;
@@ -487,7 +489,7 @@ static void read_options(int argc, char **argv) {
         {"broker", 1, 0, 'b'}, {"topic", 1, 0, 't'}, {"workload", 1, 0, 'w'}, {"seconds", 1, 0, 's'},
         {"warm", 1, 0, 'W'}, {"value", 1, 0, 'v'}, {"partitions", 1, 0, 'n'}, {"rate", 1, 0, 'r'},
         {"pid", 1, 0, 'p'}, {"acks", 1, 0, 'a'}, {"idempotent", 0, 0, 'i'}, {"tail", 0, 0, 'l'},
-        {"no-verify", 0, 0, 'x'}, {0, 0, 0, 0}};
+        {"no-verify", 0, 0, 'x'}, {"reread", 1, 0, 'R'}, {0, 0, 0, 0}};
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) switch (option) {
         case 'b': options.broker = optarg; break;
         case 't': options.topic = optarg; break;
@@ -502,6 +504,7 @@ static void read_options(int argc, char **argv) {
         case 'i': options.idempotent = 1; break;
         case 'l': options.tail = 1; break;
         case 'x': options.verify = 0; break;
+        case 'R': options.reread = atoi(optarg); break;
         default: die("see the head of load.c");
     }
     if (!options.broker) die("--broker HOST:PORT is needed");
@@ -573,6 +576,15 @@ int main(int argc, char **argv) {
         double seconds = read_back(acknowledged_total());
         printf(", \"read_back\": \"equal\", \"read_back_megabytes_per_second\": %.1f",
                (double)acknowledged_total() * payload / seconds / 1e6);
+    }
+    if (options.reread) {
+        double seconds = 0, before_reading = processor_seconds();
+        comparing = 0;
+        for (int i = 0; i < options.reread; i++) seconds += read_back(acknowledged_total());
+        double megabytes = (double)acknowledged_total() * payload / 1e6 * options.reread;
+        printf(", \"reread_megabytes_per_second\": %.1f", megabytes / seconds);
+        if (options.pid)
+            printf(", \"reread_cpu_us_per_megabyte\": %.1f", (processor_seconds() - before_reading) / megabytes * 1e6);
     }
     puts("}");
     return 0;
