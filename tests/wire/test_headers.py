@@ -62,7 +62,6 @@ def test_controlled_shutdown_version_0_has_no_client_id() -> None:
         bytes(9),
         b"\0\3\0\1\0\0\0\1\0\5abcd",
         b"\0\3\0\1\0\0\0\1\x7f\xff",
-        b"\0\3\0\1\0\0\0\1\0\2\xff\xfe",
         b"\0\3\0\x09\0\0\0\1\xff\xff",
         b"\0\3\0\x09\0\0\0\1\xff\xff\x01",
         b"\0\3\0\x09\0\0\0\1\xff\xff\x01\x00\x05abc",
@@ -72,6 +71,11 @@ def test_controlled_shutdown_version_0_has_no_client_id() -> None:
 def test_bad_request_headers(data: bytes) -> None:
     with pytest.raises(WireError):
         parse_request_header(memoryview(data))
+
+
+def test_a_client_id_may_be_any_bytes() -> None:
+    header = parse_request_header(memoryview(b"\0\3\0\1\0\0\0\1\0\2\xff\xferest"))
+    assert (header.client_id, header.body_at) == ("\ufffd\ufffd", 12)
 
 
 @pytest.mark.parametrize(
