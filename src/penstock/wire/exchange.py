@@ -39,7 +39,8 @@ class Session:
         self.client_software_version = "unknown"
         self.fast: Callable[[memoryview, bool], Reply | None] | None = None
         """A shorter way that a handler found for requests like this connection's last one. The server tries
-        it first, with the frame and whether it is owned; None: the frame is to go through `handle`."""
+        it first, with the frame and whether it is owned; None: the frame is to go through `handle`. What it
+        found out about the principal holds with it: who changes the principal clears this."""
         self.state: dict[str, Any] = {}
         """Whatever else a handler keeps per connection."""
 
