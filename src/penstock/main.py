@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage, Listener
     from penstock.server.server import Bound
     from penstock.storage.ledger import Ledger
-    from penstock.storage.ledger_settings import LedgerSettings
+    from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
     from penstock.storage.objects import ObjectStore
     from penstock.storage.wal import WalStore
 
@@ -211,6 +211,7 @@ class Incarnation:
             clock,
             propose=metadata.propose,
             policy_of=policies.of,
+            cleaner_settings_of=policies.cleaner,
             on_end=lambda reason: self._node.end_incarnation(reason, fatal=False),
         )
         await ledger.open(metadata.image)
@@ -312,12 +313,13 @@ class Incarnation:
 
 
 class Policies:
-    """The topic settings that the log obeys, for the ledger."""
+    """The settings that the log obeys, as of an image, for the ledger."""
 
     def __init__(self, settings: Settings) -> None:
         from penstock.metadata.configs import TopicConfigs
 
         self._configs = TopicConfigs(settings.broker_id, settings.given)
+        self._settings = settings
 
     def of(self, image: ClusterImage, topic: str) -> LogPolicy:
         from penstock.log.policy import LogPolicy
@@ -330,8 +332,23 @@ class Policies:
             segment_ms=config.segment_ms,
             delete=config.delete,
             compact=config.compact,
+            min_cleanable_ratio=config.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=config.min_compaction_lag_ms,
+            max_compaction_lag_ms=config.max_compaction_lag_ms,
+            delete_retention_ms=config.delete_retention_ms,
             log_append_time=config.log_append_time,
             file_delete_delay_ms=config.file_delete_delay_ms,
+        )
+
+    def cleaner(self, image: ClusterImage) -> CleanerSettings:
+        from penstock.storage.ledger_settings import CleanerSettings
+
+        settings = self._settings.at(image)
+        return CleanerSettings(
+            enable=settings.log_cleaner_enable,
+            backoff_ms=settings.log_cleaner_backoff_ms,
+            dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+            io_bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
         )
 
 

@@ -148,6 +148,12 @@ class Extents:
             mine.extend(theirs[start:end])
         return part
 
+    def moved(self, by: int) -> "Extents":
+        """The same batches, `by` bytes further on."""
+        there = self.slice(0, len(self))
+        there.positions = array("q", (position + by for position in self.positions))
+        return there
+
     def _all(self) -> tuple["array[int]", ...]:
         return (*self._stored(), self.files)
 

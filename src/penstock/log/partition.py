@@ -13,7 +13,7 @@ that changes this state lives in this module; the ledger calls it in the order o
 per-record work, no object for a batch without a producer id.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.log import epochs as epoch_table
@@ -269,6 +269,13 @@ class PartitionLog:
         self.log_start_offset = offset
         self.epochs = epoch_table.without_below(self.epochs, offset)
         self.aborted = [t for t in self.aborted if t.last_offset >= offset]
+
+    def forget_aborted(self, forgotten: Iterable[AbortedTransaction]) -> None:
+        """No record of these transactions is left. While something is staged they stay, because undoing it
+        counts on their number; compaction comes again."""
+        if self.next_offset == self.high_watermark:
+            gone = frozenset(forgotten)
+            self.aborted = [t for t in self.aborted if t not in gone]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         expired = [

@@ -18,6 +18,14 @@ class LogPolicy(msgspec.Struct, frozen=True):
     """cleanup.policy names delete."""
     compact: bool = False
     """cleanup.policy names compact."""
+    min_cleanable_ratio: float = 0.5
+    """min.cleanable.dirty.ratio: the share of a partition that must be dirty before it is compacted."""
+    min_compaction_lag_ms: int = 0
+    """min.compaction.lag.ms: for how long compaction leaves a record alone."""
+    max_compaction_lag_ms: int = 2**63 - 1
+    """max.compaction.lag.ms: for how long a record may escape compaction."""
+    delete_retention_ms: int = 24 * 3600 * 1000
+    """delete.retention.ms: how long tombstones and transaction markers stay once compaction has met them."""
     log_append_time: bool = False
     """message.timestamp.type is LogAppendTime."""
     file_delete_delay_ms: int = 60_000

@@ -11,6 +11,7 @@ Everything runs on one event loop. Only the store and the write-ahead log use th
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
@@ -28,7 +29,7 @@ from penstock.metadata.refusal import Refusal
 from penstock.storage.answers import Appended, EpochEnd, OffsetOutOfRangeError, Slice, TimestampOffset
 from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
-from penstock.storage.ledger_settings import LedgerSettings
+from penstock.storage.ledger_settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
@@ -41,6 +42,9 @@ from penstock.storage.upkeep import Upkeep
 from penstock.storage.wal import Fenced, WalStore, WalWriter
 from penstock.storage.wal_files import WalFiles
 from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.storage.cleaner import Cleaner
 
 __all__ = (
     "Appended",
@@ -56,9 +60,11 @@ __all__ = (
 logger = logging.getLogger(__name__)
 
 PolicyOf = Callable[[ClusterImage, str], LogPolicy]
+CleanerSettingsOf = Callable[[ClusterImage], CleanerSettings]
 
 _RETRY_FIRST_SECONDS = 0.1
 _RETRY_MAX_SECONDS = 5.0
+_FIRST_CLEAN_SECONDS = 1.0  # Not while a broker starts.
 
 
 class FencedError(Exception):
@@ -77,6 +83,7 @@ class Ledger:
         *,
         propose: Propose,
         policy_of: PolicyOf = lambda image, topic: DEFAULT_POLICY,
+        cleaner_settings_of: CleanerSettingsOf = lambda image: DEFAULT_CLEANER_SETTINGS,
         on_end: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`propose` is the metadata log's. `on_end` is called, with the reason, when this incarnation can
@@ -89,6 +96,7 @@ class Ledger:
         self._clock = clock
         self._propose = propose
         self._policy_of = policy_of
+        self._cleaner_settings_of = cleaner_settings_of
         self._on_end_callback = on_end
         self._partitions: dict[PartitionKey, Partition] = {}
         self._opening: dict[PartitionKey, Partition] = {}
@@ -103,6 +111,7 @@ class Ledger:
         self._garbage = Garbage(
             store, wal_store, self.wal, self._files, clock, self._reader.held.__contains__
         )
+        self._segment_writer = SegmentWriter(store, self.wal, clock)
         self._settler = Settler(
             own=self.wal,
             settings=settings,
@@ -111,7 +120,7 @@ class Ledger:
             partitions=self._partitions,
             files=self._files,
             reader=self._reader,
-            writer=SegmentWriter(store, self.wal, clock),
+            writer=self._segment_writer,
             garbage=self._garbage,
             on_image=lambda image: self.follow(self._image, image),
         )
@@ -120,6 +129,8 @@ class Ledger:
         self._flusher: Flusher | None = None
         self._upkeep: Upkeep | None = None
         self._upkeep_task: asyncio.Task[None] | None = None
+        self._cleaner: Cleaner | None = None
+        self._cleaner_task: asyncio.Task[None] | None = None
 
     # Following the cluster.
 
@@ -153,6 +164,8 @@ class Ledger:
         self.append = self._flusher.append  # type: ignore[method-assign]  # One call less per batch.
         await self.update(image)
         self._upkeep_task = asyncio.get_running_loop().create_task(self._upkeep.run(), name="upkeep")
+        if self._cleaner_settings_of(image).enable:
+            self._cleaner_task = asyncio.get_running_loop().create_task(self._run_cleaner(), name="cleaner")
 
     async def update(self, image: ClusterImage) -> None:
         """`follow`, and wait until everything that is newly led here is open."""
@@ -409,6 +422,36 @@ class Ledger:
         """The partitions that are open here."""
         return tuple(self._partitions)
 
+    # Compaction.
+
+    async def clean(self) -> int:
+        """Compact every partition that is due now, without waiting for the background to come to it: how
+        many were cleaned."""
+        return await self._own_cleaner().clean()
+
+    async def _run_cleaner(self) -> None:
+        await asyncio.sleep(_FIRST_CLEAN_SECONDS)
+        await self._own_cleaner().run()
+
+    def _own_cleaner(self) -> "Cleaner":
+        """Made when first needed: not while a broker starts."""
+        if self._cleaner is None:
+            from penstock.storage.cleaner import Cleaner
+
+            self._cleaner = Cleaner(
+                partitions=self._partitions,
+                settler=self._settler,
+                reader=self._reader,
+                writer=self._segment_writer,
+                garbage=self._garbage,
+                clock=self._clock,
+                ledger_settings=self._settings,
+                settings=lambda: self._cleaner_settings_of(self._image),
+            )
+        return self._cleaner
+
+    # Handing partitions over.
+
     async def surrender(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, ManifestRef | None]:
         """Stop accepting for partitions that are about to be given to another leader, and settle all of
         them. The manifests that are returned cover every record; they belong into the command that gives
@@ -441,7 +484,8 @@ class Ledger:
     async def close(self, timeout_seconds: float = 5.0) -> None:
         """Stop accepting, finish what was begun (or give up after a while: nothing of it is then
         acknowledged), release files. The store stays open: its owner closes it."""
-        tasks = [task for task in (self._recovering, self._upkeep_task) if task is not None]
+        background = (self._recovering, self._upkeep_task, self._cleaner_task)
+        tasks = [task for task in background if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -469,6 +513,9 @@ class Ledger:
             "settled_bytes": settler.bytes_settled,
             "files_adopted": settler.files_adopted,
             "merges": settler.merges,
+            "cleanings": self._cleaner.passes if self._cleaner is not None else 0,
+            "cleaner_bytes_read": self._cleaner.bytes_read if self._cleaner is not None else 0,
+            "cleaner_bytes_written": self._cleaner.bytes_written if self._cleaner is not None else 0,
             "store_reads": self._reader.requests,
             "objects_deleted": self._garbage.objects_deleted,
             "tail_cache_bytes": self._cache.bytes_used,

@@ -6,6 +6,7 @@ Names carry the incarnation and a counter, so no name is ever used twice:
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from penstock.log.settling import Layout, pack
 from penstock.metadata.image import ManifestRef, WalRef
 from penstock.storage.composing import CopyRange, adopt, compose
 from penstock.storage.objects import ObjectStore, StoreError
+from penstock.wire.buffers import Buffer
 
 SEGMENT_PREFIX = "segments/"
 MANIFEST_PREFIX = "manifests/"
@@ -75,6 +77,34 @@ class SegmentWriter:
             self.bytes_copied += position
             for number, run, segment in zip(numbers, placed, segments, strict=True):
                 written[number] = Written(segment, run.extents)
+        return [written[number] for number in range(len(runs))]
+
+    async def write(self, runs: Sequence[Run], data: Sequence[Buffer]) -> list[Written]:
+        """Write runs whose batches are in memory, into new objects: the new segments in the order of the
+        runs. The extents of each run count positions from the beginning of its data."""
+        written: dict[int, Written] = {}
+        made: list[str] = []
+        try:
+            for numbers in pack([len(one) for one in data]):
+                key = self._name(SEGMENT_PREFIX)
+                placed: list[Run] = []
+                position = 0
+                for number in numbers:
+                    run = runs[number]
+                    placed.append(run._replace(extents=run.extents.moved(position)))
+                    position += len(data[number])
+                tail, segments = self._indexes(placed, key, key, position)
+                if not await self._store.create(key, *(data[number] for number in numbers), tail):
+                    raise StoreError(f"{key} exists, although its name was never used")
+                made.append(key)
+                for number, run, segment in zip(numbers, placed, segments, strict=True):
+                    written[number] = Written(segment, run.extents)
+        except BaseException:
+            # Nothing refers to these, and when the store is full they must not pile up.
+            for key in made:
+                with contextlib.suppress(StoreError):
+                    await self._store.delete(key)
+            raise
         return [written[number] for number in range(len(runs))]
 
     async def adopt(self, file_key: str, runs: Sequence[Run]) -> list[Written] | None:

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.clock import Clock
+from penstock.log.compaction import first_dirty
 from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef
@@ -72,6 +73,8 @@ class Change(NamedTuple):
     drop_logs: bool = False
     """Everything that earlier incarnations wrote is in the manifest."""
     written: tuple[Written, ...] = ()
+    forgotten: tuple[AbortedTransaction, ...] = ()
+    """Compaction has removed the last record of these."""
 
 
 class Settler:
@@ -103,6 +106,8 @@ class Settler:
         self._expected: dict[ManifestRef, Change] = {}
         """Manifests that were proposed, until it is known what became of them."""
         self._unmerged: set[PartitionKey] = set()
+        self.cleaning: set[PartitionKey] = set()
+        """Partitions whose segments compaction is on: they are not merged meanwhile."""
         self.settles = 0
         self.merges = 0
         self.bytes_settled = 0
@@ -299,17 +304,36 @@ class Settler:
         self._garbage.release(partition.manifest, delay_ms)
         self._garbage.doom_manifest(partition.manifest_ref, delay_ms)
         partition.settled(change.manifest, change.ref)
+        if change.forgotten:
+            partition.forget_aborted(change.forgotten)
         self._unmerged.add(_key(partition))
 
     def _discard(self, changes: Iterable[Change]) -> None:
         """What was written for these is not referred to and will not be."""
-        delay_ms = self._settings.delete_delay_ms
         for change in changes:
             if change.ref is not None and self._expected.pop(change.ref, None) is not None:
-                self._garbage.doom_manifest(change.ref, delay_ms)
-                for written in change.written:
-                    for key in (written.segment.key, written.segment.index_key):
-                        self._garbage.doom(key, delay_ms, written.segment.index_key)
+                self._garbage.doom_manifest(change.ref, self._settings.delete_delay_ms)
+                self._doom_written(change)
+
+    def _doom_written(self, change: Change) -> None:
+        for written in change.written:
+            for key in (written.segment.key, written.segment.index_key):
+                self._garbage.doom(key, self._settings.delete_delay_ms, written.segment.index_key)
+
+    # Compaction.
+
+    async def commit_cleaned(self, fold: Callable[[], Sequence[Change]]) -> bool:
+        """Commit what compaction wrote. `fold` lays it over the manifests as they are when it is called,
+        from when on nothing else changes them."""
+        async with self._lock:
+            changes = fold()
+            try:
+                changes = await self._with_refs(changes)
+            except BaseException:
+                for change in changes:
+                    self._doom_written(change)
+                raise
+            return bool(changes) and await self._commit(changes)
 
     # Handing partitions over.
 
@@ -337,13 +361,16 @@ class Settler:
             while self._unmerged and size < _MERGE_BYTES_PER_PASS:
                 key = self._unmerged.pop()
                 partition = self._partitions.get(key)
-                if partition is None or partition.manifest is None:
+                if partition is None or partition.manifest is None or key in self.cleaning:
                     continue
                 policy = partition.policy
                 limit = min(self._settings.merge_bytes_max, policy.segment_bytes)
                 segments = partition.manifest.segments
-                found = merge_range(segments, self._settings.merge_count, limit, policy.segment_ms)
+                # What is clean stays apart from what is dirty; compaction itself keeps it in few segments.
+                first = first_dirty(segments, partition.manifest.compacted_end) if policy.compact else 0
+                found = merge_range(segments[first:], self._settings.merge_count, limit, policy.segment_ms)
                 if found is not None:
+                    found = range(found.start + first, found.stop + first)
                     chosen.append((partition, found))
                     size += sum(segments[at].size_bytes for at in found)
             if not chosen:

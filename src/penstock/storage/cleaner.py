@@ -1,0 +1,330 @@
+"""Key compaction at work: keeps the last record of each key in partitions whose cleanup.policy says so.
+
+A round looks at every compacted partition led here, and goes through those that are due once, the dirtiest
+first. What is due, and what becomes of each batch, is decided in `log.compaction` and `log.compaction_batch`.
+A round that cleaned something is followed by the next one at once, another after log.cleaner.backoff.ms.
+
+Nothing is changed in place. New segments are written beside the old ones, then one command in the metadata
+log makes manifests that name them true: all at once, for any number of partitions. Up to then the old
+segments are what counts, afterwards they are garbage. So a broker may be killed at any moment; what it
+wrote and never committed is swept by a later one. Settling goes on meanwhile. Only merging leaves a partition
+alone that is being cleaned, and if retention took one of its segments away, what was made of it is dropped.
+
+Memory: the keys of one pass (log.cleaner.dedupe.buffer.size), a window of the log, and the new segments of
+a group. Where there are more keys, one pass cleans up to where memory ended, and the next goes on from there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.clock import Clock
+from penstock.log.compaction import Dirt, Replacement, assess, replaced
+from penstock.log.markers import AbortedTransaction
+from penstock.storage.cleaner_pass import SEGMENT_BYTES, AbandonedError, CleaningPass, Group, Part
+from penstock.storage.garbage import Garbage
+from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
+from penstock.storage.partition import Partition
+from penstock.storage.reading import Reader
+from penstock.storage.segment_writer import Run, SegmentWriter
+from penstock.storage.settler import Change, PartitionKey, Settler
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS = 1.0
+_PAUSE_SECONDS_MIN = 0.001
+_BACKOFF_SECONDS_MIN = 0.1  # Looking at every partition costs something, also with a backoff of 0.
+_RETRY_FIRST_SECONDS = 15.0
+_RETRY_MAX_SECONDS = 1800.0
+_STEP_PARTITIONS = 100
+_SHELF_GROUPS_MAX = 256
+
+
+class _Finished(NamedTuple):
+    """A group that waits to be committed."""
+
+    partition: Partition
+    group: Group
+    compacted_end: int | None
+    forgotten: tuple[AbortedTransaction, ...]
+
+
+class Throttle:
+    """Spreads bytes over time: log.cleaner.io.max.bytes.per.second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._owed = 0.0
+        self._since = clock.monotonic()
+
+    def add(self, size: int) -> None:
+        self._owed += size
+
+    def wait_seconds(self, rate: float) -> float:
+        """How long to wait at this many bytes a second until all that was added is paid for."""
+        now = self._clock.monotonic()
+        elapsed, self._since = now - self._since, now
+        if rate <= 0:
+            return _TICK_SECONDS  # Until the setting is changed.
+        owed_seconds = max(0.0, self._owed / rate - elapsed)
+        self._owed = owed_seconds * rate
+        return owed_seconds if owed_seconds >= _PAUSE_SECONDS_MIN else 0.0
+
+
+class Cleaner:
+    def __init__(
+        self,
+        *,
+        partitions: Mapping[PartitionKey, Partition],
+        settler: Settler,
+        reader: Reader,
+        writer: SegmentWriter,
+        garbage: Garbage,
+        clock: Clock,
+        ledger_settings: LedgerSettings,
+        settings: Callable[[], CleanerSettings],
+    ) -> None:
+        self._partitions = partitions
+        self._settler = settler
+        self._reader = reader
+        self._writer = writer
+        self._garbage = garbage
+        self._clock = clock
+        self._ledger_settings = ledger_settings
+        self._settings = settings
+        self._throttle = Throttle(clock)
+        self._shelf: list[_Finished] = []
+        self._failures: dict[PartitionKey, tuple[float, float]] = {}
+        """Partitions that could not be cleaned: when to try again, and how long to wait after that."""
+        self._one_at_a_time = asyncio.Lock()
+        self.passes = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            cleaned = 0
+            try:
+                cleaned = await self.clean()
+            except Exception as error:
+                # The store or the metadata log may be out of reach, or full.
+                logger.warning("cleaning failed and will be tried again: %s: %s", type(error).__name__, error)
+            if not cleaned:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        since = self._clock.monotonic()
+        while True:
+            # Looked at again and again, because it may be changed meanwhile.
+            backoff = max(self._settings().backoff_ms / 1000, _BACKOFF_SECONDS_MIN)
+            left = since + backoff - self._clock.monotonic()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, _TICK_SECONDS))
+
+    # A round.
+
+    async def clean(self) -> int:
+        """Go once through every partition that is due: how many were cleaned."""
+        async with self._one_at_a_time:
+            cleaned = 0
+            try:
+                for partition in await self._due():
+                    await self._clean_one(partition)
+                    if self._shelf_is_full():
+                        cleaned += await self._empty_shelf()
+                cleaned += await self._empty_shelf()
+            finally:
+                self._settler.cleaning.clear()
+                self._discard(part for finished in self._shelf for part in finished.group.parts)
+                self._shelf.clear()
+            return cleaned
+
+    async def _due(self) -> list[Partition]:
+        found: list[tuple[float, Partition]] = []
+        self._failures = {key: one for key, one in self._failures.items() if key in self._partitions}
+        now = self._clock.monotonic()
+        for at, (key, partition) in enumerate(list(self._partitions.items())):
+            if at % _STEP_PARTITIONS == _STEP_PARTITIONS - 1:
+                await asyncio.sleep(0)
+            if not partition.policy.compact or partition.closed:
+                continue
+            if key in self._failures and now < self._failures[key][0]:
+                continue
+            dirt = self._assess(partition)
+            if dirt is not None and dirt.is_due(partition.policy):
+                found.append((dirt.ratio, partition))
+        found.sort(key=lambda one: one[0], reverse=True)
+        return [partition for _ratio, partition in found]
+
+    def _assess(self, partition: Partition) -> Dirt | None:
+        if partition.manifest is None:
+            return None
+        return assess(
+            partition.manifest,
+            log_start=partition.log_start_offset,
+            stable_offset=partition.last_stable_offset,
+            unsettled_bytes=partition.unsettled.total_bytes(),
+            policy=partition.policy,
+            active_bytes_max=self._ledger_settings.merge_bytes_max,
+            now_ms=self._clock.time_ms(),
+        )
+
+    async def _clean_one(self, partition: Partition) -> None:
+        key = _key(partition)
+        self._settler.cleaning.add(key)
+        try:
+            await self._pass(partition)
+        except AbandonedError:
+            self._drop(partition)
+        except Exception as error:
+            self._drop(partition)
+            pause = self._failures[key][1] if key in self._failures else _RETRY_FIRST_SECONDS
+            self._failures[key] = (self._clock.monotonic() + pause, min(2 * pause, _RETRY_MAX_SECONDS))
+            logger.warning(
+                "a partition could not be cleaned topic=%s partition=%d: %s: %s",
+                partition.topic, partition.index, type(error).__name__, error,
+            )  # fmt: skip
+        else:
+            self._failures.pop(key, None)
+
+    async def _pass(self, partition: Partition) -> None:
+        dirt = self._assess(partition)  # Things may have changed since the round began.
+        if dirt is None or not dirt.is_due(partition.policy) or partition.closed:
+            return
+        one = CleaningPass(
+            partition,
+            dirt,
+            reader=self._reader,
+            clock=self._clock,
+            keys_bytes_max=self._settings().dedupe_buffer_bytes,
+            spend=self._spend,
+            write=self._write_parts,
+        )
+        try:
+            async for group in one.groups():
+                if group.changed or len(group.sources) > 1:
+                    self._shelf.append(_Finished(partition, group, None, ()))
+                    if self._shelf_is_full():
+                        await self._empty_shelf()
+                else:
+                    self._discard(group.parts)
+        finally:
+            self.bytes_read += one.bytes_read
+        # Only now: the groups before this one count also if the broker is killed before it gets here.
+        self._shelf.append(_Finished(partition, Group(), one.end_offset, one.forgotten))
+        seen, kept = one.records
+        logger.info(
+            "cleaned topic=%s partition=%d end_offset=%d bytes_read=%d records_seen=%d records_kept=%d",
+            partition.topic, partition.index, one.end_offset, one.bytes_read, seen, kept,
+        )  # fmt: skip
+
+    async def _spend(self, size: int) -> None:
+        self._throttle.add(size)
+        while True:
+            left = self._throttle.wait_seconds(self._settings().io_bytes_per_second)
+            if not left:
+                return
+            await asyncio.sleep(min(left, _TICK_SECONDS))
+
+    # Writing and committing.
+
+    def _shelf_is_full(self) -> bool:
+        if len(self._shelf) >= _SHELF_GROUPS_MAX:
+            return True
+        return sum(finished.group.unwritten_bytes for finished in self._shelf) >= SEGMENT_BYTES
+
+    async def _write_parts(self, partition: Partition, parts: Sequence[Part]) -> None:
+        await self._write([(partition, part) for part in parts])
+
+    async def _write(self, wanted: Iterable[tuple[Partition, Part]]) -> None:
+        """Write what is in memory into new objects."""
+        waiting = [(partition, part) for partition, part in wanted if part.data]
+        if not waiting:
+            return
+        size = sum(len(part.data) for _partition, part in waiting)
+        await self._spend(size)
+        runs = [Run(*_key(partition), part.extents) for partition, part in waiting]
+        written = await self._writer.write(runs, [part.data for _partition, part in waiting])
+        self.bytes_written += size
+        for (_partition, part), segment in zip(waiting, written, strict=True):
+            part.written = segment
+            part.data = bytearray()
+
+    async def _empty_shelf(self) -> int:
+        """Write and commit everything on the shelf: how many partitions are clean now."""
+        shelf = self._shelf
+        if not shelf:
+            return 0
+        by_partition: dict[PartitionKey, list[_Finished]] = {}
+        for finished in shelf:
+            by_partition.setdefault(_key(finished.partition), []).append(finished)
+        await self._write((f.partition, part) for f in shelf for part in f.group.parts)
+        shelf.clear()
+        folded: list[Change] = []
+        misfits: list[Part] = []
+
+        def fold() -> list[Change]:
+            for together in by_partition.values():
+                change = self._fold(together)
+                if change is not None:
+                    folded.append(change)
+                else:
+                    misfits.extend(part for finished in together for part in finished.group.parts)
+            return folded
+
+        await self._settler.commit_cleaned(fold)
+        # Only now: an object may hold both what does not fit any more and what was just committed.
+        self._discard(misfits)
+        done = 0
+        for change in folded:
+            if change.partition.manifest is change.manifest:
+                done += any(one.compacted_end is not None for one in by_partition[_key(change.partition)])
+        self.passes += done
+        return done
+
+    def _fold(self, together: Sequence[_Finished]) -> Change | None:
+        """What becomes of one partition, whose manifest cannot change now; None if it has changed too much
+        since, or is led by another broker."""
+        partition = together[0].partition
+        if self._partitions.get(_key(partition)) is not partition or partition.closed:
+            return None
+        assert partition.manifest is not None
+        manifest = replaced(partition.manifest, [_replacement(finished) for finished in together])
+        if manifest is None:
+            return None
+        written = tuple(p.written for f in together for p in f.group.parts if p.written is not None)
+        forgotten = tuple(one for finished in together for one in finished.forgotten)
+        return Change(partition, manifest, written=written, forgotten=forgotten)
+
+    def _drop(self, partition: Partition) -> None:
+        """Take back what waits to be committed for a partition."""
+        dropped = [finished for finished in self._shelf if finished.partition is partition]
+        self._shelf[:] = [finished for finished in self._shelf if finished.partition is not partition]
+        self._discard(part for finished in dropped for part in finished.group.parts)
+
+    def _discard(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            if part.written is not None:
+                key = part.written.segment.key
+                self._garbage.doom(key, self._ledger_settings.delete_delay_ms, key)
+
+
+def _key(partition: Partition) -> PartitionKey:
+    return partition.topic_id, partition.index
+
+
+def _replacement(finished: _Finished) -> Replacement:
+    sources = finished.group.sources
+    settled_ms = max((segment.settled_ms for segment in sources), default=-1)
+    segments = tuple(
+        # Records without a time are as old as before.
+        msgspec.structs.replace(part.written.segment, settled_ms=settled_ms)
+        for part in finished.group.parts
+        if part.written is not None
+    )
+    return Replacement(tuple(sources), segments, finished.compacted_end, finished.forgotten)
