@@ -40,6 +40,8 @@ class Client:
     """It keeps the order of headers and several of one name."""
     null_headers: bool = True
     """It writes headers whose value is null."""
+    floods: bool = False
+    """Its program keeps an idempotent producer across commands."""
     variants: tuple[str, ...] = ()
     """Kinds of group membership it has: classic, cooperative, static, consumer (KIP-848)."""
 
@@ -54,9 +56,10 @@ def _sarama(version: str) -> Callable[[], list[str]]:
 
 # A broker of 2016 and clients of its age: no headers, no zstd.
 OLD_CODECS = ("none", "gzip", "snappy", "lz4")
+ALL_VARIANTS = ("classic", "cooperative", "static", "consumer")
 
 CLIENTS = (
-    Client("kafka-python", _python("kafka_python"), null_headers=False, variants=("classic", "static")),
+    Client("kafka-python", _python("kafka_python"), null_headers=False, variants=("classic", "cooperative", "static")),
     Client(
         "kafka-python-0.10",
         _python("kafka_python", "--api-version", "0.10.0"),
@@ -66,12 +69,12 @@ CLIENTS = (
         variants=("classic",),
     ),
     Client("aiokafka", _python("aiokafka_client"), variants=("classic", "static")),
-    Client("confluent-kafka", _python("confluent"), variants=("classic", "cooperative", "static", "consumer")),
+    Client("confluent-kafka", _python("confluent"), floods=True, variants=ALL_VARIANTS),
     Client("kcat", _python("kcat"), stamps=False, partitions=1),
     Client("kafkajs", lambda: parts.node_program("kafkajs"), header_lists=False, null_headers=False, variants=("classic",)),
-    Client("java", parts.java_client, variants=("classic", "cooperative", "static", "consumer")),
+    Client("java", parts.java_client, floods=True, variants=ALL_VARIANTS),
     Client("kafka-tools", _python("kafka_tools"), stamps=False, binary=False, partitions=1),
-    Client("franz-go", lambda: [str(parts.go_program("franz"))], variants=("classic", "cooperative", "static", "consumer")),
+    Client("franz-go", lambda: [str(parts.go_program("franz"))], floods=True, variants=ALL_VARIANTS),
     Client("sarama-0.10.2", _sarama("0.10.2.0"), codecs=OLD_CODECS, headers=False, variants=("classic",)),
     Client("sarama", _sarama("newest"), variants=("classic", "static")),
 )
@@ -106,15 +109,19 @@ class Session:
         offsets: list[int] = self._ask(asked)["offsets"]
         return offsets
 
+    def flood(self, topic: str, records: list[Record]) -> list[int]:
+        offsets: list[int] = self._ask({"do": "flood", "topic": topic, "records": [each.to_json() for each in records]})["offsets"]
+        return offsets
+
     def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float = 20.0) -> list[Record]:
         asked = {"do": "consume", "topic": topic, "partition": partition, "offset": offset, "count": count}
         answer = self._ask({**asked, "timeout_s": timeout_s})
         return [Record.from_json(record) for record in answer["records"]]
 
     def group(
-        self, group: str, topic: str, count: int, variant: str, timeout_s: float = 30.0
+        self, group: str, topic: str, count: int, each: int, variant: str, timeout_s: float = 30.0
     ) -> tuple[list[Record], dict[int, int]]:
-        asked = {"do": "group", "group": group, "topic": topic, "count": count, "variant": variant}
+        asked = {"do": "group", "group": group, "topic": topic, "count": count, "each": each, "variant": variant}
         answer = self._ask({**asked, "timeout_s": timeout_s})
         committed = {int(partition): offset for partition, offset in answer["committed"].items()}
         return [Record.from_json(record) for record in answer["records"]], committed

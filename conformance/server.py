@@ -60,11 +60,16 @@ class Server(ABC):
     def prepare(self) -> None:
         """Whatever must be done once before the first start."""
 
+    def launch(self) -> "subprocess.Popen[bytes]":
+        """Start and wait for nothing."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(self.command(), stdout=output, stderr=subprocess.STDOUT, cwd=self.folder)
+        return self.process
+
     def start(self) -> float:
         """Start and wait until it serves; seconds that took."""
         began = time.monotonic()
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(self.command(), stdout=output, stderr=subprocess.STDOUT, cwd=self.folder)
+        self.process = self.launch()
         while not serves(self.host, self.port):
             if self.process.poll() is not None:
                 raise ServerFailed(f"{self.name} ended with {self.process.returncode} before it served:\n{self.tail()}")

@@ -3,12 +3,15 @@
 import argparse
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from conformance.clients.protocol import Program, Record, serve
+from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Voice
 
 
 class Aiokafka(Program):
@@ -69,41 +72,92 @@ class Aiokafka(Program):
         finally:
             await consumer.stop()
 
-    def group(
-        self, group: str, topic: str, count: int, variant: str, timeout_s: float
-    ) -> tuple[list[Record], dict[int, int]]:
-        return asyncio.run(self._group(group, topic, count, variant, timeout_s))
+    def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
+        asyncio.run(self._group(group, topic, share, variant, timeout_s))
 
-    async def _group(
-        self, group: str, topic: str, count: int, variant: str, timeout_s: float
-    ) -> tuple[list[Record], dict[int, int]]:
-        consumer = AIOKafkaConsumer(
-            topic,
-            bootstrap_servers=self.bootstrap,
-            group_id=group,
-            group_instance_id=f"{group}-one" if variant == "static" else None,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        )
+    async def _group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
+        instance = f"{group}-one" if variant == "static" else None
+        consumer = AIOKafkaConsumer(topic, **self._group_settings(group, instance))
         await consumer.start()
         try:
-            records = await self._poll(consumer, count, timeout_s)
-            committed = {record.partition: record.offset + 1 for record in records}
-            await consumer.commit({TopicPartition(topic, part): offset for part, offset in committed.items()})
-            return records, committed
+            deadline = time.monotonic() + timeout_s
+            while not share.complete and time.monotonic() < deadline:
+                for record in _flat(await consumer.getmany(timeout_ms=500)):
+                    share.offer(record)
+            await consumer.commit(_to_commit(topic, share.next_offsets()))
         finally:
             await consumer.stop()
+
+    def member(self, group: str, topic: str, variant: str, instance: str | None, voice: Voice) -> None:
+        asyncio.run(self._member(group, topic, instance, voice))
+
+    async def _member(self, group: str, topic: str, instance: str | None, voice: Voice) -> None:
+        consumer = AIOKafkaConsumer(
+            **self._group_settings(group, instance),
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
+            max_poll_interval_ms=REBALANCE_TIMEOUT_MS,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            fetch_max_wait_ms=POLL_MS,
+        )
+        # Rebalances are a task of their own here: the lock keeps them out between a poll and its commit.
+        processing = asyncio.Lock()
+        consumer.subscribe([topic], listener=Listener(voice, processing))
+        await consumer.start()
+        try:
+            while not voice.told_to_leave:
+                polled = await consumer.getmany(timeout_ms=POLL_MS)
+                async with processing:
+                    for assigned, batch in polled.items():
+                        if assigned not in consumer.assignment() or not voice.owns(assigned.partition):
+                            continue  # taken away between the poll and the lock
+                        voice.consumed(assigned.partition, [each.offset for each in batch])
+                        await consumer.commit(_to_commit(topic, {assigned.partition: batch[-1].offset + 1}))
+            voice.stopped()
+        finally:
+            await consumer.stop()
+
+    def _group_settings(self, group: str, instance: str | None) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "group_id": group,
+            "group_instance_id": instance,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "partition_assignment_strategy": (RangePartitionAssignor,),
+        }
 
     async def _poll(self, consumer: Any, count: int, timeout_s: float) -> list[Record]:
         records: list[Record] = []
         deadline = time.monotonic() + timeout_s
         while len(records) < count and time.monotonic() < deadline:
-            for batch in (await consumer.getmany(timeout_ms=500, max_records=count - len(records))).values():
-                records += [
-                    Record(each.key, each.value, tuple(each.headers), each.timestamp, each.offset, each.partition)
-                    for each in batch
-                ]
+            records += _flat(await consumer.getmany(timeout_ms=500, max_records=count - len(records)))
         return records
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, voice: Voice, processing: asyncio.Lock) -> None:
+        self.voice = voice
+        self.processing = processing
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        async with self.processing:
+            self.voice.revoked(each.partition for each in revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self.voice.assigned(each.partition for each in assigned)
+
+
+def _flat(polled: dict[TopicPartition, list[Any]]) -> list[Record]:
+    return [
+        Record(each.key, each.value, tuple(each.headers), each.timestamp, each.offset, each.partition)
+        for batch in polled.values()
+        for each in batch
+    ]
+
+
+def _to_commit(topic: str, offsets: dict[int, int]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
 
 
 def main() -> None:

@@ -2,24 +2,39 @@
 
 import argparse
 import time
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from conformance.clients.protocol import Program, Record, serve
+from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Voice
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "classic": {},
+    "classic": {"partition.assignment.strategy": "range"},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
-    "static": {},
+    "static": {"partition.assignment.strategy": "range"},
     "consumer": {"group.protocol": "consumer"},
 }
+
+# Comes back soon after the broker does; everything else is as users run it.
+FLOOD: dict[str, Any] = {
+    "enable.idempotence": True,
+    "linger.ms": 2,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+    "retry.backoff.ms": 20,
+    "log_level": 0,
+}
+FLOOD_TIMEOUT_S = 90.0
 
 
 class Confluent(Program):
     def __init__(self, bootstrap: str) -> None:
         self.common = {"bootstrap.servers": bootstrap}
+        self.flooder: Any = None
 
     def create(self, topic: str, partitions: int) -> None:
         admin = AdminClient(self.common)  # the futures fail when it is collected before they are done
@@ -27,29 +42,39 @@ class Confluent(Program):
 
     def produce(self, topic: str, partition: int, codec: str, records: list[Record]) -> list[int]:
         producer = Producer({**self.common, "compression.type": codec, "acks": "all", "linger.ms": 50})
-        offsets: list[int] = []
+        return self._send(producer, topic, [replace(record, partition=partition) for record in records], timeout_s=30)
+
+    def flood(self, topic: str, records: list[Record]) -> list[int]:
+        if self.flooder is None:
+            self.flooder = Producer({**self.common, **FLOOD})
+        return self._send(self.flooder, topic, records, timeout_s=FLOOD_TIMEOUT_S)
+
+    def _send(self, producer: Any, topic: str, records: list[Record], timeout_s: float) -> list[int]:
+        """Offsets in the order of the records, once all are acknowledged; delivery comes in any order."""
+        offsets: dict[int, int] = {}
         failures: list[str] = []
 
-        def delivered(error: Any, message: Message) -> None:
+        def delivered(at: int, error: Any, message: Message) -> None:
             if error is not None:
                 failures.append(str(error))
-            offsets.append(message.offset() or 0)
+            offset = message.offset()
+            offsets[at] = -1 if offset is None else offset
 
-        for record in records:
+        for at, record in enumerate(records):
             stamp = {} if record.timestamp is None else {"timestamp": record.timestamp}
             producer.produce(
                 topic,
                 value=record.value,
                 key=record.key,
-                partition=partition,
-                on_delivery=delivered,
+                partition=record.partition,
+                on_delivery=partial(delivered, at),
                 headers=list(record.headers),
                 **stamp,
             )
-        producer.flush(30)
+        producer.flush(timeout_s)
         if failures or len(offsets) != len(records):
             raise RuntimeError(f"{len(records) - len(offsets)} records without an answer; {failures[:3]}")
-        return offsets
+        return [offsets[at] for at in range(len(records))]
 
     def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
         consumer = Consumer(
@@ -60,9 +85,45 @@ class Confluent(Program):
         consumer.close()
         return records
 
-    def group(
-        self, group: str, topic: str, count: int, variant: str, timeout_s: float
-    ) -> tuple[list[Record], dict[int, int]]:
+    def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
+        instance = f"{group}-one" if variant == "static" else None
+        consumer = Consumer(self._group_settings(group, variant, instance))
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + timeout_s
+        while not share.complete and time.monotonic() < deadline:
+            for message in _checked(consumer.consume(500, 0.5)):
+                share.offer(_record(message))
+        consumer.commit(offsets=_to_commit(topic, share.next_offsets()), asynchronous=False)
+        consumer.close()
+
+    def member(self, group: str, topic: str, variant: str, instance: str | None, voice: Voice) -> None:
+        settings = self._group_settings(group, variant, instance)
+        settings["max.poll.interval.ms"] = REBALANCE_TIMEOUT_MS
+        settings["fetch.wait.max.ms"] = POLL_MS
+        if variant != "consumer":  # with that protocol the broker's settings decide
+            settings["session.timeout.ms"] = SESSION_TIMEOUT_MS
+            settings["heartbeat.interval.ms"] = HEARTBEAT_INTERVAL_MS
+        consumer = Consumer(settings)
+        # Rebalances happen inside consume(), when everything that was consumed has been committed.
+        consumer.subscribe(
+            [topic],
+            on_assign=lambda _, partitions: voice.assigned(each.partition for each in partitions),
+            on_revoke=lambda _, partitions: voice.revoked(each.partition for each in partitions),
+            on_lost=lambda _, partitions: voice.lost(each.partition for each in partitions),
+        )
+        while not voice.told_to_leave:
+            by_partition: dict[int, list[int]] = {}
+            for message in _checked(consumer.consume(500, POLL_MS / 1000)):
+                by_partition.setdefault(message.partition() or 0, []).append(message.offset() or 0)
+            for partition, offsets in by_partition.items():
+                voice.consumed(partition, offsets)
+            if by_partition:
+                next_offsets = {partition: offsets[-1] + 1 for partition, offsets in by_partition.items()}
+                consumer.commit(offsets=_to_commit(topic, next_offsets), asynchronous=False)
+        voice.stopped()
+        consumer.close()
+
+    def _group_settings(self, group: str, variant: str, instance: str | None) -> dict[str, Any]:
         settings = {
             **self.common,
             "group.id": group,
@@ -70,27 +131,27 @@ class Confluent(Program):
             "auto.offset.reset": "earliest",
             **VARIANTS[variant],
         }
-        if variant == "static":
-            settings["group.instance.id"] = f"{group}-one"
-        consumer = Consumer(settings)
-        consumer.subscribe([topic])
-        records = self._poll(consumer, count, timeout_s)
-        committed = {record.partition: record.offset + 1 for record in records}
-        consumer.commit(
-            offsets=[TopicPartition(topic, part, offset) for part, offset in committed.items()], asynchronous=False
-        )
-        consumer.close()
-        return records, committed
+        if instance is not None:
+            settings["group.instance.id"] = instance
+        return settings
 
     def _poll(self, consumer: Any, count: int, timeout_s: float) -> list[Record]:
         records: list[Record] = []
         deadline = time.monotonic() + timeout_s
         while len(records) < count and time.monotonic() < deadline:
-            for message in consumer.consume(count - len(records), 0.5):
-                if message.error():
-                    raise KafkaException(message.error())
-                records.append(_record(message))
+            records += [_record(message) for message in _checked(consumer.consume(count - len(records), 0.5))]
         return records
+
+
+def _checked(messages: list[Message]) -> list[Message]:
+    for message in messages:
+        if message.error():
+            raise KafkaException(message.error())
+    return messages
+
+
+def _to_commit(topic: str, offsets: dict[int, int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
 
 
 def _record(message: Message) -> Record:

@@ -2,13 +2,17 @@
 
 import argparse
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
-from conformance.clients.protocol import Program, Record, serve
+from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Voice
 
 
 class KafkaPython(Program):
@@ -56,33 +60,79 @@ class KafkaPython(Program):
         consumer.close()
         return records
 
-    def group(
-        self, group: str, topic: str, count: int, variant: str, timeout_s: float
-    ) -> tuple[list[Record], dict[int, int]]:
-        settings: dict[str, Any] = {}
-        if variant == "static":
-            settings["group_instance_id"] = f"{group}-one"
-        consumer = KafkaConsumer(
-            topic, **self.common, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest", **settings
-        )
-        records = self._poll(consumer, count, timeout_s)
-        committed = {record.partition: record.offset + 1 for record in records}
-        consumer.commit(
-            {TopicPartition(topic, part): OffsetAndMetadata(offset, "", -1) for part, offset in committed.items()}
-        )
+    def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
+        instance = f"{group}-one" if variant == "static" else None
+        consumer = KafkaConsumer(topic, **self._group_settings(group, variant, instance))
+        deadline = time.monotonic() + timeout_s
+        while not share.complete and time.monotonic() < deadline:
+            for record in _flat(consumer.poll(timeout_ms=500)):
+                share.offer(record)
+        consumer.commit(_to_commit(topic, share.next_offsets()))
         consumer.close()
-        return records, committed
+
+    def member(self, group: str, topic: str, variant: str, instance: str | None, voice: Voice) -> None:
+        timing = {
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
+            "max_poll_interval_ms": REBALANCE_TIMEOUT_MS,
+            "fetch_max_wait_ms": POLL_MS,
+        }
+        consumer = KafkaConsumer(**self._group_settings(group, variant, instance), **timing)
+        consumer.subscribe([topic], listener=Listener(voice))
+        while not voice.told_to_leave:
+            for assigned, batch in consumer.poll(timeout_ms=POLL_MS).items():
+                voice.consumed(assigned.partition, [each.offset for each in batch])
+                consumer.commit(_to_commit(topic, {assigned.partition: batch[-1].offset + 1}))
+        voice.stopped()
+        consumer.close()
+
+    def _group_settings(self, group: str, variant: str, instance: str | None) -> dict[str, Any]:
+        assignor = CooperativeStickyAssignor if variant == "cooperative" else RangePartitionAssignor
+        settings = {
+            **self.common,
+            "group_id": group,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "partition_assignment_strategy": (assignor,),
+        }
+        if instance is not None:
+            settings["group_instance_id"] = instance
+        return settings
 
     def _poll(self, consumer: Any, count: int, timeout_s: float) -> list[Record]:
         records: list[Record] = []
         deadline = time.monotonic() + timeout_s
         while len(records) < count and time.monotonic() < deadline:
-            for batch in consumer.poll(timeout_ms=500, max_records=count - len(records)).values():
-                records += [
-                    Record(each.key, each.value, tuple(each.headers), each.timestamp, each.offset, each.partition)
-                    for each in batch
-                ]
+            records += _flat(consumer.poll(timeout_ms=500, max_records=count - len(records)))
         return records
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Rebalances happen inside poll(), when everything that was consumed has been committed."""
+
+    def __init__(self, voice: Voice) -> None:
+        self.voice = voice
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self.voice.assigned(each.partition for each in assigned)
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self.voice.revoked(each.partition for each in revoked)
+
+    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self.voice.lost(each.partition for each in lost)
+
+
+def _flat(polled: dict[TopicPartition, list[Any]]) -> list[Record]:
+    return [
+        Record(each.key, each.value, tuple(each.headers), each.timestamp, each.offset, each.partition)
+        for batch in polled.values()
+        for each in batch
+    ]
+
+
+def _to_commit(topic: str, offsets: dict[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
 
 
 def main() -> None:

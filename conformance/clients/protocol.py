@@ -8,11 +8,22 @@ standard error. It ends when its input ends. Bytes are base64, absent keys and v
         -> {}
     {"do": "produce", "topic": T, "partition": P, "codec": C, "records": [RECORD, ...]}
         -> {"offsets": [...]}           in order, only when all are acknowledged; -1 where the client cannot tell
+    {"do": "flood", "topic": T, "records": [RECORD, ...]}
+        -> {"offsets": [...]}           each to its own "partition", by one idempotent producer that outlives commands
     {"do": "consume", "topic": T, "partition": P, "offset": O, "count": N, "timeout_s": S}
         -> {"records": [RECORD, ...]}   by assignment, without a group; fewer than N when S seconds have passed
-    {"do": "group", "group": G, "topic": T, "count": N, "variant": V, "timeout_s": S}
+    {"do": "group", "group": G, "topic": T, "count": N, "each": K, "variant": V, "timeout_s": S}
         -> {"records": [RECORD, ...], "committed": {"0": NEXT, ...}}
-           join G, consume N records, commit exactly what was consumed, leave
+           join G, consume N records and no more than K of a partition, commit exactly what was consumed, leave
+    {"do": "member", "group": G, "topic": T, "variant": V, "instance": I}
+        -> {}
+           join G, consume and commit until a line {"do": "leave"} comes, leave. Meanwhile a line an event:
+           {"event": "assigned", "partitions": [...], "at": MS}   before anything of them is consumed
+           {"event": "revoked", "partitions": [...], "at": MS}    nothing is consumed after, and all is committed
+           {"event": "lost", "partitions": [...], "at": MS}       likewise, but too late to commit
+           {"event": "consumed", "partition": P, "offsets": [...], "at": MS}
+
+    A static member of "group" is the instance "G-one"; a member of "member" is static if I is not null.
 
     RECORD: {"key", "value", "headers": [[name, value], ...], "timestamp"} and, when read, "offset" and "partition".
     A command that fails is answered by {"error": "one sentence"}.
@@ -23,8 +34,11 @@ import json
 import sys
 import traceback
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
+
+from conformance.clients.voice import Voice
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -70,6 +84,29 @@ def bytes_of(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
+class Share:
+    """The part of a topic that one member takes: so many records, and no more than so many of a partition."""
+
+    def __init__(self, count: int, each: int) -> None:
+        self.records: list[Record] = []
+        self._count = count
+        self._each = each
+        self._taken: Counter[int] = Counter()
+
+    @property
+    def complete(self) -> bool:
+        return len(self.records) >= self._count
+
+    def offer(self, record: Record) -> None:
+        """Take the record, or leave it to whoever comes next."""
+        if not self.complete and self._taken[record.partition] < self._each:
+            self._taken[record.partition] += 1
+            self.records.append(record)
+
+    def next_offsets(self) -> dict[int, int]:
+        return {record.partition: record.offset + 1 for record in self.records}
+
+
 class Program(ABC):
     """What a client program written in Python fills in."""
 
@@ -79,12 +116,16 @@ class Program(ABC):
     @abstractmethod
     def produce(self, topic: str, partition: int, codec: str, records: list[Record]) -> list[int]: ...
 
+    def flood(self, topic: str, records: list[Record]) -> list[int]:
+        raise ValueError("this client has no idempotent producer here")
+
     @abstractmethod
     def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]: ...
 
-    def group(
-        self, group: str, topic: str, count: int, variant: str, timeout_s: float
-    ) -> tuple[list[Record], dict[int, int]]:
+    def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
+        raise ValueError("this client joins no groups here")
+
+    def member(self, group: str, topic: str, variant: str, instance: str | None, voice: Voice) -> None:
         raise ValueError("this client joins no groups here")
 
     def close(self) -> None:
@@ -111,11 +152,18 @@ def _answer(program: Program, command: dict[str, Any]) -> dict[str, Any]:
         case "produce":
             records = [Record.from_json(record) for record in command.pop("records")]
             return {"offsets": program.produce(**command, records=records)}
+        case "flood":
+            records = [Record.from_json(record) for record in command.pop("records")]
+            return {"offsets": program.flood(**command, records=records)}
         case "consume":
             return {"records": [record.to_json() for record in program.consume(**command)]}
         case "group":
-            consumed, committed = program.group(**command)
-            by_partition = {str(partition): offset for partition, offset in committed.items()}
-            return {"records": [record.to_json() for record in consumed], "committed": by_partition}
+            share = Share(command.pop("count"), command.pop("each"))
+            program.group(**command, share=share)
+            by_partition = {str(partition): offset for partition, offset in share.next_offsets().items()}
+            return {"records": [record.to_json() for record in share.records], "committed": by_partition}
+        case "member":
+            program.member(**command, voice=Voice())
+            return {}
         case unknown:
             raise ValueError(f"no such command: {unknown}")

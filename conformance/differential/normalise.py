@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import crc32c
-import cramjam
 from kafka.record import MemoryRecords
 
 from conformance.differential.world import Answer, World
@@ -19,7 +18,6 @@ ZERO_ID = bytes(16)
 TIMES = {"LogAppendTimeMs", "Timestamp", "LastTimestamp", "MaxTimestamp", "first_timestamp", "max_timestamp", "timestamp"}
 # Configs that say where a broker is, and so differ between any two.
 PLACES = {"listeners", "advertised.listeners", "log.dirs", "log.dir", "controller.quorum.voters", "metadata.log.dir"}
-CODEC_BITS = 0x07
 
 
 def normalise(answer: Answer, world: World) -> Any:
@@ -109,7 +107,7 @@ def records(data: bytes | None, world: World) -> Any:
         batch["crc"] = "right" if crc32c.crc32c(crc_over) == batch["crc"] else "wrong"
         del batch["length"]
         batch["stored"] = _digest(stored)
-        batch["holds"] = _digest(_expand(batch["attributes"] & CODEC_BITS, stored))
+        batch["holds"] = _digest(_expand(batch["attributes"] & batches.CODEC_BITS, stored))
         found.append(_struct(batch, world))
     return found
 
@@ -117,7 +115,7 @@ def records(data: bytes | None, world: World) -> Any:
 def _messages(entry: dict[str, Any]) -> list[dict[str, Any]]:
     """Old messages one by one, out of their compressed wrapper if there is one, read by kafka-python."""
     data = entry["message"]
-    codec = struct.unpack_from(">b", data, 17)[0] & CODEC_BITS
+    codec = struct.unpack_from(">b", data, 17)[0] & batches.CODEC_BITS
     reader = MemoryRecords(data)
     found = []
     while reader.has_next():
@@ -138,26 +136,6 @@ def _digest(data: bytes) -> str:
 
 def _expand(codec: int, data: bytes) -> bytes:
     try:
-        match codec:
-            case batches.GZIP:
-                return bytes(cramjam.gzip.decompress(data))
-            case batches.LZ4:
-                return bytes(cramjam.lz4.decompress(data))
-            case batches.ZSTD:
-                return bytes(cramjam.zstd.decompress(data))
-            case batches.SNAPPY:
-                return _expand_snappy(data)
-    except Exception as why:  # cramjam's errors share no base class
+        return batches.expand(codec, data)
+    except Exception as why:  # the codecs' errors share no base class
         return f"unreadable: {type(why).__name__}".encode()
-    return data
-
-
-def _expand_snappy(data: bytes) -> bytes:
-    if not data.startswith(b"\x82SNAPPY\x00"):
-        return bytes(cramjam.snappy.decompress_raw(data))
-    out, at = b"", 16
-    while at < len(data):
-        (size,) = struct.unpack_from(">i", data, at)
-        out += bytes(cramjam.snappy.decompress_raw(data[at + 4 : at + 4 + size]))
-        at += 4 + size
-    return out

@@ -3,7 +3,7 @@
 import gzip
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import cramjam
 import lz4.frame
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+CODEC_BITS = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -146,6 +147,58 @@ def zigzag(number: int) -> bytes:
         coded >>= 7
     out.append(coded)
     return bytes(out)
+
+
+def records(header: dict[str, Any]) -> Iterator[tuple[int, bytes]]:
+    """Offset and value of each record of an uncompressed or compressed v2 batch that `split` gave."""
+    data = expand(header["attributes"] & CODEC_BITS, header["records"])
+    at = 0
+    for _ in range(header["count"]):
+        size, at = _read_zigzag(data, at)
+        end = at + size
+        at += 1
+        _, at = _read_zigzag(data, at)
+        delta, at = _read_zigzag(data, at)
+        key_size, at = _read_zigzag(data, at)
+        value_size, at = _read_zigzag(data, at + max(key_size, 0))
+        yield header["base_offset"] + delta, data[at : at + max(value_size, 0)]
+        at = end
+
+
+def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+
+
+def expand(codec: int, data: bytes) -> bytes:
+    """Decompress; raises whatever the codec's library raises when it cannot."""
+    match codec:
+        case 1:
+            return bytes(cramjam.gzip.decompress(data))
+        case 2:
+            return _expand_snappy(data)
+        case 3:
+            return bytes(cramjam.lz4.decompress(data))
+        case 4:
+            return bytes(cramjam.zstd.decompress(data))
+    return data
+
+
+def _expand_snappy(data: bytes) -> bytes:
+    if not data.startswith(b"\x82SNAPPY\x00"):
+        return bytes(cramjam.snappy.decompress_raw(data))
+    out, at = b"", 16
+    while at < len(data):
+        (size,) = struct.unpack_from(">i", data, at)
+        out += bytes(cramjam.snappy.decompress_raw(data[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return out
 
 
 HEADER = struct.Struct(">qiibIhiqqqhii")

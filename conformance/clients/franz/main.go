@@ -89,6 +89,8 @@ func run(bootstrap string, asked command, answer map[string]any) error {
 		return create(seed, asked)
 	case "produce":
 		return produce(seed, asked, answer)
+	case "flood":
+		return flood(seed, asked, answer)
 	case "consume":
 		return consume(seed, asked, answer)
 	case "group":
@@ -136,6 +138,40 @@ func produce(seed kgo.Opt, asked command, answer map[string]any) error {
 	}
 	results := client.ProduceSync(within, batch...)
 	if err := results.FirstErr(); err != nil {
+		return err
+	}
+	offsets := make([]int64, 0, len(batch))
+	for _, each := range batch {
+		offsets = append(offsets, each.Offset)
+	}
+	answer["offsets"] = offsets
+	return nil
+}
+
+// flooder outlives commands. It comes back soon after the broker does; idempotence is the default.
+var flooder *kgo.Client
+
+func flood(seed kgo.Opt, asked command, answer map[string]any) error {
+	if flooder == nil {
+		client, err := kgo.NewClient(
+			seed,
+			kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			kgo.ProducerLinger(2*time.Millisecond),
+			kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
+			kgo.MetadataMinAge(50*time.Millisecond),
+		)
+		if err != nil {
+			return err
+		}
+		flooder = client
+	}
+	within, cancel := context.WithTimeout(context.Background(), 3*commandTimeout)
+	defer cancel()
+	batch := make([]*kgo.Record, 0, len(asked.Records))
+	for _, each := range asked.Records {
+		batch = append(batch, &kgo.Record{Topic: asked.Topic, Partition: each.Partition, Key: each.Key, Value: each.Value})
+	}
+	if err := flooder.ProduceSync(within, batch...).FirstErr(); err != nil {
 		return err
 	}
 	offsets := make([]int64, 0, len(batch))

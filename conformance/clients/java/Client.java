@@ -33,6 +33,7 @@ public final class Client {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final String bootstrap;
+    private KafkaProducer<byte[], byte[]> flooder;
 
     private Client(String bootstrap) {
         this.bootstrap = bootstrap;
@@ -59,6 +60,7 @@ public final class Client {
         switch (command.get("do").asText()) {
             case "create" -> create(command);
             case "produce" -> produce(command, answer);
+            case "flood" -> flood(command, answer);
             case "consume" -> consume(command, answer);
             case "group" -> group(command, answer);
             default -> throw new IllegalArgumentException("no such command");
@@ -87,6 +89,30 @@ public final class Client {
             for (Future<RecordMetadata> future : waiting) {
                 offsets.add(future.get(30, TimeUnit.SECONDS).offset());
             }
+        }
+    }
+
+    /** Comes back soon after the broker does; idempotence is the default. */
+    private void flood(JsonNode command, ObjectNode answer) throws Exception {
+        if (flooder == null) {
+            Map<String, Object> settings = new HashMap<>();
+            settings.put("bootstrap.servers", bootstrap);
+            settings.put("acks", "all");
+            settings.put("linger.ms", "2");
+            settings.put("reconnect.backoff.ms", "10");
+            settings.put("reconnect.backoff.max.ms", "100");
+            settings.put("retry.backoff.ms", "20");
+            flooder = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+        }
+        List<Future<RecordMetadata>> waiting = new ArrayList<>();
+        for (JsonNode record : command.get("records")) {
+            int partition = record.get("partition").asInt();
+            waiting.add(flooder.send(new ProducerRecord<>(
+                command.get("topic").asText(), partition, bytes(record.get("key")), bytes(record.get("value")))));
+        }
+        ArrayNode offsets = answer.putArray("offsets");
+        for (Future<RecordMetadata> future : waiting) {
+            offsets.add(future.get(90, TimeUnit.SECONDS).offset());
         }
     }
 
