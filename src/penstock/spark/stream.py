@@ -85,6 +85,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Stored, limit: ReadLimit) -> Stored:
         views = self._look()
+        # Spark plans a batch when the one before it is done, so `start` is finished work. Its `commit` comes
+        # one batch later, and never for the last one of a query that ends.
+        self.commit(start)
         ends = {key: self._end(key, view) for key, view in views.items()}
         ranges = self._ranges(start, views, ends)
         if not isinstance(limit, ReadAllAvailable):
