@@ -6,7 +6,7 @@ Such a view keeps the whole receive buffer alive, so that buffer's size is what 
 batches lie in it. Only small views are copied, so that a few bytes do not hold a large buffer.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
 
@@ -14,6 +14,8 @@ from penstock.log.partition import Placed
 from penstock.wire.buffers import Buffer
 
 COPIED_BYTES_MAX = 4096
+JOINED_BYTES_MAX = 4096
+"""Batches smaller than this on average are joined for a reader: sending each by itself costs more."""
 _ENTRY_BYTES = 200  # Roughly what the bookkeeping of one batch takes.
 _COMPACT_AT = 256
 
@@ -21,11 +23,13 @@ _COMPACT_AT = 256
 class Tail:
     """The cached batches of one partition: always a run that ends at the high watermark."""
 
-    __slots__ = ("buffers", "head", "last_offsets", "start")
+    __slots__ = ("buffers", "ends", "head", "last_offsets", "start")
 
     def __init__(self) -> None:
         self.last_offsets: list[int] = []
         self.buffers: list[Buffer] = []
+        self.ends: list[int] = []
+        """The sum of all sizes up to and with each batch, counted from any number."""
         self.head = 0
         """Entries before this one are gone."""
         self.start = -1
@@ -34,21 +38,18 @@ class Tail:
     def read(self, offset: int, max_bytes: int, limit_offset: int) -> tuple[list[Buffer], int, int]:
         """Batches from the one that contains `offset`, which must be cached; their bytes; the offset
         after them. At least one batch, if there is one below `limit_offset`."""
-        lasts = self.last_offsets
-        at = bisect_left(lasts, offset, self.head)
-        first = at
-        size = 0
-        end = len(lasts)
-        buffers = self.buffers
-        next_offset = offset
-        while at < end and lasts[at] < limit_offset:
-            size += len(buffers[at])
-            if size > max_bytes and at > first:
-                size -= len(buffers[at])
-                break
-            next_offset = lasts[at] + 1
-            at += 1
-        return buffers[first:at], size, next_offset
+        lasts, ends = self.last_offsets, self.ends
+        first = bisect_left(lasts, offset, self.head)
+        limit = bisect_left(lasts, limit_offset, first)
+        if first == limit:
+            return [], 0, offset
+        before = ends[first] - len(self.buffers[first])
+        stop = max(bisect_right(ends, before + max_bytes, first, limit), first + 1)
+        found = self.buffers[first:stop]
+        size = ends[stop - 1] - before
+        if len(found) > 1 and size < len(found) * JOINED_BYTES_MAX:
+            found = [b"".join(found)]
+        return found, size, lasts[stop - 1] + 1
 
     def _drop_first(self) -> Buffer:
         head = self.head
@@ -59,11 +60,13 @@ class Tail:
         if head == len(self.buffers):
             self.last_offsets.clear()
             self.buffers.clear()
+            self.ends.clear()
             self.head = 0
             self.start = -1
         elif head >= _COMPACT_AT and head * 2 >= len(self.buffers):
             del self.last_offsets[:head]
             del self.buffers[:head]
+            del self.ends[:head]
             self.head = 0
         return buffer
 
@@ -82,7 +85,8 @@ class TailCache:
         self, tail: Tail, batches: Iterable[tuple[bytearray | memoryview, Placed, object]]
     ) -> None:
         """Cache batches that now end the partition. One that is larger than the bound is cached alone."""
-        lasts, buffers, order = tail.last_offsets, tail.buffers, self._order
+        lasts, buffers, ends, order = tail.last_offsets, tail.buffers, tail.ends, self._order
+        end = ends[-1] if ends else 0
         for batch, (base_offset, last_offset, _time, _append_time), _done in batches:
             size = len(batch)
             kept: Buffer = batch
@@ -96,6 +100,8 @@ class TailCache:
                 tail.start = base_offset
             lasts.append(last_offset)
             buffers.append(kept)
+            end += size
+            ends.append(end)
             order.append(tail)
         while self.bytes_used > self.bytes_max and len(order) > 1:
             self._evict()
