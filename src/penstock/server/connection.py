@@ -139,6 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         self.listener = listener
         self.session = Session(listener)
+        self.session.memory = server.memory
 
     # -- the transport calls these --------------------------------------------------------------------
 

@@ -13,9 +13,20 @@ a buffer that the server uses again at once. A handler copies what it keeps.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.wire.buffers import Buffer
+
+
+class Account(Protocol):
+    """The server's account of what requests and answers hold. Beyond the limit it starts nothing new."""
+
+    limit: int
+    used: int
+
+    def hold(self, size: int) -> None: ...
+
+    def free(self, size: int) -> None: ...
 
 
 class Session:
@@ -26,6 +37,7 @@ class Session:
         "client_software_version",
         "fast",
         "listener",
+        "memory",
         "peer_host",
         "principal",
         "state",
@@ -41,6 +53,8 @@ class Session:
         """A shorter way that a handler found for requests like this connection's last one. The server tries
         it first, with the frame and whether it is owned; None: the frame is to go through `handle`. What it
         found out about the principal holds with it: who changes the principal clears this."""
+        self.memory: Account | None = None
+        """Where a handler that is about to hold much memory says so. None where nobody counts."""
         self.state: dict[str, Any] = {}
         """Whatever else a handler keeps per connection."""
 

@@ -32,6 +32,7 @@ from penstock.broker.fetch_reading import (
     READ_UNCOMMITTED,
     Pass,
     Reader,
+    Waiting,
     read_all,
     settled,
 )
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from penstock.wire.exchange import Request
 
 log = logging.getLogger(__name__)
+
+ANSWER_BYTES_FLOOR = 1_048_576
+"""What a fetch may be answered with however little memory is left: a batch of the usual greatest size."""
 
 
 class FetchSessions(Sessions):
@@ -142,6 +146,10 @@ class Fetch(Reply):
         self._correlation_id = request.correlation_id
         self._version = version
         max_bytes = max(0, min(message.max_bytes, broker.settings.fetch_max_bytes))
+        memory = request.session.memory
+        if memory is not None:
+            # Answers that slow readers do not take fill memory too: the fuller it is, the smaller they are.
+            max_bytes = min(max_bytes, max(ANSWER_BYTES_FLOOR, memory.limit - memory.used))
         self._min_bytes = min(message.min_bytes, max_bytes)
         self._max_wait_ms = message.max_wait_ms
         self._expired = message.max_wait_ms <= 0 or not context.wanted
@@ -220,8 +228,17 @@ class Fetch(Reply):
             self._timer = None
 
     async def _answer_later(self, found: Pass) -> None:
+        memory = self.reader.session.memory
+        expected = sum(one.limit_bytes for one in found.found if isinstance(one, Waiting))
         try:
-            self._finish(await settled(self.reader, found.found))
+            if memory is not None:
+                memory.hold(expected)
+            try:
+                results = await settled(self.reader, found.found)
+            finally:
+                if memory is not None:
+                    memory.free(expected)
+            self._finish(results)
         except asyncio.CancelledError:
             self.close()
             raise
