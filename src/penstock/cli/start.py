@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
 
 LISTEN = "127.0.0.1:9092"
+FILES = 1024
+"""Descriptors for what is not a connection: write-ahead logs, segments, listeners."""
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -83,6 +85,7 @@ def serve(settings: Settings, values: Values) -> int:
     from penstock.server.loop import new_event_loop
 
     _set_up_logging(values)
+    _raise_file_limit(settings.max_connections)
 
     async def run() -> int:
         node = Node(settings)
@@ -124,6 +127,18 @@ def serve(settings: Settings, values: Values) -> int:
         return 1
     finally:
         loop.close()
+
+
+def _raise_file_limit(connections: int) -> None:
+    """Let the process have a descriptor per connection, and some for files, as far as the system allows."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _one(values: Values, name: str) -> str | None:
