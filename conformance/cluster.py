@@ -221,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except ServerFailed as problem:
                 failures.append(str(problem))
                 break
+        failures += cluster.tracebacks()
     for failure in failures:
         print(f"FAILED: {failure}")
     if not failures:

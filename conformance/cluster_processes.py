@@ -185,6 +185,17 @@ class Cluster:
         for member in running:
             member.kill()
 
+    def tracebacks(self) -> list[str]:
+        """What nobody foresaw, as brokers logged it."""
+        found = []
+        for member in self.members.values():
+            text = member.log.read_text(errors="replace") if member.log.exists() else ""
+            for part in text.split("Traceback (most recent call last)")[1:]:
+                lines = part.splitlines()[:60]
+                end = next((at for at, line in enumerate(lines) if line and not line.startswith(" ")), -1)
+                found.append(f"broker {member.broker} logged a traceback:" + "\n".join(lines[: end + 1]))
+        return found
+
     def close(self) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -52,7 +52,7 @@ def kafka_classpath(version: str) -> str:
         "<project><modelVersion>4.0.0</modelVersion><groupId>conformance</groupId>"
         f"<artifactId>kafka</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>"
     )
-    _fetch(f"Apache Kafka {version}", ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"], home)
+    fetch(f"Apache Kafka {version}", ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"], home)
     return listing.read_text().strip()
 
 
@@ -68,12 +68,14 @@ def kafka_clients_jar(version: str) -> Path:
 def java_client() -> list[str]:
     """The command that runs the Java client program."""
     classpath = kafka_classpath(KAFKA_NEWEST)
-    source = CLIENTS / "java" / "Client.java"
+    sources = sorted((CLIENTS / "java").glob("*.java"))
     classes = PARTS / "java-client"
     compiled = classes / "Client.class"
-    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+    newest = max(source.stat().st_mtime for source in sources)
+    if not compiled.exists() or compiled.stat().st_mtime < newest:
         classes.mkdir(parents=True, exist_ok=True)
-        _fetch("the Java client program", ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], ROOT)
+        command = ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *map(str, sources)]
+        fetch("the Java client program", command, ROOT)
     return [*java(classpath + os.pathsep + str(classes), heap_mb=256), "Client"]
 
 
@@ -88,7 +90,7 @@ def java(classpath: str, heap_mb: int) -> list[str]:
 def go_program(name: str) -> Path:
     """Build the Go client program in `clients/NAME` and give its path."""
     program = PARTS / "bin" / name
-    _fetch(f"the Go client program {name}", ["go", "build", "-o", str(program), "."], CLIENTS / name)
+    fetch(f"the Go client program {name}", ["go", "build", "-o", str(program), "."], CLIENTS / name)
     return program
 
 
@@ -104,7 +106,7 @@ def node_program(name: str) -> list[str]:
             shutil.copy(source / file, home / file)
         shutil.copy(source / "package-lock.json", lock)
         try:
-            _fetch(f"the npm packages of {name}", ["npm", "ci", "--no-fund", "--no-audit"], home)
+            fetch(f"the npm packages of {name}", ["npm", "ci", "--no-fund", "--no-audit"], home)
         except PartMissing:
             lock.unlink()  # a half-made folder must not pass for an installed one next time
             raise
@@ -116,8 +118,8 @@ def kcat() -> str:
     """kcat from the PATH, or from Debian's packages when we may install them."""
     found = shutil.which("kcat")
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        _fetch("the package lists for kcat", ["apt-get", "update", "-q"], ROOT)
-        _fetch("kcat", ["apt-get", "install", "-q", "-y", "kcat"], ROOT)
+        fetch("the package lists for kcat", ["apt-get", "update", "-q"], ROOT)
+        fetch("kcat", ["apt-get", "install", "-q", "-y", "kcat"], ROOT)
         found = shutil.which("kcat")
     if found is None:
         raise PartMissing("kcat is not on the PATH and cannot be installed here: run apt-get install kcat as root.")
@@ -131,7 +133,7 @@ def sdist(package: str, version: str) -> Path:
     if not target.exists():
         home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
-        _fetch(f"the source of {package} {version}", [*command, "-d", str(home), f"{package}=={version}"], home)
+        fetch(f"the source of {package} {version}", [*command, "-d", str(home), f"{package}=={version}"], home)
         archives = [path for path in home.glob("*.tar.gz") if _same_project(path.name, package, version)]
         if not archives:
             raise PartMissing(f"pip left no source archive of {package} {version} in {home}.")
@@ -145,7 +147,7 @@ def sdist(package: str, version: str) -> Path:
 def go_module(module: str, version: str) -> Path:
     """The folder of a Go module's source in the module cache, read-only."""
     command = ["go", "mod", "download", "-json", f"{module}@{version}"]
-    out = _fetch(f"the Go module {module} {version}", command, ROOT)
+    out = fetch(f"the Go module {module} {version}", command, ROOT)
     for line in out.splitlines():
         name, _, value = line.strip().partition(": ")
         if name == '"Dir"':
@@ -157,7 +159,7 @@ def _same_project(archive: str, package: str, version: str) -> bool:
     return archive.replace("_", "-").lower() == f"{package}-{version}.tar.gz".replace("_", "-").lower()
 
 
-def _fetch(what: str, command: Sequence[str], where: Path) -> str:
+def fetch(what: str, command: Sequence[str], where: Path) -> str:
     if shutil.which(command[0]) is None:
         raise PartMissing(f"{what} cannot be had: {command[0]} is not on the PATH.")
     try:

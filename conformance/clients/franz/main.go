@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -46,7 +45,9 @@ type command struct {
 	Offset     int64    `json:"offset"`
 	Count      int      `json:"count"`
 	Group      string   `json:"group"`
+	Each       int      `json:"each"`
 	Variant    string   `json:"variant"`
+	Instance   *string  `json:"instance"`
 	TimeoutS   float64  `json:"timeout_s"`
 }
 
@@ -60,10 +61,11 @@ var codecs = map[string]kgo.CompressionCodec{
 
 const commandTimeout = 30 * time.Second
 
+var input = bufio.NewReaderSize(os.Stdin, 1<<20)
+
 func main() {
 	bootstrap := flag.String("bootstrap", "", "HOST:PORT of a broker")
 	flag.Parse()
-	input := bufio.NewReaderSize(os.Stdin, 1<<20)
 	for {
 		line, err := input.ReadBytes('\n')
 		if err != nil {
@@ -95,6 +97,8 @@ func run(bootstrap string, asked command, answer map[string]any) error {
 		return consume(seed, asked, answer)
 	case "group":
 		return group(seed, asked, answer)
+	case "member":
+		return member(seed, asked)
 	}
 	return fmt.Errorf("no such command: %s", asked.Do)
 }
@@ -196,57 +200,6 @@ func consume(seed kgo.Opt, asked command, answer map[string]any) error {
 	records, err := poll(client, asked)
 	answer["records"] = records
 	return err
-}
-
-func group(seed kgo.Opt, asked command, answer map[string]any) error {
-	options := []kgo.Opt{
-		seed,
-		kgo.ConsumerGroup(asked.Group),
-		kgo.ConsumeTopics(asked.Topic),
-		kgo.DisableAutoCommit(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-	}
-	base := context.Background()
-	switch asked.Variant {
-	case "classic":
-		options = append(options, kgo.Balancers(kgo.RangeBalancer()))
-	case "cooperative":
-		options = append(options, kgo.Balancers(kgo.CooperativeStickyBalancer()))
-	case "static":
-		options = append(options, kgo.Balancers(kgo.RangeBalancer()), kgo.InstanceID(asked.Group+"-one"))
-	case "consumer":
-		// franz-go keeps KIP-848 behind this opt-in context value.
-		base = context.WithValue(base, "opt_in_kafka_next_gen_balancer_beta", true) //nolint:staticcheck
-		options = append(options, kgo.WithContext(base), kgo.Balancers(kgo.CooperativeStickyBalancer()))
-	default:
-		return fmt.Errorf("no such variant: %s", asked.Variant)
-	}
-	client, err := kgo.NewClient(options...)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	records, err := poll(client, asked)
-	if err != nil {
-		return err
-	}
-	committed := map[string]int64{}
-	var last []*kgo.Record
-	for _, each := range records {
-		committed[strconv.Itoa(int(each.Partition))] = each.Offset + 1
-		last = append(last, &kgo.Record{Topic: asked.Topic, Partition: each.Partition, Offset: each.Offset, LeaderEpoch: -1})
-	}
-	within, cancel := context.WithTimeout(context.Background(), commandTimeout)
-	defer cancel()
-	if err := client.CommitRecords(within, last...); err != nil {
-		return err
-	}
-	if err := client.LeaveGroupContext(within); err != nil {
-		return err
-	}
-	answer["records"] = records
-	answer["committed"] = committed
-	return nil
 }
 
 func poll(client *kgo.Client, asked command) ([]record, error) {

@@ -18,7 +18,6 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
-import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -30,7 +29,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** The Java client behind the line protocol of conformance/clients/protocol.py. */
 public final class Client {
-    private static final ObjectMapper JSON = new ObjectMapper();
+    static final ObjectMapper JSON = new ObjectMapper();
+    private static final BufferedReader commands =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
     private final String bootstrap;
     private KafkaProducer<byte[], byte[]> flooder;
@@ -41,7 +42,6 @@ public final class Client {
 
     public static void main(String[] arguments) throws Exception {
         Client client = new Client(arguments[1]);
-        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             ObjectNode answer = JSON.createObjectNode();
             try {
@@ -62,7 +62,8 @@ public final class Client {
             case "produce" -> produce(command, answer);
             case "flood" -> flood(command, answer);
             case "consume" -> consume(command, answer);
-            case "group" -> group(command, answer);
+            case "group" -> new Membership(command, consumerSettings()).group(answer);
+            case "member" -> new Membership(command, consumerSettings()).member(commands);
             default -> throw new IllegalArgumentException("no such command");
         }
     }
@@ -137,33 +138,6 @@ public final class Client {
         }
     }
 
-    private void group(JsonNode command, ObjectNode answer) {
-        String group = command.get("group").asText();
-        String topic = command.get("topic").asText();
-        Map<String, Object> settings = consumerSettings();
-        settings.put("auto.offset.reset", "earliest");
-        settings.put("group.id", group);
-        switch (command.get("variant").asText()) {
-            case "classic" -> { }
-            case "cooperative" -> settings.put("partition.assignment.strategy",
-                "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
-            case "static" -> settings.put("group.instance.id", group + "-one");
-            case "consumer" -> settings.put("group.protocol", "consumer");
-            default -> throw new IllegalArgumentException("no such variant");
-        }
-        try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            consumer.subscribe(List.of(topic));
-            Map<Integer, Long> next = poll(consumer, command, answer.putArray("records"));
-            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
-            ObjectNode committed = answer.putObject("committed");
-            next.forEach((partition, offset) -> {
-                offsets.put(new TopicPartition(topic, partition), new OffsetAndMetadata(offset));
-                committed.put(String.valueOf(partition), offset);
-            });
-            consumer.commitSync(offsets);
-        }
-    }
-
     private Map<String, Object> consumerSettings() {
         Map<String, Object> settings = new HashMap<>();
         settings.put("bootstrap.servers", bootstrap);
@@ -187,7 +161,7 @@ public final class Client {
         return next;
     }
 
-    private static ObjectNode render(ConsumerRecord<byte[], byte[]> record) {
+    static ObjectNode render(ConsumerRecord<byte[], byte[]> record) {
         ObjectNode node = JSON.createObjectNode();
         node.put("key", text(record.key()));
         node.put("value", text(record.value()));

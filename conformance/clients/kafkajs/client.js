@@ -4,7 +4,7 @@
 // consumer drives: the same Fetch versions and the same decoder, without the group around them.
 
 const readline = require('node:readline')
-const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
+const { AssignerProtocol, Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
 const snappy = require('snappyjs')
 const lz4 = require('lz4js')
 const xxh32 = require('lz4js/xxh32.js')
@@ -151,10 +151,11 @@ async function consume({ topic, partition, offset, count, timeout_s }) {
   }
 }
 
-async function group({ group, topic, count, timeout_s }) {
+async function group({ group, topic, count, each, timeout_s }) {
   const consumer = kafka.consumer({ groupId: group })
   await consumer.connect()
   const records = []
+  const taken = {}
   const committed = {}
   try {
     await consumer.subscribe({ topic, fromBeginning: true })
@@ -165,7 +166,9 @@ async function group({ group, topic, count, timeout_s }) {
         .run({
           autoCommit: false,
           eachMessage: async ({ partition, message }) => {
-            if (records.length >= count) return
+            taken[partition] = taken[partition] || 0
+            if (records.length >= count || taken[partition] >= each) return
+            taken[partition] += 1
             records.push(render(message, partition))
             committed[partition] = Number(message.offset) + 1
             if (records.length === count) {
@@ -185,9 +188,84 @@ async function group({ group, topic, count, timeout_s }) {
   return { records, committed }
 }
 
+// The assignor that every other client has; KafkaJS' own is known to KafkaJS alone.
+const range = ({ cluster }) => ({
+  name: 'range',
+  version: 0,
+  async assign({ members, topics }) {
+    const ids = members.map(({ memberId }) => memberId).sort()
+    const shares = new Map(ids.map(id => [id, {}]))
+    for (const topic of topics) {
+      const partitions = cluster.findTopicPartitionMetadata(topic).map(({ partitionId }) => partitionId)
+      partitions.sort((a, b) => a - b)
+      ids.forEach((id, at) => {
+        const [from, to] = [at, at + 1].map(edge => Math.ceil((edge * partitions.length) / ids.length))
+        shares.get(id)[topic] = partitions.slice(from, to)
+      })
+    }
+    return ids.map(memberId => ({
+      memberId,
+      memberAssignment: AssignerProtocol.MemberAssignment.encode({ version: 0, assignment: shares.get(memberId) }),
+    }))
+  },
+  protocol({ topics }) {
+    return { name: this.name, metadata: AssignerProtocol.MemberMetadata.encode({ version: this.version, topics }) }
+  },
+})
+
+const say = (event, details) => process.stdout.write(JSON.stringify({ event, ...details, at: Date.now() }) + '\n')
+
+// The times are those of voice.py. KafkaJS has no callback for partitions that are taken away; it stops before it joins
+// again, and says then that it is rebalancing.
+async function member({ group, topic }) {
+  const consumer = kafka.consumer({
+    groupId: group,
+    sessionTimeout: 15000,
+    rebalanceTimeout: 60000,
+    heartbeatInterval: 500,
+    maxWaitTimeInMs: 200,
+    partitionAssigners: [range],
+  })
+  let owned = []
+  let leaving = false
+  const giveUp = event => {
+    if (owned.length) say(event, { partitions: owned })
+    owned = []
+  }
+  consumer.on(consumer.events.REBALANCING, () => giveUp('revoked'))
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    giveUp('lost')
+    owned = payload.memberAssignment[topic] || []
+    say('assigned', { partitions: owned })
+  })
+  const crashed = new Promise((_, reject) => consumer.on(consumer.events.CRASH, event => reject(event.payload.error)))
+  await consumer.connect()
+  try {
+    await consumer.subscribe({ topic, fromBeginning: true })
+    await consumer.run({
+      eachBatchAutoResolve: false,
+      eachBatch: async ({ batch, resolveOffset, isStale }) => {
+        if (leaving || isStale() || !owned.includes(batch.partition)) return
+        say('consumed', { partition: batch.partition, offsets: batch.messages.map(({ offset }) => Number(offset)) })
+        resolveOffset(batch.lastOffset())
+      },
+    })
+    await Promise.race([lines.next(), crashed])
+    leaving = true
+    giveUp('revoked')
+  } finally {
+    await consumer.disconnect()
+  }
+  return {}
+}
+
+const lines = readline.createInterface({ input: process.stdin, crlfDelay: Infinity })[Symbol.asyncIterator]()
+
 async function main() {
-  const commands = { create, produce, consume, group }
-  for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
+  const commands = { create, produce, consume, group, member }
+  for (;;) {
+    const { value: line, done } = await lines.next()
+    if (done) break
     const { do: name, ...command } = JSON.parse(line)
     let answer
     try {

@@ -3,13 +3,10 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -46,7 +43,9 @@ type command struct {
 	Offset     int64    `json:"offset"`
 	Count      int      `json:"count"`
 	Group      string   `json:"group"`
+	Each       int      `json:"each"`
 	Variant    string   `json:"variant"`
+	Instance   *string  `json:"instance"`
 	TimeoutS   float64  `json:"timeout_s"`
 }
 
@@ -57,6 +56,8 @@ var codecs = map[string]sarama.CompressionCodec{
 	"lz4":    sarama.CompressionLZ4,
 	"zstd":   sarama.CompressionZSTD,
 }
+
+var input = bufio.NewReaderSize(os.Stdin, 1<<20)
 
 // program is one client: the bootstrap address and the protocol version it is held to.
 type program struct {
@@ -77,7 +78,6 @@ func main() {
 		}
 		speaker.version = parsed
 	}
-	input := bufio.NewReaderSize(os.Stdin, 1<<20)
 	for {
 		line, err := input.ReadBytes('\n')
 		if err != nil {
@@ -106,6 +106,8 @@ func (p program) run(asked command, answer map[string]any) error {
 		return p.consume(asked, answer)
 	case "group":
 		return p.group(asked, answer)
+	case "member":
+		return p.member(asked)
 	}
 	return fmt.Errorf("no such command: %s", asked.Do)
 }
@@ -197,92 +199,6 @@ func (p program) consume(asked command, answer map[string]any) error {
 		}
 	}
 	return nil
-}
-
-// member collects what a group hands to it until it has enough, and commits exactly that.
-type member struct {
-	lock      sync.Mutex
-	wanted    int
-	records   []record
-	committed map[string]int64
-	enough    chan struct{}
-}
-
-func (m *member) Setup(sarama.ConsumerGroupSession) error   { return nil }
-func (m *member) Cleanup(sarama.ConsumerGroupSession) error { return nil }
-
-func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	for {
-		select {
-		case message, open := <-claim.Messages():
-			if !open || !m.take(session, message) {
-				return nil
-			}
-		case <-session.Context().Done():
-			return nil
-		}
-	}
-}
-
-func (m *member) take(session sarama.ConsumerGroupSession, message *sarama.ConsumerMessage) bool {
-	m.lock.Lock()
-	defer m.lock.Unlock()
-	if len(m.records) >= m.wanted {
-		return false
-	}
-	m.records = append(m.records, render(message))
-	m.committed[strconv.Itoa(int(message.Partition))] = message.Offset + 1
-	session.MarkMessage(message, "")
-	if len(m.records) == m.wanted {
-		session.Commit()
-		close(m.enough)
-	}
-	return true
-}
-
-func (p program) group(asked command, answer map[string]any) error {
-	config := p.config()
-	config.Consumer.Return.Errors = true
-	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Offsets.AutoCommit.Enable = false
-	switch asked.Variant {
-	case "classic":
-	case "static":
-		config.Consumer.Group.InstanceId = asked.Group + "-one"
-	default:
-		return fmt.Errorf("no such variant: %s", asked.Variant)
-	}
-	group, err := sarama.NewConsumerGroup(p.brokers, asked.Group, config)
-	if err != nil {
-		return err
-	}
-	joined := &member{wanted: asked.Count, records: []record{}, committed: map[string]int64{}, enough: make(chan struct{})}
-	running, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		for running.Err() == nil {
-			if err := group.Consume(running, []string{asked.Topic}, joined); err != nil {
-				ended <- err
-				return
-			}
-		}
-		ended <- nil
-	}()
-	select {
-	case <-joined.enough:
-	case err = <-group.Errors():
-	case err = <-ended:
-	case <-time.After(time.Duration(asked.TimeoutS * float64(time.Second))):
-	}
-	stop()
-	if closing := group.Close(); err == nil {
-		err = closing
-	}
-	joined.lock.Lock()
-	defer joined.lock.Unlock()
-	answer["records"] = joined.records
-	answer["committed"] = joined.committed
-	return err
 }
 
 func render(message *sarama.ConsumerMessage) record {

@@ -1,0 +1,161 @@
+"""Committed offsets asked for in plain requests: at every version that the broker has, every partition, every code."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.server import Server
+from conformance.wire.connection import Connection, advertised
+from conformance.wire.definitions import api_keys
+
+NONE = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
+UNKNOWN_TOPIC_ID = 100
+NO_OFFSET = -1
+
+GROUPS_FROM = 8
+"""OffsetFetch asks for several groups at once from this version on."""
+TOPIC_IDS_FROM = 10
+"""OffsetFetch and OffsetCommit name topics by id from this version on."""
+MISSING_PARTITION = 99
+MISSING_TOPIC = "no-such-topic"
+MISSING_ID = bytes(range(1, 17))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: bytes
+    partitions: int
+
+
+def find_topic(server: Server, name: str) -> Topic:
+    with Connection(server.host, server.port) as connection:
+        answer = connection.call("Metadata", 12, {"Topics": [{"Name": name}], "AllowAutoTopicCreation": False})
+    (found,) = answer["Topics"]
+    if found["ErrorCode"] != NONE:
+        raise ValueError(f"Metadata answers {found['ErrorCode']} for {name}")
+    return Topic(name, found["TopicId"], len(found["Partitions"]))
+
+
+def versions(server: Server, api: str) -> range:
+    low, high = advertised(server.host, server.port)[api_keys()[api]]
+    return range(low, high + 1)
+
+
+def committed(server: Server, group: str, topic: Topic) -> dict[int, int]:
+    """What the group has committed, by partition; partitions without a commit are left out."""
+    with Connection(server.host, server.port) as connection:
+        answers = _fetch(connection, 8, [group], topic, range(topic.partitions))
+    found = {each["PartitionIndex"]: each["CommittedOffset"] for each in answers[group][topic.name]}
+    return {partition: offset for partition, offset in found.items() if offset != NO_OFFSET}
+
+
+def check_never_seen(server: Server, topic: Topic) -> list[str]:
+    """OffsetFetch for groups that nobody has heard of: NONE and -1 for each partition asked, at every version."""
+    failures = []
+    asked = [*range(topic.partitions), MISSING_PARTITION]
+    with Connection(server.host, server.port) as connection:
+        for version in versions(server, "OffsetFetch"):
+            groups = [f"never-seen-{version}-a", f"never-seen-{version}-b"]
+            groups = groups if version >= GROUPS_FROM else groups[:1]
+            answers = _fetch(connection, version, groups, topic, asked)
+            for group in groups:
+                expected = [_absent(partition, version) for partition in asked]
+                if answers[group][topic.name] != expected:
+                    failures.append(f"OffsetFetch v{version} for {group}: {answers[group]}")
+                missing = answers[group][MISSING_TOPIC]
+                code = UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_FROM else NONE
+                if missing != [_absent(0, version, code)]:
+                    failures.append(f"OffsetFetch v{version} for {group}, a topic that is not there: {missing}")
+    return failures
+
+
+def check_round_trips(server: Server, topic: Topic) -> list[str]:
+    """OffsetCommit at every version, read back at every version; partitions that are not there have their own code."""
+    failures = []
+    asked = [*range(topic.partitions), MISSING_PARTITION]
+    with Connection(server.host, server.port) as connection:
+        for version in versions(server, "OffsetCommit"):
+            group = f"round-trip-{version}"
+            offsets = {partition: 1_000 * version + partition for partition in range(topic.partitions)}
+            codes = _commit(connection, version, group, topic, asked, offsets)
+            expected = dict.fromkeys(offsets, NONE) | {MISSING_PARTITION: UNKNOWN_TOPIC_OR_PARTITION}
+            unknown = UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_FROM else UNKNOWN_TOPIC_OR_PARTITION
+            if codes != {topic.name: expected, MISSING_TOPIC: {0: unknown}}:
+                failures.append(f"OffsetCommit v{version}: {codes}")
+            for reading in versions(server, "OffsetFetch"):
+                answers = _fetch(connection, reading, [group], topic, asked)[group][topic.name]
+                wanted = [
+                    _absent(partition, reading) | {"CommittedOffset": offsets.get(partition, NO_OFFSET)}
+                    for partition in asked
+                ]
+                for answer, each in zip(wanted, answers, strict=False):
+                    # What a simple commit says about its text is null or empty, by version.
+                    answer["Metadata"] = each["Metadata"] or ""
+                    each["Metadata"] = each["Metadata"] or ""
+                if answers != wanted:
+                    failures.append(f"OffsetFetch v{reading} after OffsetCommit v{version}: {answers}")
+    return failures
+
+
+def _absent(partition: int, version: int, code: int = NONE) -> dict[str, Any]:
+    answer = {"PartitionIndex": partition, "CommittedOffset": NO_OFFSET, "Metadata": "", "ErrorCode": code}
+    if version >= 5:
+        answer["CommittedLeaderEpoch"] = -1
+    return answer
+
+
+def _fetch(
+    connection: Connection, version: int, groups: list[str], topic: Topic, partitions: Any
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """The answers by group and topic, partitions in order; a code for a whole group raises."""
+    asked = [
+        _named(version, topic) | {"PartitionIndexes": list(partitions)},
+        _named(version, None) | {"PartitionIndexes": [0]},
+    ]
+    if version < GROUPS_FROM:
+        answer = connection.call("OffsetFetch", version, {"GroupId": groups[0], "Topics": asked})
+        answers = [answer | {"GroupId": groups[0]}]
+    else:
+        body = {"Groups": [{"GroupId": group, "Topics": asked} for group in groups]}
+        answers = connection.call("OffsetFetch", version, body)["Groups"]
+    found = {}
+    for each in answers:
+        if each.get("ErrorCode", NONE) != NONE:
+            raise ValueError(f"OffsetFetch v{version} answers {each['ErrorCode']} for {each['GroupId']}")
+        found[each["GroupId"]] = {
+            _name(topic, entry): sorted(entry["Partitions"], key=lambda one: one["PartitionIndex"])
+            for entry in each["Topics"]
+        }
+    return found
+
+
+def _commit(
+    connection: Connection, version: int, group: str, topic: Topic, asked: list[int], offsets: dict[int, int]
+) -> dict[str, dict[int, int]]:
+    """The codes by topic and partition."""
+    partitions = [{"PartitionIndex": each, "CommittedOffset": offsets.get(each, 1)} for each in asked]
+    topics = [
+        _named(version, topic) | {"Partitions": partitions},
+        _named(version, None) | {"Partitions": [{"PartitionIndex": 0, "CommittedOffset": 1}]},
+    ]
+    body: dict[str, Any] = {"GroupId": group, "Topics": topics}
+    if version >= 1:
+        body["GenerationIdOrMemberEpoch"] = -1
+    answer = connection.call("OffsetCommit", version, body)
+    return {
+        _name(topic, entry): {each["PartitionIndex"]: each["ErrorCode"] for each in entry["Partitions"]}
+        for entry in answer["Topics"]
+    }
+
+
+def _named(version: int, topic: Topic | None) -> dict[str, Any]:
+    if version >= TOPIC_IDS_FROM:
+        return {"TopicId": MISSING_ID if topic is None else topic.id}
+    return {"Name": MISSING_TOPIC if topic is None else topic.name}
+
+
+def _name(topic: Topic, entry: dict[str, Any]) -> str:
+    if "TopicId" in entry:
+        return topic.name if entry["TopicId"] == topic.id else MISSING_TOPIC
+    return str(entry["Name"])

@@ -1,0 +1,200 @@
+"""Penstock on a real S3 server: the store's behaviour, races for one key, and a cluster that loses a broker.
+
+The server is versitygw (Apache-2.0), built by `go install`. Everything runs on loopback. Latency and
+throughput are printed beside the same run on a local directory: an object store answers each flush with a
+round trip, and that shows.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from conformance import parts
+from conformance.server import free_port, serves
+
+VERSION = "v1.8.0"
+BUCKET = "penstock"
+KEY, SECRET = "conformance", "conformance-secret"
+SUITES = ("tests/storage/test_store_behaviour.py", "tests/storage/test_wal_behaviour.py")
+SESSION_TIMEOUT_MS = 3000
+
+
+def versitygw() -> Path:
+    """The S3 server, built once."""
+    program = parts.PARTS / "bin" / "versitygw"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        os.environ["GOBIN"] = str(program.parent)
+        parts.fetch(
+            f"versitygw {VERSION}",
+            ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],
+            parts.ROOT,
+        )
+    return program
+
+
+@contextmanager
+def s3_server() -> Iterator[dict[str, str]]:
+    """Run the server with one empty bucket; gives the environment that points S3 clients at it."""
+    program = versitygw()
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="conformance-s3-") as folder:
+        (Path(folder) / BUCKET).mkdir()
+        environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
+        command = [str(program), "--port", f"127.0.0.1:{port}", "posix", folder]
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                yield {
+                    "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+                    "AWS_ACCESS_KEY_ID": KEY,
+                    "AWS_SECRET_ACCESS_KEY": SECRET,
+                    "AWS_REGION": "us-east-1",
+                    "AWS_ALLOW_HTTP": "true",
+                }
+            finally:
+                process.kill()
+
+
+async def race(rounds: int, writers: int) -> int:
+    """How many rounds of racing creates did not have exactly one winner, whose bytes then stand."""
+    from penstock.storage import open_store
+
+    store = open_store(f"s3://{BUCKET}/race")
+    wrong = 0
+    for number in range(rounds):
+        key = f"key/{number}"
+        values = [os.urandom(16) for _ in range(writers)]
+        won = await asyncio.gather(*(store.create(key, value) for value in values))
+        kept = await store.get(key)
+        if won.count(True) != 1 or kept != values[won.index(True)]:
+            wrong += 1
+    await store.close()
+    return wrong
+
+
+@contextmanager
+def brokers(store: str, count: int) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
+    """Brokers 1 to `count` of the cluster in `store`, each a process of its own."""
+    program = Path(sys.executable).with_name("penstock")
+    ports = [free_port() for _ in range(count)]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for number, port in enumerate(ports, 1):
+            command = [str(program), "start", "--broker-id", str(number), "--listen", f"127.0.0.1:{port}"]
+            chosen = f"--set=broker.session.timeout.ms={SESSION_TIMEOUT_MS}"
+            running.append(subprocess.Popen([*command, "--store", store, chosen], stdout=subprocess.DEVNULL))
+        deadline = time.monotonic() + 30
+        while not all(serves("127.0.0.1", port) for port in ports):
+            if time.monotonic() > deadline or any(one.poll() is not None for one in running):
+                raise SystemExit(f"a broker on {store} did not start")
+            time.sleep(0.05)
+        yield ",".join(f"127.0.0.1:{port}" for port in ports), running
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+def flow(bootstrap: str, running: list["subprocess.Popen[bytes]"], records: int) -> dict[str, float]:
+    """Write with one broker killed half-way; everything acknowledged must be there once, at its offset."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for created in admin.create_topics([NewTopic("flow", 6, 3)]).values():
+        created.result(30)
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+    )
+    acknowledged: dict[tuple[int, int], bytes] = {}
+    failures: list[str] = []
+    waits: list[float] = []
+    sent_at: dict[bytes, float] = {}
+
+    def delivered(error: object, message: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+            return
+        value = message.value()
+        waits.append(time.perf_counter() - sent_at[value])
+        acknowledged[message.partition(), message.offset()] = value
+
+    began = time.perf_counter()
+    for number in range(records):
+        value = b"%d" % number
+        sent_at[value] = time.perf_counter()
+        producer.produce("flow", value=value, key=value, on_delivery=delivered)
+        producer.poll(0.0005)
+        if number == records // 2:
+            before, waits = waits, []
+            running[-1].kill()
+    left = producer.flush(60)
+    seconds = time.perf_counter() - began
+    if left or failures:
+        raise SystemExit(f"{left} records unsent, {len(failures)} refused: {failures[:1]}")
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False, "log_level": 0}
+    )
+    consumer.assign([TopicPartition("flow", partition, 0) for partition in range(6)])
+    found: dict[tuple[int | None, int | None], bytes | None] = {}
+    deadline = time.monotonic() + 60
+    while len(found) < records and time.monotonic() < deadline:
+        for message in consumer.consume(1000, 1):
+            if message.error() is None:
+                found[message.partition(), message.offset()] = message.value()
+    consumer.close()
+    if found != acknowledged:
+        raise SystemExit(
+            f"acknowledged {len(acknowledged)} records, read {len(found)}, and they are not the same"
+        )
+    quantiles = statistics.quantiles(before, n=100)
+    return {
+        "records/s": records / seconds,
+        "ack p50 ms": quantiles[49] * 1000,
+        "ack p99 ms": quantiles[98] * 1000,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.s3", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=300, help="rounds of racing creates (default: 300)")
+    parser.add_argument(
+        "--records", type=int, default=4000, help="records through each cluster (default: 4000)"
+    )
+    chosen = parser.parse_args()
+    try:
+        with s3_server() as environment:
+            os.environ.update(environment)
+            wrong = asyncio.run(race(chosen.rounds, 8))
+            print(f"races: {chosen.rounds} of 8 writers each, {wrong} without exactly one winner")
+            suite = {**os.environ, "PENSTOCK_TEST_STORE": f"s3://{BUCKET}"}
+            command = [sys.executable, "-m", "pytest", "-q", *SUITES, "-k", "remote or objects"]
+            if wrong or subprocess.run(command, env=suite, cwd=parts.ROOT, check=False).returncode:
+                return 1
+            with brokers(f"s3://{BUCKET}/cluster", 3) as (bootstrap, running):
+                remote = flow(bootstrap, running, chosen.records)
+            with tempfile.TemporaryDirectory() as folder, brokers(folder, 3) as (bootstrap, running):
+                local = flow(bootstrap, running, chosen.records)
+    except parts.PartMissing as why:
+        print(why)
+        return 1
+    print("three brokers, one killed half-way, every acknowledged record read back once at its offset:")
+    for name in remote:
+        print(f"  {name:12} s3 {remote[name]:10.1f}   directory {local[name]:10.1f}")
+    print("1 passed, 0 failed")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
