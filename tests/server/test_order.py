@@ -112,10 +112,11 @@ async def test_a_reply_that_closes_lets_earlier_answers_out(bench: Bench, desk: 
     await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD, 1, b"first"), frame(CLOSE, 2), frame(ECHO, 3))
-    await desk.until(lambda: bool(desk.held))
+    await desk.until(lambda: desk.seen == [1, 2])
     desk.complete()
     assert await peer.receive() == (1, b"first")
     assert await peer.closed()
+    assert desk.seen == [1, 2], "a request behind the end was started"
 
 
 async def test_a_half_closed_peer_still_gets_its_answers(bench: Bench, desk: Desk) -> None:

@@ -206,6 +206,8 @@ class Connection(asyncio.BufferedProtocol):
         return server.scratch_view[kept:]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._stopping:
+            return
         self.active = True
         if self._frame is not None:
             self._frame_updated(nbytes)
@@ -362,10 +364,12 @@ class Connection(asyncio.BufferedProtocol):
             self._add_done(reply)
 
     def _add_done(self, reply: Reply) -> None:
-        if self._queue:
-            self._queue.append(reply)
-        else:
+        if not self._queue:
             self._settle(reply)
+            return
+        self._queue.append(reply)
+        if reply.closed:
+            self.stop()
 
     def _on_done(self, reply: Reply) -> None:
         """A reply that was under way is complete. Send it with the others that come up in this turn of the
