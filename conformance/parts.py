@@ -132,7 +132,7 @@ def sdist(package: str, version: str) -> Path:
     target = home / f"{package}-{version}"
     if not target.exists():
         home.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", package]
         fetch(f"the source of {package} {version}", [*command, "-d", str(home), f"{package}=={version}"], home)
         archives = [path for path in home.glob("*.tar.gz") if _same_project(path.name, package, version)]
         if not archives:

@@ -109,7 +109,8 @@ def brokers(store: str, count: int) -> Iterator[tuple[str, list["subprocess.Pope
 def flow(bootstrap: str, running: list["subprocess.Popen[bytes]"], records: int) -> dict[str, float]:
     """Write with one broker killed half-way; everything acknowledged must be there once, at its offset."""
     from confluent_kafka import Consumer, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for created in admin.create_topics([NewTopic("flow", 6, 3)]).values():
