@@ -53,15 +53,9 @@ def free_ports(count: int) -> int:
 def cluster(brokers: int) -> Iterator[str]:
     """Run a cluster on one machine; gives the addresses of its brokers."""
     port = free_ports(brokers)
+    address = f"127.0.0.1:{port}"
     command = [
-        PENSTOCK,
-        "start",
-        "--brokers",
-        str(brokers),
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--store",
-        STORE,
+        str(part) for part in (PENSTOCK, "start", "--brokers", brokers, "--listen", address, "--store", STORE)
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
