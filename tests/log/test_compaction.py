@@ -93,6 +93,8 @@ def test_records_without_a_time_are_as_old_as_their_segment() -> None:
     timeless = SegmentRef("s", 0, 10, 100, -1, "s", 0, 10, -1, NOW - 2 * MINUTE)
     assert bounds(dirt_of(timeless)) == (0, 0, 1)
     assert bounds(dirt_of(msgspec.structs.replace(timeless, settled_ms=NOW))) == (0, 0, 0)
+    from_the_future = msgspec.structs.replace(timeless, min_timestamp=NOW + 60 * MINUTE)
+    assert bounds(dirt_of(from_the_future)) == (0, 0, 1), "it was there two minutes ago"
 
 
 def test_due_by_ratio_or_by_lag() -> None:

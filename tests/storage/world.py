@@ -15,7 +15,7 @@ from penstock.metadata.refusal import Refusal
 from penstock.storage.answers import Appended, Slice
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.ledger import Ledger
-from penstock.storage.ledger_settings import LedgerSettings
+from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
 from penstock.storage.objects import ObjectStore
 from penstock.storage.partition import Partition
 from penstock.storage.wal import WalStore
@@ -98,6 +98,8 @@ class World:
         self.metadata = Metadata()
         self.clock = TestClock()
         self.policies: dict[str, LogPolicy] = {}
+        self.cleaner = CleanerSettings(enable=False)
+        """Compaction runs when a test asks for it."""
         self.ledgers: list[Ledger] = []
         self.ended: list[str] = []
 
@@ -121,6 +123,7 @@ class World:
             self.clock,
             propose=self.metadata.propose,
             policy_of=lambda _image, topic: self.policies.get(topic, DEFAULT_POLICY),
+            cleaner_settings_of=lambda _image: self.cleaner,
             on_end=self.ended.append,
         )
         await ledger.open(self.metadata.image)
@@ -142,7 +145,7 @@ class World:
         """As kill -9 does: what the operating system has stays, nothing else happens."""
         self.forget(ledger)
         self.ledgers.remove(ledger)
-        for task in (ledger._upkeep_task, ledger._recovering):
+        for task in (ledger._upkeep_task, ledger._recovering, ledger._cleaner_task):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

@@ -107,8 +107,10 @@ def _first_active(
 
 
 def oldest(segment: SegmentRef) -> int:
-    """About when the first of its records was written."""
-    return segment.min_timestamp if segment.min_timestamp >= 0 else segment.settled_ms
+    """About when the first of its records was written: as it says, but not after the segment was."""
+    return (
+        min(segment.min_timestamp, segment.settled_ms) if segment.min_timestamp >= 0 else segment.settled_ms
+    )
 
 
 def newest(segment: SegmentRef) -> int:

@@ -35,6 +35,8 @@ def greatest(stored: Buffer, start_offset: int, limit_offset: int) -> int | None
     for position, header in iter_batches(stored):
         if header.base_offset >= limit_offset or header.last_offset < start_offset:
             continue
+        if not header.record_count:
+            continue  # What compaction left of a batch: its time is that of no record.
         if start_offset <= header.base_offset and header.last_offset < limit_offset:
             times = [header.max_timestamp]
         else:

@@ -61,6 +61,8 @@ class Throttle:
         self._since = clock.monotonic()
 
     def add(self, size: int) -> None:
+        if not self._owed:
+            self._since = self._clock.monotonic()  # Time that was not used is not saved up.
         self._owed += size
 
     def wait_seconds(self, rate: float) -> float:

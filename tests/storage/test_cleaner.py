@@ -1,0 +1,662 @@
+"""Compaction at work: segments are replaced, readers and writers do not notice, nothing is lost."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.log.policy import LogPolicy
+from penstock.metadata.commands import AnyCommand, AssignLeaders, LeaderMove, SettlePartitions
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.refusal import Refusal
+from penstock.storage import cleaner_pass
+from penstock.storage.cleaner import Throttle
+from penstock.storage.ledger import Ledger
+from penstock.storage.ledger_settings import CleanerSettings
+from penstock.storage.objects import StoreError
+from penstock.storage.partition import Partition
+from penstock.wire.batch import DELETE_HORIZON, Record, build_batch, iter_batches, iter_records
+from penstock.wire.errors import ErrorCode
+from penstock.wire.markers import ABORT, COMMIT, marker_batch
+from tests.storage.world import QUIET, TestClock, World, append, append_ok, keys_of, own_partition, read
+
+DAY = 86_400_000
+NOW = 1_700_000_000_000
+COMPACT = LogPolicy(compact=True, delete=False, segment_ms=0, min_cleanable_ratio=0.0, file_delete_delay_ms=0)
+"""Whatever is settled may be cleaned at once."""
+Pairs = list[tuple[int, str, str | None]]
+PROMPT = msgspec.structs.replace(QUIET, delete_delay_ms=0)
+
+
+async def compacted(world: World, policy: LogPolicy = COMPACT, partitions: int = 1) -> tuple[Ledger, bytes]:
+    world.policies["t"] = policy
+    ledger = await world.start(settings=PROMPT)
+    return ledger, await world.create_topic("t", partitions)
+
+
+def updates(*pairs: tuple[str, str | None], time: int = NOW, **options: Any) -> bytearray:
+    records = [
+        Record(at, time + at, key.encode(), value.encode() if value is not None else None)
+        for at, (key, value) in enumerate(pairs)
+    ]
+    return build_batch(records, **options)
+
+
+async def write(ledger: Ledger, partition: Partition, *pairs: tuple[str, str | None], **options: Any) -> None:
+    """A batch for each pair."""
+    await append_ok(ledger, partition, *(updates(pair, **options) for pair in pairs))
+
+
+async def stored(ledger: Ledger, partition: Partition, start: int | None = None) -> list[Record]:
+    """Every record that lies in storage, as a reader with small fetches gets them."""
+    while ledger._cache._order:
+        ledger._cache._evict()
+    offset = partition.log_start_offset if start is None else start
+    found: list[Record] = []
+    while offset < partition.high_watermark:
+        part = await read(ledger, partition, offset, 200)
+        assert part.next_offset > offset
+        joined = b"".join(part.buffers)
+        for position, header in iter_batches(joined):
+            assert header.last_offset >= offset
+            if not header.is_control:
+                found += (record for record in iter_records(joined, position) if record.offset >= offset)
+        offset = part.next_offset
+    assert [r.offset for r in found] == sorted({r.offset for r in found})
+    return found
+
+
+def pairs_of(records: Sequence[Record]) -> Pairs:
+    return [
+        (r.offset, (r.key or b"").decode(), r.value.decode() if r.value is not None else None)
+        for r in records
+    ]
+
+
+def last_of(pairs: Pairs) -> Pairs:
+    """The last record of each key."""
+    return sorted({key: (offset, key, value) for offset, key, value in pairs}.values())
+
+
+async def collect(ledger: Ledger) -> None:
+    await ledger._garbage.collect(ledger._image)
+
+
+def referred(ledger: Ledger) -> set[str]:
+    keys: set[str] = set()
+    for partition in ledger._partitions.values():
+        if partition.manifest is not None:
+            for segment in partition.manifest.segments:
+                keys |= {segment.key, segment.index_key}
+    return keys
+
+
+async def test_the_last_value_of_each_key_is_left_at_its_offset(world: World) -> None:
+    ledger, topic = await compacted(world)
+    partition = own_partition(ledger, topic)
+    for number in range(10):
+        await write(ledger, partition, *((f"k{key}", f"{number}") for key in range(4)))
+        if number % 3 == 2:
+            await ledger.settle()
+    await write(ledger, partition, ("k0", "settled"), ("k9", "once"))
+    await ledger.settle()
+    before = {r.offset: r for r in await stored(ledger, partition)}
+    size = partition.size_bytes
+    assert await ledger.clean() == 1
+    after = await stored(ledger, partition)
+    assert pairs_of(after) == [
+        (37, "k1", "9"), (38, "k2", "9"), (39, "k3", "9"), (40, "k0", "settled"), (41, "k9", "once"),
+    ]  # fmt: skip
+    assert all(before[record.offset] == record for record in after)
+    assert partition.size_bytes < size / 5
+    assert (partition.log_start_offset, partition.high_watermark) == (0, 42)
+    assert await ledger.clean() == 0, "nothing is dirty now"
+    for offset in range(42):
+        part = await read(ledger, partition, offset, 1)
+        first = next(iter_batches(b"".join(part.buffers)))[1]
+        assert first.base_offset == max(37, offset), "a reader inside of a gap gets what comes next"
+    # What was replaced is deleted, and only that.
+    await collect(ledger)
+    assert set(await keys_of(world.store, "segments/")) == referred(ledger)
+    assert len(await keys_of(world.store, "manifests/")) == 1
+
+
+async def test_records_written_meanwhile_are_left_for_the_next_time(world: World) -> None:
+    ledger, topic = await compacted(world)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("b", "1"), ("a", "2"))
+    await ledger.settle()
+    await write(ledger, partition, ("a", "3"), ("b", "2"))
+    assert await ledger.clean() == 1
+    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [1, 2, 3, 4]
+    await ledger.settle()
+    assert await ledger.clean() == 1
+    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [3, 4]
+
+
+async def test_a_restart_finds_the_partition_compacted(world: World) -> None:
+    ledger, topic = await compacted(world)
+    partition = own_partition(ledger, topic)
+    sequenced = [
+        updates(("a", str(n)), producer_id=5, producer_epoch=1, base_sequence=n) for n in range(8)
+    ]  # fmt: skip
+    again = [bytearray(one) for one in sequenced]
+    await append_ok(ledger, partition, *sequenced)
+    await write(ledger, partition, ("a", "last"), ("b", "1"))
+    await ledger.settle()
+    await ledger.clean()
+    await write(ledger, partition, ("c", "1"))
+    expected = await stored(ledger, partition)
+    assert [r.offset for r in expected] == [8, 9, 10]
+    await world.kill(ledger)
+    ledger = await world.start(settings=PROMPT)
+    partition = own_partition(ledger, topic)
+    assert await stored(ledger, partition) == expected
+    assert partition.manifest is not None and partition.manifest.compacted_end == 10
+    duplicate, refused = await append(ledger, partition, again[7], again[0])
+    assert getattr(duplicate, "base_offset", None) == 7, "sequences outlive their records"
+    assert refused is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    await write(ledger, partition, ("b", "2"))
+    await ledger.settle()
+    assert await ledger.clean() == 1
+    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [8, 10, 11]
+
+
+async def test_times_and_offsets_are_found_in_a_log_with_gaps(local: World) -> None:
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    for number in range(20):
+        batch = updates((f"k{number % 3}", "x"), ("same", "y"), time=NOW + 1000 * number)
+        await append_ok(ledger, partition, batch)
+    late = updates(("late", "z"), time=NOW + 10**6, producer_id=9, producer_epoch=0, base_sequence=0)
+    await append_ok(ledger, partition, late)
+    await write(ledger, partition, ("late", "again"), time=NOW + 30_000)
+    await ledger.settle()
+    await ledger.clean()
+    left = await stored(ledger, partition)
+    assert [r.offset for r in left] == [34, 36, 38, 39, 41]
+    for wanted in (NOW, NOW + 17_000, NOW + 17_001, NOW + 19_001, NOW + 30_000):
+        found = await ledger.offset_for_timestamp(partition, wanted, limit_offset=partition.high_watermark)
+        expected = next(r for r in left if r.timestamp >= wanted)
+        assert found is not None and (found.offset, found.timestamp) == (expected.offset, expected.timestamp)
+    assert await ledger.offset_for_timestamp(partition, NOW + 30_001, limit_offset=42) is None
+    newest = await ledger.max_timestamp(partition)
+    assert newest is not None and newest.offset == 41, "the empty batch of producer 9 has no time"
+
+
+async def test_tombstones_go_after_delete_retention_ms(local: World) -> None:
+    ledger, topic = await compacted(local, msgspec.structs.replace(COMPACT, delete_retention_ms=1000))
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("b", "1"), ("a", None), ("z", "0"))
+
+    async def settle_and_clean() -> Pairs:
+        await ledger.settle()
+        assert await ledger.clean() == 1
+        return pairs_of(await stored(ledger, partition))
+
+    assert await settle_and_clean() == [(1, "b", "1"), (2, "a", None), (3, "z", "0")]
+    local.clock.advance(999)
+    await write(ledger, partition, ("z", "1"))
+    assert await settle_and_clean() == [(1, "b", "1"), (2, "a", None), (4, "z", "1")]
+    local.clock.advance(1)
+    await write(ledger, partition, ("z", "2"))
+    assert await settle_and_clean() == [(1, "b", "1"), (5, "z", "2")]
+
+
+async def test_open_transactions_are_waited_for_and_aborted_ones_go(local: World) -> None:
+    ledger, topic = await compacted(local, msgspec.structs.replace(COMPACT, delete_retention_ms=0))
+    partition = own_partition(ledger, topic)
+
+    def within(producer: int, sequence: int, *pairs: tuple[str, str | None]) -> bytearray:
+        return updates(
+            *pairs, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True
+        )
+
+    await write(ledger, partition, ("a", "1"), ("b", "1"), ("c", "1"))
+    await append_ok(ledger, partition, within(7, 0, ("a", "aborted")), within(8, 0, ("b", "committed")))
+    await ledger.settle()
+    assert await ledger.clean() == 0, "the whole segment waits for the open transactions"
+    await append_ok(ledger, partition, marker_batch(ABORT, 7, 0, 1, NOW), marker_batch(COMMIT, 8, 0, 1, NOW))
+    # The markers are not settled yet, and still it is known what they say.
+    assert await ledger.clean() == 1
+    left = pairs_of(await stored(ledger, partition))
+    assert left == [(0, "a", "1"), (2, "c", "1"), (4, "b", "committed")]
+    assert len(partition.aborted_transactions(0, 100)) == 1
+    await ledger.settle()
+    await ledger.clean()
+    assert len(partition.aborted_transactions(0, 100)) == 1, "the last batch of producer 7 is there, empty"
+    local.clock.advance(2 * DAY)
+    await ledger._settler.retain()
+    assert not partition.producers(), "the producers have expired"
+    for number in range(3):
+        await write(ledger, partition, ("z", str(number)))
+        await ledger.settle()
+        local.clock.advance(1)
+        await ledger.clean()
+    assert partition.aborted_transactions(0, 100) == []
+    assert partition.manifest is not None and partition.manifest.aborted == ()
+    await write(ledger, partition, ("z", "last"))
+    await ledger.settle()
+    assert partition.manifest.aborted == ()
+    parts = b"".join((await read(ledger, partition, 0, 1 << 20)).buffers)
+    headers = [header for _at, header in iter_batches(parts)]
+    assert [h.producer_id for h in headers if h.is_control] == [8], "its committed record is still there"
+    assert not any(h.attributes & DELETE_HORIZON for h in headers if h.is_control)
+
+
+async def test_more_keys_than_memory_take_more_passes(local: World) -> None:
+    local.cleaner = CleanerSettings(enable=False, dedupe_buffer_bytes=1)  # One batch at a time.
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    chance = random.Random(5)
+    last: dict[str, tuple[int, str]] = {}
+    for number in range(6):
+        batch = [(f"k{chance.randrange(12)}", f"{number}.{at}") for at in range(7)]
+        base = (await append_ok(ledger, partition, updates(*batch)))[0]
+        last.update({key: (base + at, value) for at, (key, value) in enumerate(batch)})
+        if number % 2:
+            await ledger.settle()
+    ends = []
+    while await ledger.clean():
+        assert partition.manifest is not None
+        ends.append(partition.manifest.compacted_end)
+        left = {key: (offset, value) for offset, key, value in pairs_of(await stored(ledger, partition))}
+        assert left == last, "at any time a reader finds the last value of each key"
+    assert ends == [7, 14, 21, 28, 35, 42]
+    assert len(await stored(ledger, partition)) == len(last)
+
+
+async def test_segments_larger_than_memory_are_written_in_parts(
+    local: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaner_pass, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(cleaner_pass, "WINDOW_BYTES", 500)
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    for number in range(3):
+        await write(ledger, partition, *((f"k{key}", f"{number}" * 50) for key in range(60)))
+        await ledger.settle()
+    assert await ledger.clean() == 1
+    left = pairs_of(await stored(ledger, partition))
+    assert [offset for offset, _key, _value in left] == list(range(120, 180))
+    assert partition.manifest is not None
+    assert max(s.size_bytes for s in partition.manifest.segments) <= 2500 < partition.size_bytes
+    count = len(partition.manifest.segments)
+    # Without updates of old keys, clean segments that are large enough stay where they are.
+    kept = set(partition.manifest.segments)
+    await write(ledger, partition, ("new", "1"))
+    await ledger.settle()
+    assert await ledger.clean() == 1
+    assert len(kept & set(partition.manifest.segments)) >= count - 1
+    await collect(ledger)
+    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
+
+
+async def test_small_clean_segments_do_not_pile_up(local: World) -> None:
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    for number in range(12):
+        await write(ledger, partition, (f"k{number}", "1"), ("same", f"{number}"))
+        await ledger.settle()
+        assert await ledger.clean() == 1
+        assert partition.manifest is not None
+        assert len(partition.manifest.segments) == 1
+    assert len(await stored(ledger, partition)) == 13
+
+
+async def test_segment_bytes_bounds_cleaned_segments(local: World) -> None:
+    ledger, topic = await compacted(local, msgspec.structs.replace(COMPACT, segment_bytes=1000))
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, *((f"k{key}", "x" * 50) for key in range(60)))
+    await write(ledger, partition, *((f"k{key}", "y" * 50) for key in range(0, 60, 2)))
+    await ledger.settle()
+    await ledger.clean()
+    assert partition.manifest is not None
+    cleaned = [segment.size_bytes for segment in partition.manifest.segments if segment.base_offset < 60]
+    assert len(cleaned) > 3 and max(cleaned) <= 1000
+    assert len(await stored(ledger, partition)) == 60
+
+
+async def test_partitions_share_objects_and_commits(local: World) -> None:
+    ledger, topic = await compacted(local, partitions=20)
+    partitions = [own_partition(ledger, topic, index) for index in range(20)]
+    for partition in partitions:
+        await write(ledger, partition, ("a", "1"), ("a", "2"))
+    await ledger.settle()
+    objects, commands = len(await keys_of(local.store)), len(local.metadata.commands)
+    assert await ledger.clean() == 20
+    assert len(local.metadata.commands) == commands + 1
+    assert len(await keys_of(local.store)) == objects + 2, "one segment object, one manifest object"
+    for partition in partitions:
+        assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
+    await local.kill(ledger)
+    ledger = await local.start(settings=PROMPT)
+    for index in range(20):
+        assert pairs_of(await stored(ledger, own_partition(ledger, topic, index))) == [(1, "a", "2")]
+
+
+async def test_only_what_the_policy_names_is_compacted(local: World) -> None:
+    ledger, topic = await compacted(local, LogPolicy(segment_ms=0, min_cleanable_ratio=0.0))
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("a", "2"))
+    await ledger.settle()
+    assert await ledger.clean() == 0
+    partition.policy = msgspec.structs.replace(COMPACT, segment_ms=DAY)
+    local.clock.advance(DAY - 1)
+    assert await ledger.clean() == 0, "active"
+    partition.policy = msgspec.structs.replace(COMPACT, min_compaction_lag_ms=DAY)
+    assert await ledger.clean() == 0, "too young"
+    local.clock.advance(1)
+    assert await ledger.clean() == 1
+    await write(ledger, partition, ("b", "1"))
+    await ledger.settle()
+    partition.policy = msgspec.structs.replace(COMPACT, min_cleanable_ratio=0.9)
+    assert await ledger.clean() == 0, "not dirty enough"
+    partition.policy = msgspec.structs.replace(partition.policy, max_compaction_lag_ms=1)
+    assert await ledger.clean() == 1, "dirty for too long"
+
+
+async def test_compact_and_delete(local: World) -> None:
+    policy = msgspec.structs.replace(COMPACT, delete=True, retention_ms=10_000, segment_ms=5000)
+    ledger, topic = await compacted(local, policy)
+    partition = own_partition(ledger, topic)
+    for number in range(4):
+        time = local.clock.time_ms()
+        await write(ledger, partition, (f"k{number}", "1"), ("same", str(number)), time=time)
+        await ledger.settle()
+        local.clock.advance(6000)
+        assert await ledger.clean() == 1
+    assert partition.manifest is not None
+    assert len(partition.manifest.segments) >= 3, "segments do not grow beyond segment.ms"
+    await ledger._settler.retain()
+    left = pairs_of(await stored(ledger, partition))
+    assert partition.log_start_offset > 0
+    assert left == [(6, "k3", "1"), (7, "same", "3")]
+    await collect(ledger)
+    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
+
+
+# What happens at the same time.
+
+
+async def test_settling_goes_on_and_merging_waits(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("b", "1"), ("a", "2"))
+    await ledger.settle()
+    reading = asyncio.Event()
+    go_on = asyncio.Event()
+    fetch = ledger._reader.fetch
+
+    async def slow(key: str, start: int, length: int) -> Any:
+        reading.set()
+        await go_on.wait()
+        return await fetch(key, start, length)
+
+    monkeypatch.setattr(ledger._reader, "fetch", slow)
+    cleaning = asyncio.create_task(ledger.clean())
+    await reading.wait()
+    for number in range(10):
+        await write(ledger, partition, ("b", str(number)))
+        assert await ledger.settle()
+    assert partition.manifest is not None and len(partition.manifest.segments) == 11
+    await ledger._settler.merge()
+    assert len(partition.manifest.segments) == 11
+    go_on.set()
+    assert await cleaning == 1
+    assert len(partition.manifest.segments) == 11 and partition.manifest.compacted_end == 3
+    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [1, *range(2, 13)]
+    # Dirty segments are merged with each other, and not with clean ones.
+    ledger._settler._unmerged.add((topic, 0))
+    await ledger._settler.merge()
+    assert [s.end_offset for s in partition.manifest.segments] == [3, 13]
+
+
+async def test_retention_in_the_middle_wins(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, topic = await compacted(local, msgspec.structs.replace(COMPACT, delete=True))
+    partition = own_partition(ledger, topic)
+    for number in range(3):
+        await write(ledger, partition, ("a", str(number)), ("b", str(number)))
+        await ledger.settle()
+    commit = ledger._settler.commit_cleaned
+
+    async def late(fold: Any) -> bool:
+        await ledger.delete_records(partition, 2)
+        await ledger._settler.retain()
+        return await commit(fold)
+
+    monkeypatch.setattr(ledger._settler, "commit_cleaned", late)
+    assert await ledger.clean() == 0
+    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [2, 3, 4, 5]
+    monkeypatch.setattr(ledger._settler, "commit_cleaned", commit)
+    assert await ledger.clean() == 1
+    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [4, 5]
+    await collect(ledger)
+    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
+
+
+async def test_a_deleted_topic_is_not_cleaned_to_the_end(
+    local: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("a", "2"))
+    await ledger.settle()
+    commit = ledger._settler.commit_cleaned
+
+    async def late(fold: Any) -> bool:
+        await local.delete_topic(topic)
+        return await commit(fold)
+
+    monkeypatch.setattr(ledger._settler, "commit_cleaned", late)
+    assert await ledger.clean() == 0
+    await collect(ledger)
+    assert await keys_of(local.store, "segments/") == []
+
+
+async def test_a_leader_that_was_replaced_commits_nothing(local: World) -> None:
+    local.policies["t"] = COMPACT
+    first = await local.start(1, settings=PROMPT)
+    second = await local.start(2, settings=PROMPT)
+    topic = await local.create_topic("t", 1, (1, 2))
+    partition = own_partition(first, topic)
+    await write(first, partition, ("a", "1"), ("b", "1"), ("a", "2"))
+    await first.settle()
+    local.forget(first)  # It hears of nothing any more.
+    await local.fence(1)
+    info = local.metadata.image.partition(topic, 0)
+    assert info is not None
+    move = LeaderMove(topic, 0, info.leader_epoch, 2)
+    await local.metadata.change(AssignLeaders(2, second.wal.epoch, (move,)))
+    await second.update(local.metadata.image)
+    manifest = local.metadata.image.partition(topic, 0)
+    assert await first.clean() == 0
+    assert local.metadata.image.partition(topic, 0) == manifest
+    theirs = own_partition(second, topic)
+    assert [p[0] for p in pairs_of(await stored(second, theirs))] == [0, 1, 2]
+    assert await second.clean() == 1
+    assert [p[0] for p in pairs_of(await stored(second, theirs))] == [1, 2]
+
+
+# What fails.
+
+
+async def test_a_commit_in_doubt_is_settled_later(local: World) -> None:
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("a", "2"))
+    await ledger.settle()
+    propose = ledger._settler._propose
+
+    async def lost(decide: Any) -> ClusterImage | Refusal:
+        local.forget(ledger)
+        await propose(decide)
+        raise StoreError("the answer was lost")
+
+    ledger._settler._propose = lost
+    with pytest.raises(StoreError):
+        await ledger.clean()
+    ledger._settler._propose = propose
+    assert len(await stored(ledger, partition)) == 2, "it does not know yet"
+    await collect(ledger)
+    await ledger.update(local.metadata.image)
+    local.metadata.subscribers.append(ledger.follow)
+    assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
+    await write(ledger, partition, ("a", "3"))
+    await ledger.settle()
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, partition)) == [(2, "a", "3")]
+    await collect(ledger)
+    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
+
+
+async def test_a_refused_commit_leaves_nothing_behind(local: World) -> None:
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("a", "2"))
+    await ledger.settle()
+    propose = ledger._settler._propose
+
+    async def refuse(decide: Any) -> ClusterImage | Refusal:
+        return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no")
+
+    ledger._settler._propose = refuse
+    assert await ledger.clean() == 0
+    await collect(ledger)
+    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
+    ledger._settler._propose = propose
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
+
+
+async def test_a_partition_that_cannot_be_read_does_not_hold_up_others(local: World) -> None:
+    ledger, topic = await compacted(local, partitions=2)
+    bad, good = own_partition(ledger, topic, 0), own_partition(ledger, topic, 1)
+    for partition in (bad, good):
+        await write(ledger, partition, ("a", "1"), ("a", "2"))
+        await ledger.settle()
+    assert bad.manifest is not None
+    (segment,) = bad.manifest.segments
+    extents = await ledger._reader.index(segment)
+    kept = extents.last_offsets[0]
+    extents.last_offsets[0] = 0  # As if the index and the object were not of one piece.
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, good)) == [(1, "a", "2")]
+    extents.last_offsets[0] = kept
+    assert len(await stored(ledger, bad)) == 2
+    assert await ledger.clean() == 0, "it is left alone for a while"
+    local.clock.advance(15_000)
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, bad)) == [(1, "a", "2")]
+
+
+async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:
+    """Kill the broker before each of the writes that cleaning makes, in turn."""
+    ledger, topic = await compacted(local, partitions=2)
+    expected: dict[int, Pairs] = {}
+    create = local.store.create
+    for round_number in range(8):
+        for index in range(2):
+            partition = own_partition(ledger, topic, index)
+            await write(ledger, partition, *((f"k{n % 3}", f"{round_number}.{n}") for n in range(5)))
+            expected[index] = last_of(pairs_of(await stored(ledger, partition)))
+        await ledger.settle()
+        writes_left = round_number % 3
+
+        async def die_in_create(key: str, *parts: Any) -> bool:
+            nonlocal writes_left
+            writes_left -= 1
+            if writes_left < 0:
+                raise asyncio.CancelledError
+            return await create(key, *parts)
+
+        async def die_in_propose(decide: Any) -> Any:
+            raise asyncio.CancelledError
+
+        if round_number % 3 == 2:
+            ledger._settler._propose = die_in_propose
+        local.store.create = die_in_create  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await ledger.clean()
+        local.store.create = create  # type: ignore[method-assign]
+        await local.kill(ledger)
+        ledger = await local.start(settings=PROMPT)
+        for index in range(2):
+            found = pairs_of(await stored(ledger, own_partition(ledger, topic, index)))
+            assert last_of(found) == expected[index]
+    await ledger.clean()
+    await ledger._garbage.sweep(ledger._image, 0)
+    await collect(ledger)
+    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
+    for index in range(2):
+        assert pairs_of(await stored(ledger, own_partition(ledger, topic, index))) == expected[index]
+
+
+# Settings.
+
+
+def test_the_throttle_spreads_bytes_over_time() -> None:
+    clock = TestClock()
+    throttle = Throttle(clock)
+    throttle.add(1000)
+    assert throttle.wait_seconds(500.0) == 2.0
+    clock.advance(500)
+    assert throttle.wait_seconds(500.0) == 1.5
+    assert throttle.wait_seconds(5000.0) == pytest.approx(0.15), "the rate may be changed meanwhile"
+    clock.advance(150)
+    assert throttle.wait_seconds(5000.0) == 0.0
+    clock.advance(10_000)
+    throttle.add(1000)
+    assert throttle.wait_seconds(500.0) == 2.0, "what was not used is not saved up"
+    throttle.add(1 << 40)
+    for unlimited in (float("inf"), 1.7976931348623157e308):
+        assert throttle.wait_seconds(unlimited) == 0.0
+    throttle.add(1)
+    assert throttle.wait_seconds(0.0) > 0.0
+
+
+async def test_reads_and_writes_are_throttled(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    local.cleaner = CleanerSettings(enable=False, io_bytes_per_second=100.0)
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, *(("a", "x" * 100) for _ in range(10)))
+    await ledger.settle()
+    size = partition.size_bytes
+    slept = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal slept
+        slept += seconds
+        local.clock.seconds += seconds
+
+    monkeypatch.setattr("penstock.storage.cleaner.asyncio.sleep", sleep)
+    assert await ledger.clean() == 1
+    monkeypatch.undo()
+    assert slept == pytest.approx((2 * size + partition.size_bytes) / 100.0, rel=0.2)
+    counters = ledger.counters()
+    assert counters["cleanings"] == 1 and counters["cleaner_bytes_written"] == partition.size_bytes
+    assert counters["cleaner_bytes_read"] == 2 * size
+
+
+async def test_compaction_runs_by_itself_if_it_is_enabled(local: World) -> None:
+    local.cleaner = CleanerSettings(enable=True, backoff_ms=0)
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("a", "2"))
+    await ledger.settle()
+    committed = asyncio.Event()
+
+    def watch(_old: ClusterImage, _new: ClusterImage) -> None:
+        if _compactions(local.metadata.commands):
+            committed.set()
+
+    local.metadata.subscribers.append(watch)
+    await asyncio.wait_for(committed.wait(), 20)
+    assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
+
+
+def _compactions(commands: Sequence[AnyCommand]) -> int:
+    return sum(isinstance(command, SettlePartitions) for command in commands) - 1
