@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check matrix differential bench lock clean
+.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups cluster s3
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -44,8 +44,28 @@ check: $(VENV)/.dev ## lint, types and import direction
 matrix: $(VENV)/.dev ## every client writes, every client reads the same bytes (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.matrix
 
-differential: $(VENV)/.dev ## the same requests to Apache Kafka and to Penstock (needs Java, Maven)
+differential: $(VENV)/.dev ## the same requests to Apache Kafka and to Penstock, answers compared (needs Java, Maven)
 	$(BIN)/python -m conformance.differential
+
+upstream: $(VENV)/.dev ## the integration tests that client libraries ship (needs Go)
+	$(BIN)/python -m conformance.upstream --groups
+
+crash: $(VENV)/.dev ## 1,000 rounds of kill -9 under idempotent producers (needs Java, Maven, Go)
+	$(BIN)/python -m conformance.crash --rounds 1000
+
+abuse: $(VENV)/.dev ## hostile bytes beside a healthy client that must notice nothing
+	$(BIN)/python -m conformance.abuse
+
+groups: $(VENV)/.dev ## every kind of group member resumes exactly, also after kill -9 (needs Java, Maven, Go, Node)
+	$(BIN)/python -m conformance.groups
+
+cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (needs Java, Maven, Go)
+	$(BIN)/python -m conformance.cluster
+	$(BIN)/python -m conformance.cluster_starts
+	$(BIN)/python -m conformance.cluster_topics
+
+s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
+	$(BIN)/python -m conformance.s3
 
 bench: $(VENV)/.dev ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 	$(BIN)/python -m benchmarks
