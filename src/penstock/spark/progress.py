@@ -25,7 +25,7 @@ from penstock.wire.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 5.0
-CLOSE_SECONDS = 5.0
+FLUSH_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 # Versions before topic ids took the place of names, and before one request asked for many coordinators:
 # every broker speaks them.
@@ -43,6 +43,8 @@ class GroupProgress:
         self._bootstrap = bootstrap
         self._changed = threading.Condition()
         self._wanted: tuple[str, Offsets] | None = None
+        self._busy = False
+        self._done: Offsets | None = None
         self._closed = False
         self._client: Client | None = None
         self._warned = False
@@ -56,27 +58,43 @@ class GroupProgress:
             return  # No broker is alive: the next report finds one.
         offsets = {topic: dict(position.offsets) for topic, position in positions.items()}
         with self._changed:
-            self._wanted = (bootstrap, offsets)
-            self._changed.notify()
+            if offsets != self._done:
+                self._wanted = (bootstrap, offsets)
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Give a commit that is under way a moment, unless brokers could not be reached lately."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle or self._warned, FLUSH_SECONDS)
+
+    @property
+    def _idle(self) -> bool:
+        return self._wanted is None and not self._busy
 
     def close(self) -> None:
-        """Give the last commit a moment."""
+        self.flush()
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        self._thread.join(CLOSE_SECONDS)
+            self._changed.notify_all()
+        self._thread.join(FLUSH_SECONDS)
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._wanted is not None or self._closed)
-                wanted, self._wanted = self._wanted, None
-            if wanted is None:
-                break
-            if not self._try(*wanted):
-                with self._changed:
-                    if self._wanted is None and not self._closed:
-                        self._wanted = wanted
+                if self._wanted is None:
+                    break
+                (bootstrap, offsets), self._wanted = self._wanted, None
+                self._busy = True
+            done = self._try(bootstrap, offsets)
+            with self._changed:
+                self._busy = False
+                if done:
+                    self._done = offsets
+                elif self._wanted is None and not self._closed:
+                    self._wanted = (bootstrap, offsets)
+                self._changed.notify_all()
+                if not done:
                     self._changed.wait_for(lambda: self._closed, RETRY_SECONDS)
         if self._client is not None:
             self._client.close()

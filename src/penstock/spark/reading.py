@@ -166,12 +166,13 @@ class _StretchReader:
             last = min(view.log_start, stretch.high) - 1
             self._lose(self._next_offset, last, f": the log begins at {view.log_start} now")
             self._next_offset = view.log_start
-        segment = next((one for one in view.segments if one.end_offset > self._next_offset), None)
-        if segment is not None and segment in failed.segments:
-            # The newest manifest names the very object that was missed.
-            last = min(segment.end_offset, stretch.high) - 1
-            self._lose(self._next_offset, last, f": {missing}")
-            self._next_offset = segment.end_offset
+        else:
+            segment = next((one for one in view.segments if one.end_offset > self._next_offset), None)
+            if segment is not None and segment in failed.segments:
+                # The newest manifest names the very object that was missed.
+                last = min(segment.end_offset, stretch.high) - 1
+                self._lose(self._next_offset, last, f": {missing}")
+                self._next_offset = segment.end_offset
         logger.info(
             "planned anew topic=%s partition=%d offset=%d: %s",
             stretch.topic, stretch.partition, self._next_offset, missing,

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.spark.batch import Split, locate, read_split, settings_of
-from penstock.spark.errors import TopicChangedError
+from penstock.spark.errors import MissingTopicError, TopicChangedError
 from penstock.spark.options import ReadOptions
 from penstock.spark.schema import columns_of
 from penstock.wire.uuids import uuid_text
@@ -65,8 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Stored:
         session = self._session
+        session.missing_ok = False
         views = session.refresh()
-        session.missing_ok = True
         return self._stored(views, session.starts(views))
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -94,8 +94,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = self._admit(ranges)
         highs = {(one.view.topic_id, one.view.index): one.high for one in ranges}
         stored = self._stored(views, highs)
+        if not _same(start, stored):
+            return stored
+        if self._progress is not None:
+            self._progress.flush()  # Nothing else to do, and the query may end here.
         # Equal positions must be equal texts, also where Spark's connector wrote the first one.
-        return start if _same(start, stored) else stored
+        return start
 
     def reportLatestOffset(self) -> Stored | None:
         if self._opened is None:
@@ -170,6 +174,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._options.fail_on_data_loss:
             return
         now = {(view.topic, view.index): uuid_text(view.topic_id) for view in views.values()}
+        selection = self._options.selection
+        for topic in (*selection.names, *(selection.partitions or ())):
+            if topic not in positions and not any(topic == name for name, _number in now):
+                raise MissingTopicError(f"The topic {topic!r} does not exist.")
         for topic, position in positions.items():
             for number in position.offsets:
                 found = now.get((topic, number))
@@ -244,6 +252,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_split(partition)
 
     def commit(self, end: Stored) -> None:
+        self._report(end)
+
+    def _report(self, end: Stored) -> None:
         """Report the progress as that of a consumer group, so that lag shows in every Kafka tool."""
         if self._options.group is None:
             return

@@ -7,7 +7,7 @@ stores a loop runs on a thread of its own, and a few ranges are under way while 
 import asyncio
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +20,6 @@ from penstock.wire.buffers import Buffer
 
 T = TypeVar("T")
 
-_FILES_OPEN_MAX = 64
 _RANGES_AHEAD = 3
 """With windows of a few megabytes this hides a store's latency, and bounds the memory of a task."""
 
@@ -42,7 +41,6 @@ class BlockingStore:
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-io", daemon=True)
         self._thread.start()
         self.store: ObjectStore = self.run(_opened(location))
-        self._files = _Files(self.store.root) if isinstance(self.store, DirectoryStore) else None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine that uses the store."""
@@ -50,10 +48,11 @@ class BlockingStore:
 
     def read(self, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeRead, Buffer]]:
         """Each range with its bytes, in order. ObjectMissingError if an object is gone or shorter."""
-        if self._files is not None:
-            for one in wanted:
-                yield one, self._files.read(one.key, one.start, one.length)
-            return
+        if isinstance(self.store, DirectoryStore):
+            return _read_files(self.store.root, wanted)
+        return self._read_ahead(wanted)
+
+    def _read_ahead(self, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeRead, Buffer]]:
         under_way: deque[tuple[RangeRead, Future[bytes | bytearray]]] = deque()
         ranges = iter(wanted)
         failure: StoreError | None = None
@@ -81,47 +80,40 @@ class BlockingStore:
 
     def close(self) -> None:
         self.run(self.store.close())
-        if self._files is not None:
-            self._files.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-class _Files:
-    """Open files of a directory, a bounded number. One thread uses it."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._open: OrderedDict[str, int] = OrderedDict()
-
-    def read(self, key: str, start: int, length: int) -> Buffer:
-        try:
-            fd = self._descriptor(key)
-            data = os.pread(fd, length, start)
-            while len(data) < length:
-                more = os.pread(fd, length - len(data), start + len(data))
-                if not more:
-                    raise ObjectMissingError(f"{key} ends before byte {start + length}")
-                data += more
-        except OSError as error:
-            raise store_error(error, f"could not read {self._root}/{key}") from error
-        return data
-
-    def _descriptor(self, key: str) -> int:
-        fd = self._open.get(key)
-        if fd is None:
-            fd = self._open[key] = os.open(f"{self._root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
-            if len(self._open) > _FILES_OPEN_MAX:
-                os.close(self._open.popitem(last=False)[1])
-        else:
-            self._open.move_to_end(key)
-        return fd
-
-    def close(self) -> None:
-        for fd in self._open.values():
+def _read_files(root: str, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeRead, Buffer]]:
+    # Not kept open beyond this: an idle worker would keep the space of deleted files taken.
+    key, fd = "", -1
+    try:
+        for one in wanted:
+            try:
+                if one.key != key:
+                    if fd >= 0:
+                        os.close(fd)
+                        key, fd = "", -1
+                    fd = os.open(f"{root}/{one.key}", os.O_RDONLY | os.O_CLOEXEC)
+                    key = one.key
+                data = _read_file(fd, one)
+            except OSError as error:
+                raise store_error(error, f"could not read {root}/{one.key}") from error
+            yield one, data
+    finally:
+        if fd >= 0:
             os.close(fd)
-        self._open.clear()
+
+
+def _read_file(fd: int, wanted: RangeRead) -> bytes:
+    data = os.pread(fd, wanted.length, wanted.start)
+    while len(data) < wanted.length:
+        more = os.pread(fd, wanted.length - len(data), wanted.start + len(data))
+        if not more:
+            raise ObjectMissingError(f"{wanted.key} ends before byte {wanted.start + wanted.length}")
+        data += more
+    return data
 
 
 async def _opened(location: str) -> ObjectStore:
