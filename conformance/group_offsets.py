@@ -1,8 +1,10 @@
-"""Committed offsets asked for in plain requests: at every version that the broker has, every partition, every code."""
+"""Committed offsets in plain requests: at every version, every partition with its own code."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.oracle import ApacheKafka
 from conformance.server import Server
 from conformance.wire.connection import Connection, advertised
 from conformance.wire.definitions import api_keys
@@ -11,6 +13,10 @@ NONE = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
 UNKNOWN_TOPIC_ID = 100
 NO_OFFSET = -1
+COORDINATOR_NOT_READY = (14, 15, 16)
+"""Loading, not available, not here: what a broker says while `__consumer_offsets` comes to be."""
+COORDINATOR_TIMEOUT_S = 30.0
+RETRY_S = 0.1
 
 GROUPS_FROM = 8
 """OffsetFetch asks for several groups at once from this version on."""
@@ -30,7 +36,9 @@ class Topic:
 
 def find_topic(server: Server, name: str) -> Topic:
     with Connection(server.host, server.port) as connection:
-        answer = connection.call("Metadata", 12, {"Topics": [{"Name": name}], "AllowAutoTopicCreation": False})
+        answer = connection.call(
+            "Metadata", 12, {"Topics": [{"Name": name}], "AllowAutoTopicCreation": False}
+        )
     (found,) = answer["Topics"]
     if found["ErrorCode"] != NONE:
         raise ValueError(f"Metadata answers {found['ErrorCode']} for {name}")
@@ -39,7 +47,30 @@ def find_topic(server: Server, name: str) -> Topic:
 
 def versions(server: Server, api: str) -> range:
     low, high = advertised(server.host, server.port)[api_keys()[api]]
+    if isinstance(server, ApacheKafka):
+        low = max(low, 1)  # Kafka kept offsets of version 0 in ZooKeeper, which it no longer has
     return range(low, high + 1)
+
+
+def await_coordinators(server: Server, groups: list[str]) -> None:
+    """Ask who coordinates, as every client does first, until that broker serves each of these groups."""
+    deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
+    with Connection(server.host, server.port) as connection:
+        waiting = list(groups)
+        while waiting:
+            found = connection.call("FindCoordinator", 4, {"KeyType": 0, "CoordinatorKeys": waiting})
+            codes = {each["Key"]: each["ErrorCode"] for each in found["Coordinators"]}
+            body = {"Groups": [{"GroupId": group, "Topics": []} for group in waiting]}
+            for each in connection.call("OffsetFetch", 8, body)["Groups"]:
+                codes[each["GroupId"]] = codes[each["GroupId"]] or each["ErrorCode"]
+            wrong = {
+                group: code for group, code in codes.items() if code not in (NONE, *COORDINATOR_NOT_READY)
+            }
+            waiting = [group for group in waiting if codes[group] != NONE]
+            if wrong or (waiting and time.monotonic() > deadline):
+                raise ValueError(f"no coordinator: {wrong or codes}")
+            if waiting:
+                time.sleep(RETRY_S)
 
 
 def committed(server: Server, group: str, topic: Topic) -> dict[int, int]:
@@ -51,13 +82,16 @@ def committed(server: Server, group: str, topic: Topic) -> dict[int, int]:
 
 
 def check_never_seen(server: Server, topic: Topic) -> list[str]:
-    """OffsetFetch for groups that nobody has heard of: NONE and -1 for each partition asked, at every version."""
+    """OffsetFetch for groups that nobody has heard of: NONE and -1 for each partition, at every version."""
     failures = []
     asked = [*range(topic.partitions), MISSING_PARTITION]
+    by_version = {
+        version: [f"never-seen-{version}-{each}" for each in ("a" if version < GROUPS_FROM else "ab")]
+        for version in versions(server, "OffsetFetch")
+    }
+    await_coordinators(server, [group for groups in by_version.values() for group in groups])
     with Connection(server.host, server.port) as connection:
-        for version in versions(server, "OffsetFetch"):
-            groups = [f"never-seen-{version}-a", f"never-seen-{version}-b"]
-            groups = groups if version >= GROUPS_FROM else groups[:1]
+        for version, groups in by_version.items():
             answers = _fetch(connection, version, groups, topic, asked)
             for group in groups:
                 expected = [_absent(partition, version) for partition in asked]
@@ -66,17 +100,20 @@ def check_never_seen(server: Server, topic: Topic) -> list[str]:
                 missing = answers[group][MISSING_TOPIC]
                 code = UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_FROM else NONE
                 if missing != [_absent(0, version, code)]:
-                    failures.append(f"OffsetFetch v{version} for {group}, a topic that is not there: {missing}")
+                    failures.append(
+                        f"OffsetFetch v{version} for {group}, a topic that is not there: {missing}"
+                    )
     return failures
 
 
 def check_round_trips(server: Server, topic: Topic) -> list[str]:
-    """OffsetCommit at every version, read back at every version; partitions that are not there have their own code."""
+    """OffsetCommit at every version, read back at every version; what is not there has its own code."""
     failures = []
     asked = [*range(topic.partitions), MISSING_PARTITION]
+    groups = {version: f"round-trip-{version}" for version in versions(server, "OffsetCommit")}
+    await_coordinators(server, list(groups.values()))
     with Connection(server.host, server.port) as connection:
-        for version in versions(server, "OffsetCommit"):
-            group = f"round-trip-{version}"
+        for version, group in groups.items():
             offsets = {partition: 1_000 * version + partition for partition in range(topic.partitions)}
             codes = _commit(connection, version, group, topic, asked, offsets)
             expected = dict.fromkeys(offsets, NONE) | {MISSING_PARTITION: UNKNOWN_TOPIC_OR_PARTITION}

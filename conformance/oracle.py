@@ -25,11 +25,14 @@ SETTINGS = {
 class ApacheKafka(Server):
     """One node that is broker and controller, of any version on Maven Central."""
 
-    def __init__(self, version: str = parts.KAFKA_NEWEST, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, version: str = parts.KAFKA_NEWEST, settings: dict[str, str] | None = None, node_id: int | None = None
+    ) -> None:
         super().__init__()
         self.version = version
         self.name = f"Apache Kafka {version}"
         self.extra = settings or {}
+        self.node_id = node_id
         self.classpath = parts.kafka_classpath(version)
         self.properties = self.folder / "server.properties"
 
@@ -37,9 +40,11 @@ class ApacheKafka(Server):
         controller = free_port()
         settings = SETTINGS | {
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.host}:{controller}",
-            "controller.quorum.voters": f"1@{self.host}:{controller}",
+            "controller.quorum.voters": f"{1 if self.node_id is None else self.node_id}@{self.host}:{controller}",
             "log.dirs": str(self.folder / "data"),
         }
+        if self.node_id is not None:
+            settings |= {"node.id": str(self.node_id), "advertised.listeners": f"PLAINTEXT://{self.bootstrap}"}
         settings |= self.extra
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         format_command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties)]

@@ -14,9 +14,10 @@ class Penstock(Server):
 
     name = "Penstock"
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, settings: dict[str, str] | None = None, node_id: int | None = None) -> None:
         super().__init__()
         self.settings = settings or {}
+        self.node_id = node_id
         self.program = parts.ROOT / ".venv" / "bin" / "penstock"
         if not self.program.exists():
             self.program = Path(sys.executable).with_name("penstock")
@@ -25,6 +26,8 @@ class Penstock(Server):
 
     def command(self) -> list[str]:
         chosen = [f"--set={name}={value}" for name, value in self.settings.items()]
+        if self.node_id is not None:
+            chosen += ["--broker-id", str(self.node_id), "--advertise", self.bootstrap]
         return [str(self.program), "start", "--listen", self.bootstrap, "--store", str(self.folder / "store"), *chosen]
 
 
@@ -38,14 +41,14 @@ def add_against(parser: argparse.ArgumentParser, default: str = "penstock") -> N
     )
 
 
-def server_named(name: str, settings: dict[str, str] | None = None) -> Server:
-    """The broker that `--against` names, not yet started."""
+def server_named(name: str, settings: dict[str, str] | None = None, node_id: int | None = None) -> Server:
+    """The broker that `--against` names, not yet started; with a node id it also advertises its address explicitly."""
     if name == "penstock":
-        return Penstock(settings)
+        return Penstock(settings, node_id)
     if name == "kafka":
-        return ApacheKafka(settings=settings)
+        return ApacheKafka(settings=settings, node_id=node_id)
     if name.startswith("kafka:"):
-        return ApacheKafka(name.removeprefix("kafka:"), settings)
+        return ApacheKafka(name.removeprefix("kafka:"), settings, node_id)
     if ":" in name:
         return Running(name)
     raise argparse.ArgumentTypeError(f"{name!r} is not penstock, kafka, kafka:VERSION or HOST:PORT")

@@ -1,174 +1,329 @@
-"""Tests that client projects ship themselves, run as they are against a broker of ours.
+"""Run the integration tests that client libraries ship in their own source packages against a running broker.
 
-A suite counts as passed only if every test that was chosen ran and passed: one that was skipped, or that gave up its
-checks and still called itself passed, is a failure here.
+Every test of the chosen files is either selected or listed with the reason why it is not. What a package does not
+ship cannot be run: that is said too.
 """
 
 import argparse
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+import xml.etree.ElementTree
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from conformance import parts
 from conformance.server import Server, ServerFailed, interrupted_cleanly
 from conformance.target import add_against, server_named
 
-FRANZ_GO = ("github.com/twmb/franz-go", "v1.22.2")
-ETL_RECORDS = 500_000
-ETL_RECORDS_SHORT = 10_000
-ETL_TESTS = (
-    "TestGroupETL",
-    "TestGroupETL/range",
-    "TestGroupETL/cooperative-sticky",
-    "TestGroupETL/range/848",
-    "TestGroupETL/sticky/848",
-    "TestGroupETL/cooperative-sticky/static",
-    "TestGroupETL/sticky/848/static",
-)
-# What the test logs when it met a stale commit and gave up comparing: a pass that shows nothing.
-ETL_UNCHECKED = "skipping validation"
-GO_VERDICT = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+) \((\S+)\)$")
+GROUPS = "needs consumer groups (run with --groups)"
+TRANSACTIONS = "needs transactions"
+TIMEOUT_S = 1500
+# The release of Kafka that the advertised versions must be taken for.
+TAKEN_FOR = "4.3"
+FRANZ_GO = "github.com/twmb/franz-go"
+
+SERVICE = """class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    short: bool
-    records: int | None
-    timeout_s: float
-    verbose: bool
+class SpawnedService:
+    pass
+"""
 
 
-@dataclass(slots=True)
+@dataclass
 class Outcome:
-    """What a suite's own runner said."""
-
-    passed: dict[str, str] = field(default_factory=dict)
-    """Tests that passed, and how long each took."""
-    failures: list[str] = field(default_factory=list)
-    output: str = ""
+    passed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
-def franz_group_etl(server: Server, options: Options) -> Outcome:
-    """franz-go's TestGroupETL: chains of groups whose members join and leave, each record seen once and in order."""
-    records = options.records or (ETL_RECORDS_SHORT if options.short else ETL_RECORDS)
-    program = _kgo_tests()
-    environment = os.environ | {
-        "KGO_SEEDS": server.bootstrap,
-        "KGO_TEST_RF": "1",
-        "KGO_TEST_RECORDS": str(records),
-        "KGO_LOG_LEVEL": "none",
+class Suite(ABC):
+    """The tests of one library."""
+
+    name: str
+    reasons: dict[str, str]
+    """Why tests are left out, by pattern of their names."""
+
+    settings: dict[str, str] = {}  # noqa: RUF012
+    """Settings that the library's own fixtures give their brokers."""
+
+    def __init__(self, groups: bool, only: str) -> None:
+        self.groups = groups
+        self.only = only
+
+    def split(self, tests: list[str]) -> tuple[list[str], dict[str, str]]:
+        """The tests to run, and why the others are not."""
+        chosen, left = [], {}
+        for test in tests:
+            reason = next((why for pattern, why in self.reasons.items() if fnmatchcase(test, pattern)), None)
+            if reason == GROUPS and self.groups:
+                reason = None
+            if reason is None and fnmatchcase(test, self.only):
+                chosen.append(test)
+            elif reason is not None:
+                left[test] = reason
+        return chosen, left
+
+    @abstractmethod
+    def run(self, server: Server) -> Outcome: ...
+
+
+class KafkaPython(Suite):
+    """test/integration of the source package; its fixtures use a running broker when KAFKA_URI names one."""
+
+    name = "kafka-python"
+    settings = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}  # noqa: RUF012
+    files = ("test_admin_integration.py", "test_consumer_integration.py", "test_producer_integration.py")
+    reasons = {  # noqa: RUF012
+        "*acls*": "needs ACLs",
+        "*elect_leaders*": "needs ElectLeaders",
+        "*alter_replica_log_dirs*": "moves replicas between the folders of one broker, which Penstock does not have",
+        "*metadata_quorum*": "asks for a KRaft quorum, which Penstock does not have",
+        "*partition_reassignments*": "needs partition reassignment",
+        "*transactional*": TRANSACTIONS,
+        "*test_describe_group_exists*": GROUPS,
+        "*test_delete_groups*": GROUPS,
+        "*offset_commit_resume*": GROUPS,
+        "*test_group*": GROUPS,
+        "*test_heartbeat_thread*": GROUPS,
     }
-    limit = f"-test.timeout={int(options.timeout_s)}s"
-    command = [str(program), "-test.run=^TestGroupETL$", "-test.v", "-test.count=1", limit]
+
+    def run(self, server: Server) -> Outcome:
+        source = parts.sdist(self.name, installed_version(self.name))
+        where = source / "test" / "integration"
+        if not where.exists():
+            raise parts.PartMissing(f"the source package of {self.name} ships no test/integration.")
+        # The package leaves these files out. Without the first Python's own `test` package is found; the second
+        # starts brokers, and its tests are given one that runs.
+        (source / "test" / "__init__.py").touch()
+        (source / "test" / "service.py").write_text(SERVICE)
+        # The fixture looks for this folder even when it is given a broker.
+        (source / "servers" / TAKEN_FOR / "kafka-bin").mkdir(parents=True, exist_ok=True)
+        environment = os.environ | {
+            "KAFKA_URI": f"kafka://{server.bootstrap}",
+            "KAFKA_VERSION": TAKEN_FOR,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(source), os.environ.get("PYTHONPATH")))),
+        }
+        base = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "asyncio_mode=auto",
+            "--rootdir",
+            str(source),
+        ]
+        files = [str(where / file) for file in self.files]
+        listed = subprocess.run(
+            [*base, "--collect-only", *files],
+            cwd=source,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        tests = [line for line in listed.stdout.splitlines() if "::" in line]
+        if not tests:
+            raise parts.PartMissing(
+                f"the tests of {self.name} could not be collected: {listed.stdout[-500:]}{listed.stderr[-500:]}"
+            )
+        chosen, left = self.split(tests)
+        results = parts.PARTS / f"{self.name}.xml"
+        command = [
+            *base,
+            "--timeout",
+            "120",
+            f"--junitxml={results}",
+            *(f"--deselect={each}" for each in left),
+            *files,
+        ]
+        if self.only != "*":
+            command = [*base, "--timeout", "120", f"--junitxml={results}", *chosen]
+        subprocess.run(
+            command, cwd=source, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+        outcome = read_junit(results)
+        outcome.left_out = left
+        return outcome
+
+
+def read_junit(path: Path) -> Outcome:
     outcome = Outcome()
-    code, outcome.output = _run(command, parts.PARTS, environment, options.timeout_s + 30)
-    verdicts: dict[str, tuple[str, str]] = {}
-    for line in outcome.output.splitlines():
-        found = GO_VERDICT.match(line)
-        if found:
-            verdicts[found[2]] = (found[1], found[3])
-    for test in ETL_TESTS:
-        verdict, took = verdicts.get(test, ("no verdict", ""))
-        if verdict == "PASS":
-            outcome.passed[test] = took
+    for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
+        name = f"{case.get('classname', '').rsplit('.', 1)[-1]}::{case.get('name')}"
+        problem = next((each for each in case if each.tag in ("failure", "error")), None)
+        skip = case.find("skipped")
+        if problem is not None:
+            outcome.failed[name] = (problem.get("message") or "").split("\n")[0][:300]
+        elif skip is not None:
+            outcome.skipped[name] = skip.get("message") or ""
         else:
-            outcome.failures.append(f"{test}: {verdict}")
-    if ETL_UNCHECKED in outcome.output:
-        outcome.failures.append("TestGroupETL met a stale commit and compared nothing")
-    if code != 0:
-        outcome.failures.append(f"the test program ended with {code}")
-    print(f"TestGroupETL ran with {records:,} records a level")
+            outcome.passed.append(name)
     return outcome
 
 
-def _kgo_tests() -> Path:
-    """The tests of franz-go's kgo package as one program, built from the module's own source."""
-    module, version = FRANZ_GO
-    program = parts.PARTS / "bin" / f"kgo-{version}.test"
-    if not program.exists():
-        source = parts.go_module(module, version) / "pkg" / "kgo"
-        program.parent.mkdir(parents=True, exist_ok=True)
-        built = subprocess.run(
-            ["go", "test", "-c", "-o", str(program), "."],
-            cwd=source,
+class Aiokafka(Suite):
+    """Its source package has held no tests since they moved to the repository's own folder."""
+
+    name = "aiokafka"
+    reasons: dict[str, str] = {}  # noqa: RUF012
+
+    def run(self, server: Server) -> Outcome:
+        source = parts.sdist(self.name, installed_version(self.name))
+        tests = [path for path in source.rglob("test_*.py")]
+        if not tests:
+            raise parts.PartMissing(
+                f"the source package of {self.name} {installed_version(self.name)} ships no tests."
+            )
+        raise parts.PartMissing(
+            f"the source package of {self.name} now ships {len(tests)} test files: choose among them here."
+        )
+
+
+class FranzGo(Suite):
+    """The kgo module's tests, which take a broker from KGO_SEEDS."""
+
+    name = "franz-go"
+    reasons = {  # noqa: RUF012
+        "TestTxnEtl": TRANSACTIONS,
+        "TestSCRAM*": "needs SASL/SCRAM",
+        "*Share*": "needs share groups (KIP-932)",
+        "Test848*": GROUPS,
+        "TestGroup*": GROUPS,
+        "TestUnknownGroupOffsetFetchPinned": GROUPS,
+        "TestIssue337": GROUPS,
+        "TestPauseIssueOct2023": GROUPS,
+    }
+
+    def run(self, server: Server) -> Outcome:
+        module = parts.go_module(FRANZ_GO, franz_go_version())
+        where = module / "pkg" / "kgo"
+        broker_files = [path for path in where.glob("*_test.go") if "newTestClient(" in path.read_text()]
+        tests = sorted(
+            name
+            for path in broker_files
+            for name in re.findall(r"^func (Test\w+)\(t \*testing", path.read_text(), re.M)
+        )
+        chosen, left = self.split(tests)
+        environment = os.environ | {
+            "KGO_SEEDS": server.bootstrap,
+            "KGO_TEST_RF": "1",
+            "KGO_LOG_LEVEL": "none",
+        }
+        command = [
+            "go",
+            "test",
+            "-count=1",
+            "-timeout",
+            f"{TIMEOUT_S}s",
+            "-v",
+            "-run",
+            f"^({'|'.join(chosen)})$",
+            ".",
+        ]
+        done = subprocess.run(
+            command,
+            cwd=where,
+            env=environment,
             capture_output=True,
             text=True,
-            timeout=parts.FETCH_TIMEOUT_S,
+            timeout=TIMEOUT_S + 60,
             check=False,
+            errors="replace",
         )
-        if built.returncode != 0:
-            raise parts.PartMissing(f"the tests of {module} {version} do not build: {built.stderr.strip()}")
-    return program
+        outcome = Outcome(left_out=left)
+        for verdict, test in re.findall(r"^--- (PASS|FAIL|SKIP): (\S+)", done.stdout, re.M):
+            if verdict == "PASS":
+                outcome.passed.append(test)
+            elif verdict == "SKIP":
+                outcome.skipped[test] = "by its own choice"
+            else:
+                outcome.failed[test] = _complaint(done.stdout, test)
+        for test in chosen:
+            if test not in outcome.passed and test not in outcome.failed and test not in outcome.skipped:
+                outcome.failed[test] = f"did not end: {(done.stdout + done.stderr)[-300:].strip()}"
+        return outcome
 
 
-def _run(command: list[str], where: Path, environment: dict[str, str], timeout_s: float) -> tuple[int, str]:
-    """Run a suite in a process group of its own, so that what it started ends with it."""
-    process = subprocess.Popen(
-        command,
-        cwd=where,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
+def _complaint(output: str, test: str) -> str:
+    after = output.split(f"--- FAIL: {test}", 1)[-1]
+    lines = [line.strip() for line in after.splitlines()[1:6] if line.startswith("    ")]
+    return " | ".join(lines)[:300] or "see its output"
+
+
+def franz_go_version() -> str:
+    """The version that the franz client program is pinned to."""
+    text = (parts.CLIENTS / "franz" / "go.mod").read_text()
+    found = re.search(rf"{re.escape(FRANZ_GO)} (v\S+)", text)
+    if found is None:
+        raise parts.PartMissing("clients/franz/go.mod names no version of franz-go.")
+    return found[1]
+
+
+SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (KafkaPython, Aiokafka, FranzGo)}
+
+
+def report(name: str, outcome: Outcome) -> None:
+    print(
+        f"\n{name}: {len(outcome.passed)} passed, {len(outcome.failed)} failed, {len(outcome.skipped)} skipped by themselves"
     )
-    try:
-        output, _ = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        output += f"\nended after {timeout_s:.0f} s"
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    return process.returncode, output
-
-
-SUITES: dict[str, Callable[[Server, Options], Outcome]] = {"franz-group-etl": franz_group_etl}
-
-
-def run(server: Server, names: list[str], options: Options) -> int:
-    """How many failures there were."""
-    count = 0
-    for name in names:
-        began = time.monotonic()
-        outcome = SUITES[name](server, options)
-        for test, took in outcome.passed.items():
-            print(f"passed {test} {took}")
-        if outcome.failures or options.verbose:
-            print("\n".join(outcome.output.splitlines()[-200:]))
-        for failure in outcome.failures:
-            print(f"FAILED {name}: {failure}")
-        passed, failed = len(outcome.passed), len(outcome.failures)
-        print(f"{name}: {passed} passed, {failed} failures ({time.monotonic() - began:.0f} s)", flush=True)
-        count += failed or int(not passed)
-    return count
+    for test in sorted(outcome.passed):
+        print(f"  passed   {test}")
+    for test, why in sorted(outcome.skipped.items()):
+        print(f"  skipped  {test}: {why}")
+    for test, why in sorted(outcome.left_out.items()):
+        print(f"  left out {test.rsplit('::', 1)[-1]}: {why}")
+    for test, why in sorted(outcome.failed.items()):
+        print(f"  FAILED   {test}: {why}")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m conformance.upstream", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.upstream", description=__doc__.splitlines()[0]
+    )
     add_against(parser)
-    parser.add_argument("--suite", nargs="+", choices=SUITES, help="which (default: all)")
-    parser.add_argument("--short", action="store_true", help="smaller, for each push")
-    parser.add_argument("--records", type=int, help=f"records of TestGroupETL (default: {ETL_RECORDS:,})")
-    parser.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS", help="for each suite")
-    parser.add_argument("--verbose", action="store_true", help="show what the suites print")
-    given = parser.parse_args()
-    options = Options(given.short, given.records, given.timeout, given.verbose)
+    parser.add_argument(
+        "--suite", action="append", choices=SUITES, help="only this library's tests; may be repeated"
+    )
+    parser.add_argument("--groups", action="store_true", help="also the tests that need consumer groups")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="only tests whose name fits")
+    options = parser.parse_args()
+    failed = ran = 0
     try:
-        with interrupted_cleanly(), server_named(given.against) as server:
-            return 1 if run(server, given.suite or list(SUITES), options) else 0
+        with interrupted_cleanly():
+            for name in options.suite or SUITES:
+                # The suites expect node 0, with the address it advertises set by hand.
+                with server_named(options.against, SUITES[name].settings, node_id=0) as server:
+                    try:
+                        outcome = SUITES[name](options.groups, options.only).run(server)
+                    except parts.PartMissing as why:
+                        print(f"\n{name}: {why}")
+                        continue
+                report(name, outcome)
+                failed += len(outcome.failed)
+                ran += len(outcome.passed) + len(outcome.failed)
     except (parts.PartMissing, ServerFailed) as why:
         print(f"upstream: {why}", file=sys.stderr)
         return 2
+    print(f"\n{ran - failed} passed, {failed} failed")
+    return 1 if failed or not ran else 0
 
 
 if __name__ == "__main__":

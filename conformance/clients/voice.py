@@ -18,8 +18,8 @@ POLL_MS = 200
 class Voice:
     """Speaks the events of the `member` command, and hears the order to leave.
 
-    It remembers what is owned, so that a client that gives partitions up without saying so when it closes can be
-    made to say so: `stopped` is called when the program has consumed and committed for the last time.
+    It remembers what is owned, so that a client that gives partitions up without saying so when it closes can
+    be made to say so: `stopped` is called when the program has consumed and committed for the last time.
     """
 
     def __init__(self) -> None:

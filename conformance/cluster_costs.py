@@ -1,0 +1,192 @@
+"""What partitions cost: requests to an object store per flush, and the time and requests of a restart.
+
+A broker runs on a store that counts its requests (the store in memory, used as an object store is: one object
+a flush). Records are written to 1, 100 and 3,000 partitions, the same number of flushes each; the number of
+PUTs must not grow with the partitions. Then brokers are killed and started again as processes, on a directory,
+with few and with 3,000 partitions: how long until each partition answers.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from conformance.cluster_processes import HOST, Cluster
+from conformance.server import interrupted_cleanly
+from penstock.client import Connection
+from penstock.main import Node
+from penstock.settings import Settings
+from penstock.storage.memory import MemoryStore
+from penstock.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+FLUSHES = 5
+LATEST = -1
+PER_TOPIC = 100
+OPEN_MAX_S = 5.0
+
+
+class CountingStore(MemoryStore):
+    """Counts requests by kind and by the first part of the key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: Counter[tuple[str, str]] = Counter()
+
+    def _count(self, kind: str, key: str) -> None:
+        self.requests[kind, key.partition("/")[0]] += 1
+
+    async def create(self, key: str, *parts: Any) -> bool:
+        self._count("PUT", key)
+        return await super().create(key, *parts)
+
+    async def put(self, key: str, *parts: Any) -> None:
+        self._count("PUT", key)
+        await super().put(key, *parts)
+
+    async def get(self, key: str) -> bytes | None:
+        self._count("GET", key)
+        return await super().get(key)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        self._count("GET", key)
+        return await super().get_range(key, start, length)
+
+
+def topics_for(partitions: int) -> dict[str, int]:
+    """Topics of at most a hundred partitions."""
+    whole, rest = divmod(partitions, PER_TOPIC)
+    names = {f"t{number}": PER_TOPIC for number in range(whole)}
+    return names | ({f"t{whole}": rest} if rest else {})
+
+
+def create(address: str, topics: dict[str, int]) -> None:
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    wanted = [NewTopic(name, count, 1) for name, count in topics.items()]
+    for done in admin.create_topics(wanted).values():
+        done.result(60)
+
+
+def write(address: str, topics: dict[str, int], rounds: int) -> None:
+    """One record to every partition, `rounds` times, each round answered before the next."""
+    settings = {"bootstrap.servers": address, "linger.ms": 200, "acks": "all", "log_level": 0}
+    producer = Producer(settings)
+    for _ in range(rounds):
+        for name, count in topics.items():
+            for index in range(count):
+                producer.produce(name, b"x" * 100, partition=index)
+            producer.poll(0)
+        assert producer.flush(60) == 0, "records were not answered"
+
+
+async def requests_per_flush(partitions: int) -> tuple[int, int, int, int]:
+    """Flushes, PUTs of the write-ahead log, PUTs of one settling, GETs of opening everything again."""
+    store = CountingStore()
+    settings = Settings().with_values(
+        {"listeners": f"PLAINTEXT://{HOST}:0", "store": "memory://", "wal.settle.interval.ms": "3600000"}
+    )
+    topics = topics_for(partitions)
+    node, run = await _serve(settings, store)
+    (address,) = node.addresses
+    await asyncio.to_thread(create, address, topics)
+    store.requests.clear()
+    flushes = node.broker.ledger.counters()["flushes"]
+    await asyncio.to_thread(write, address, topics, FLUSHES)
+    flushes = node.broker.ledger.counters()["flushes"] - flushes
+    wal_puts = store.requests["PUT", "wal"]
+    store.requests.clear()
+    await node.broker.ledger.settle()
+    settle_puts = sum(
+        count for (kind, room), count in store.requests.items() if kind == "PUT" and room != "live"
+    )
+    await asyncio.to_thread(write, address, topics, 1)
+    run.cancel()
+    await node.kill()
+    store.requests.clear()
+    node, run = await _serve(settings, store)
+    gets = sum(count for (kind, _room), count in store.requests.items() if kind == "GET")
+    run.cancel()
+    await node.kill()
+    return flushes, wal_puts, settle_puts, gets
+
+
+async def _serve(settings: Settings, store: CountingStore) -> tuple[Node, "asyncio.Task[str | None]"]:
+    node = Node(settings, open_store=lambda _settings: store)
+    await node.start()
+    return node, asyncio.ensure_future(node.run())
+
+
+def reopening(partitions: int) -> tuple[float, float, float]:
+    """Seconds until a killed broker serves again, until it answers for every partition, and its MB."""
+    topics = topics_for(partitions)
+    with Cluster(1) as cluster:
+        cluster.start()
+        member = cluster[1]
+        create(member.address, topics)
+        write(member.address, topics, 2)
+        member.kill()
+        served = member.start()
+        began = time.monotonic()
+        with contextlib.closing(Connection(HOST, member.port, 10.0)) as connection:
+            request = ListOffsetsRequest(
+                topics=[
+                    ListOffsetsTopic(
+                        name=name,
+                        partitions=[
+                            ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+                            for index in range(count)
+                        ],
+                    )
+                    for name, count in topics.items()
+                ]
+            )
+            answer = connection.ask(request, ListOffsetsResponse, seconds=30)
+        ends = {one.offset for topic in answer.topics for one in topic.partitions}
+        assert ends == {2}, f"after the restart partitions end at {sorted(ends)}, not at 2"
+        return served, time.monotonic() - began, member.rss_bytes() / 2**20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    summary = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m conformance.cluster_costs", description=summary)
+    parser.add_argument("--short", action="store_true", help="at most 300 partitions: for CI")
+    chosen = parser.parse_args(arguments)
+    problems = []
+    with interrupted_cleanly():
+        for partitions in (1, 100, 300 if chosen.short else 3000):
+            flushes, puts, settling, gets = asyncio.run(requests_per_flush(partitions))
+            print(
+                f"{partitions} partitions: {puts} PUTs for {flushes} flushes; {settling} PUTs to settle; "
+                f"{gets} GETs to open everything again",
+                flush=True,
+            )
+            if puts > flushes:
+                problems.append(f"{puts} PUTs for {flushes} flushes with {partitions} partitions")
+        for partitions in (1, 300 if chosen.short else 3000):
+            served, answered, memory = reopening(partitions)
+            print(
+                f"{partitions} partitions on a directory, after kill -9: serving in {served:.2f} s, all of "
+                f"them answered {answered:.2f} s later, {memory:.0f} MB",
+                flush=True,
+            )
+            if served + answered > OPEN_MAX_S:
+                problems.append(f"opening {partitions} partitions took {served + answered:.1f} s")
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
