@@ -270,14 +270,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _keep(self, rest: memoryview) -> None:
         """Hold on to what could not be started: whole frames that wait, or the beginning of one."""
-        if len(rest) >= 4 and not self._held_back():
+        if self._held_back():
+            if len(rest) >= self._server.limits.backlog_bytes:
+                self._pause_reading()
+        elif len(rest) >= 4:
             size = _unpack_size(rest)[0]
             if size + 4 > KEPT_BYTES_MAX:
                 self._begin_frame(size, rest[4:])
                 return
         self._backlog = bytearray(rest)
-        if len(rest) >= self._server.limits.backlog_bytes:
-            self._pause_reading()
 
     def _begin_frame(self, size: int, beginning: memoryview) -> None:
         received = len(beginning)
@@ -464,7 +465,7 @@ class Connection(asyncio.BufferedProtocol):
     def _must_wait(self) -> bool:
         if self._frame is not None:
             return self._memory.short and not self._memory.may_go_on(self)
-        return len(self._backlog) >= self._server.limits.backlog_bytes
+        return len(self._backlog) >= self._server.limits.backlog_bytes and self._held_back()
 
     def _pause_reading(self) -> None:
         if self._reading and not self._closed:
