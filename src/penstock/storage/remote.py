@@ -7,6 +7,7 @@ bytes are ours. On the first attempt, "exists" means what it says.
 """
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -182,8 +183,12 @@ def _first_line(error: Exception) -> str:
 def _open(url: str) -> "Backend":
     from obstore.store import from_url
 
-    options: dict[str, Any] = {"client_options": {"timeout": REQUEST_TIMEOUT}}
+    options: Any = {"timeout": REQUEST_TIMEOUT}
+    # Options given here hide the environment's, so what it says about plain HTTP is passed on.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    if endpoint.startswith("http://") or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
+        options["allow_http"] = True
     try:
-        return from_url(url, retry_config={"max_retries": 0}, **options)
+        return from_url(url, retry_config={"max_retries": 0}, client_options=options)
     except Exception as error:
         raise StoreError(f"{url!r} is not a store: {_first_line(error)}") from error
