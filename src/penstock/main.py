@@ -28,6 +28,8 @@ from penstock.settings import Settings, SettingsError, parse_listeners
 from penstock.storage.objects import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.broker.context import Broker
     from penstock.clock import Clock
     from penstock.cluster.membership import Lost, Membership
@@ -56,8 +58,15 @@ class Node:
     `await start()`, then `await run()` until `stop()` is called or the broker cannot go on.
     """
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        open_store: Callable[[Settings], ObjectStore] | None = None,
+    ) -> None:
+        """`open_store`: instead of the store that the settings name, to count its requests or fail them."""
         self.settings = settings
+        self._open_store = open_store or _open_store
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.bound: tuple[Bound, ...] = ()
         self._store: ObjectStore | None = None
@@ -78,7 +87,7 @@ class Node:
             raise StartError("This version keeps the metadata log in the store; --metadata is not served.")
         try:
             server = self._bind()
-            self._store = _open_store(self.settings)
+            self._store = self._open_store(self.settings)
             await self._begin(server)
         except (ListenError, StoreError, RegistrationError, MetadataUnavailableError, SettingsError) as error:
             await self._abandon()
