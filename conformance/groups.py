@@ -36,8 +36,6 @@ TOOL_TIMEOUT_S = 90.0
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
 # What these speak was dropped in Kafka 4 (KIP-896): their oracle is kafka:3.9.
 OLD = frozenset(("kafka-python-0.10", "sarama-0.10.2"))
-LEAVES_THOUGH_STATIC = frozenset(("aiokafka",))
-"""Clients that send LeaveGroup when they close, although they are to be expected back."""
 SHORT = frozenset(
     (
         ("kafka-python", "classic"),
@@ -169,8 +167,7 @@ class Run:
             if len(cells) >= 2:
                 states[cells[0]] = cells[-1]
         for kind in self.kinds:
-            stays = kind.variant == "static" and kind.client.name not in LEAVES_THOUGH_STATIC
-            expected = "Stable" if stays else "Empty"
+            expected = "Stable" if kind.variant == "static" else "Empty"
             if kind.name not in self.failures and states.get(kind.group) != expected:
                 self.fail(
                     kind.name, f"its group is {states.get(kind.group)} after it left, expected {expected}"

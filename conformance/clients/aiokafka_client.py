@@ -11,7 +11,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from conformance.clients.protocol import Program, Record, Share, serve
-from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Voice
+from conformance.clients.voice import (
+    HEARTBEAT_INTERVAL_MS,
+    POLL_MS,
+    REBALANCE_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    STATIC_SESSION_TIMEOUT_MS,
+    Voice,
+)
 
 
 class Aiokafka(Program):
@@ -37,7 +44,10 @@ class Aiokafka(Program):
 
     async def _produce(self, topic: str, partition: int, codec: str, records: list[Record]) -> list[int]:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap, compression_type=None if codec == "none" else codec, acks="all", linger_ms=50
+            bootstrap_servers=self.bootstrap,
+            compression_type=None if codec == "none" else codec,
+            acks="all",
+            linger_ms=50,
         )
         await producer.start()
         try:
@@ -59,9 +69,14 @@ class Aiokafka(Program):
     def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
         return asyncio.run(self._consume(topic, partition, offset, count, timeout_s))
 
-    async def _consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
+    async def _consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float
+    ) -> list[Record]:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap, group_id=None, auto_offset_reset="none", enable_auto_commit=False
+            bootstrap_servers=self.bootstrap,
+            group_id=None,
+            auto_offset_reset="none",
+            enable_auto_commit=False,
         )
         await consumer.start()
         try:
@@ -77,7 +92,10 @@ class Aiokafka(Program):
 
     async def _group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
         instance = f"{group}-one" if variant == "static" else None
-        consumer = AIOKafkaConsumer(topic, **self._group_settings(group, instance))
+        settings = self._group_settings(group, instance)
+        if instance is not None:
+            settings["session_timeout_ms"] = STATIC_SESSION_TIMEOUT_MS
+        consumer = AIOKafkaConsumer(topic, **settings)
         await consumer.start()
         try:
             deadline = time.monotonic() + timeout_s

@@ -6,11 +6,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from conformance.clients.protocol import Program, Record, Share, serve
-from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Voice
+from conformance.clients.voice import (
+    HEARTBEAT_INTERVAL_MS,
+    POLL_MS,
+    REBALANCE_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    STATIC_SESSION_TIMEOUT_MS,
+    Voice,
+)
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "classic": {"partition.assignment.strategy": "range"},
@@ -42,7 +56,9 @@ class Confluent(Program):
 
     def produce(self, topic: str, partition: int, codec: str, records: list[Record]) -> list[int]:
         producer = Producer({**self.common, "compression.type": codec, "acks": "all", "linger.ms": 50})
-        return self._send(producer, topic, [replace(record, partition=partition) for record in records], timeout_s=30)
+        return self._send(
+            producer, topic, [replace(record, partition=partition) for record in records], timeout_s=30
+        )
 
     def flood(self, topic: str, records: list[Record]) -> list[int]:
         if self.flooder is None:
@@ -87,7 +103,10 @@ class Confluent(Program):
 
     def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
         instance = f"{group}-one" if variant == "static" else None
-        consumer = Consumer(self._group_settings(group, variant, instance))
+        settings = self._group_settings(group, variant, instance)
+        if instance is not None:
+            settings["session.timeout.ms"] = STATIC_SESSION_TIMEOUT_MS
+        consumer = Consumer(settings)
         consumer.subscribe([topic])
         deadline = time.monotonic() + timeout_s
         while not share.complete and time.monotonic() < deadline:

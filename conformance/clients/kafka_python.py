@@ -12,7 +12,14 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
 from conformance.clients.protocol import Program, Record, Share, serve
-from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Voice
+from conformance.clients.voice import (
+    HEARTBEAT_INTERVAL_MS,
+    POLL_MS,
+    REBALANCE_TIMEOUT_MS,
+    SESSION_TIMEOUT_MS,
+    STATIC_SESSION_TIMEOUT_MS,
+    Voice,
+)
 
 
 class KafkaPython(Program):
@@ -62,7 +69,10 @@ class KafkaPython(Program):
 
     def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
         instance = f"{group}-one" if variant == "static" else None
-        consumer = KafkaConsumer(topic, **self._group_settings(group, variant, instance))
+        settings = self._group_settings(group, variant, instance)
+        if instance is not None:
+            settings["session_timeout_ms"] = STATIC_SESSION_TIMEOUT_MS
+        consumer = KafkaConsumer(topic, **settings)
         deadline = time.monotonic() + timeout_s
         while not share.complete and time.monotonic() < deadline:
             for record in _flat(consumer.poll(timeout_ms=500)):
@@ -132,7 +142,10 @@ def _flat(polled: dict[TopicPartition, list[Any]]) -> list[Record]:
 
 
 def _to_commit(topic: str, offsets: dict[int, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+    return {
+        TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)
+        for partition, offset in offsets.items()
+    }
 
 
 def main() -> None:

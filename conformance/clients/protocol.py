@@ -23,7 +23,8 @@ standard error. It ends when its input ends. Bytes are base64, absent keys and v
            {"event": "lost", "partitions": [...], "at": MS}       likewise, but too late to commit
            {"event": "consumed", "partition": P, "offsets": [...], "at": MS}
 
-    A static member of "group" is the instance "G-one"; a member of "member" is static if I is not null.
+    A static member of "group" is the instance "G-one", expected back for two minutes; a member of "member" is
+    static if I is not null.
 
     RECORD: {"key", "value", "headers": [[name, value], ...], "timestamp"} and, when read, "offset" and "partition".
     A command that fails is answered by {"error": "one sentence"}.

@@ -13,6 +13,8 @@ HEARTBEAT_INTERVAL_MS = 500
 # Longer than any rebalance of members that answer may take: one that waits for it is found out.
 REBALANCE_TIMEOUT_MS = 60_000
 POLL_MS = 200
+# How long a static member of the `group` command is expected back: longer than a stage of all clients takes.
+STATIC_SESSION_TIMEOUT_MS = 120_000
 
 
 class Voice:

@@ -19,6 +19,8 @@ const (
 	heartbeatInterval = 500 * time.Millisecond
 	rebalanceTimeout  = 60 * time.Second
 	pollTime          = 200 * time.Millisecond
+
+	staticSessionTimeout = 120 * time.Second
 )
 
 func groupOptions(seed kgo.Opt, asked command, instance *string) ([]kgo.Opt, error) {
@@ -54,6 +56,9 @@ func group(seed kgo.Opt, asked command, answer map[string]any) error {
 	options, err := groupOptions(seed, asked, instance)
 	if err != nil {
 		return err
+	}
+	if instance != nil {
+		options = append(options, kgo.SessionTimeout(staticSessionTimeout))
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {

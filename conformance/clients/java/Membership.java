@@ -47,6 +47,7 @@ final class Membership {
     void group(ObjectNode answer) {
         if (command.get("variant").asText().equals("static")) {
             settings.put("group.instance.id", command.get("group").asText() + "-one");
+            settings.put("session.timeout.ms", "120000");
         }
         int count = command.get("count").asInt();
         int each = command.get("each").asInt();

@@ -18,6 +18,8 @@ const (
 	heartbeatInterval = 500 * time.Millisecond
 	rebalanceTimeout  = 60 * time.Second
 	pollTime          = 200 * time.Millisecond
+
+	staticSessionTimeout = 120 * time.Second
 )
 
 func (p program) groupConfig(variant string, instance *string) (*sarama.Config, error) {
@@ -88,6 +90,9 @@ func (p program) group(asked command, answer map[string]any) error {
 	config, err := p.groupConfig(asked.Variant, instance)
 	if err != nil {
 		return err
+	}
+	if instance != nil {
+		config.Consumer.Group.Session.Timeout = staticSessionTimeout
 	}
 	joined := &share{
 		wanted: asked.Count, each: asked.Each, taken: map[int32]int{},
