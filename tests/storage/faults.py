@@ -26,6 +26,8 @@ class FaultyFiles(Files):
         self.read_only = False
         self.dies_after: int | None = None
         """Once so many bytes are written, nothing works any more, as if the process were gone."""
+        self.dies_after_write = False
+        """The next write is whole, and nobody hears of it any more."""
         self.dead = False
         self.sync_fails = False
 
@@ -59,6 +61,8 @@ class FaultyFiles(Files):
             raise _oserror(errno.EIO)
         if not written and joined:
             raise _oserror(errno.ENOSPC)
+        if self.dies_after_write and written == len(joined):
+            self.dead = True
         return written
 
     def ftruncate(self, fd: int, length: int) -> None:

@@ -6,6 +6,7 @@ restart the promises are checked against a model that knows what was sent and wh
 """
 
 import asyncio
+import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -29,8 +30,9 @@ from tests.storage.faults import FaultyFiles
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, forget_tails
 from tests.storage.world import World, append, batch, own_partition, read_all
 
-PARTITIONS = 3
-PRODUCERS = 2
+PARTITIONS = 2
+PRODUCERS = 1
+FULL_STEPS = 3  # So long a disk stays full.
 
 
 class Sender:
@@ -147,12 +149,15 @@ _step = st.one_of(
     st.tuples(st.just("send"), _partitions, st.integers(1, 3)),
     _produce,
     _produce,
+    _produce,
+    _produce,
     st.tuples(st.sampled_from(["settle", "merge", "collect", "settle"])),
     st.tuples(st.just("die"), st.integers(0, 2000)),
-    st.tuples(st.just("full"), st.integers(0, 1000)),
+    st.tuples(st.just("die after write")),
+    st.tuples(st.just("full"), st.integers(0, 500)),
     st.tuples(st.just("restart")),
 )
-_steps = st.lists(_step, min_size=5, max_size=60)
+_steps = st.lists(_step, min_size=25, max_size=60)
 
 
 async def run(steps: list[tuple[object, ...]], seed: int, world: World, files: FaultyFiles | None) -> None:
@@ -169,7 +174,10 @@ async def run(steps: list[tuple[object, ...]], seed: int, world: World, files: F
 
     history = History(world, reopen, seed)
     await history.begin()
-    for step in steps:
+    full_until = 0
+    for number, step in enumerate(steps):
+        if number >= full_until and current[0] is not None:
+            current[0].bytes_left = None
         match step:
             case ("send", int(at), int(count)):
                 await history.send(at, count)
@@ -180,11 +188,17 @@ async def run(steps: list[tuple[object, ...]], seed: int, world: World, files: F
             case ("die", int(after)):
                 if current[0] is not None:
                     current[0].dies_after = after
+            case ("die after write",):
+                if current[0] is not None:
+                    current[0].dies_after_write = True
             case ("full", int(left)):
                 if current[0] is not None:
-                    current[0].bytes_left = left if current[0].bytes_left is None else None
+                    current[0].bytes_left = left
+                    full_until = number + FULL_STEPS
             case ("restart",):
                 await history.restart()
+        if current[0] is not None and current[0].dead:
+            await history.restart()
     await history.restart()
     # Everything can be sent in the end, each record once.
     for at in range(PARTITIONS):
@@ -201,20 +215,71 @@ def examples(count: int) -> "Callable[[Callable[..., None]], Callable[..., None]
     )
 
 
-@given(_steps, st.integers(0, 2**32))
-@examples(60)
-def test_files_on_a_directory(steps: list[tuple[object, ...]], seed: int) -> None:
+def run_on_files(steps: list[tuple[object, ...]], seed: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         files = FaultyFiles()
         store = DirectoryStore(str(Path(directory) / "store"), files=files)
         asyncio.run(run(steps, seed, World(store, DirectoryWalStore(store, file_bytes=3000)), files))
 
 
-@given(_steps, st.integers(0, 2**32))
-@examples(60)
-def test_objects(steps: list[tuple[object, ...]], seed: int) -> None:
+def run_on_objects(steps: list[tuple[object, ...]], seed: int) -> None:
     store: ObjectStore = MemoryStore()
     asyncio.run(run(steps, seed, World(store, ObjectWalStore(store)), None))
+
+
+@given(_steps, st.integers(0, 2**32))
+@examples(25)
+def test_files_on_a_directory(steps: list[tuple[object, ...]], seed: int) -> None:
+    run_on_files(steps, seed)
+
+
+@given(_steps, st.integers(0, 2**32))
+@examples(25)
+def test_objects(steps: list[tuple[object, ...]], seed: int) -> None:
+    run_on_objects(steps, seed)
+
+
+def likely_steps(seed: int) -> list[tuple[object, ...]]:
+    """A long history as brokers live it: many appends, some background work, a failure now and then."""
+    rng = random.Random(seed)
+    weights = {
+        "produce": 16,
+        "send": 4,
+        "settle": 3,
+        "merge": 1,
+        "collect": 2,
+        "full": 2,
+        "die": 1,
+        "die after write": 1,
+        "restart": 1,
+    }
+    steps: list[tuple[object, ...]] = []
+    for kind in rng.choices(list(weights), list(weights.values()), k=120):
+        match kind:
+            case "produce":
+                at, which = rng.randrange(PARTITIONS), rng.randrange(PRODUCERS)
+                steps.append((kind, at, which, rng.randint(1, 5)))
+            case "send":
+                steps.append((kind, rng.randrange(PARTITIONS), rng.randint(1, 3)))
+            case "full" | "die":
+                steps.append((kind, rng.randint(0, 600)))
+            case _:
+                steps.append((kind,))
+    return steps
+
+
+SEEDS = range(int(os.environ.get("PENSTOCK_SEEDS", "15")))
+"""A failing seed is in the name of the test. PENSTOCK_SEEDS=1000 tries more."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_long_histories_on_files(seed: int) -> None:
+    run_on_files(likely_steps(seed), seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_long_histories_on_objects(seed: int) -> None:
+    run_on_objects(likely_steps(seed), seed)
 
 
 @pytest.mark.parametrize("size", [30, 700])
