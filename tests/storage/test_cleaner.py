@@ -124,6 +124,40 @@ async def test_the_last_value_of_each_key_is_left_at_its_offset(world: World) ->
     assert len(await keys_of(world.store, "manifests/")) == 1
 
 
+async def test_readers_at_the_end_of_the_log_see_it_compacted_too(local: World) -> None:
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("b", "1"), ("a", "2"))
+    await ledger.settle()
+    await write(ledger, partition, ("c", "1"))
+    assert await ledger.clean() == 1
+
+    async def offsets(start: int) -> list[int]:
+        found = []
+        while start < partition.high_watermark:
+            part = await read(ledger, partition, start)
+            joined = b"".join(part.buffers)
+            for position, _header in iter_batches(joined):
+                found += (record.offset for record in iter_records(joined, position))
+            start = part.next_offset
+        return found
+
+    assert await offsets(0) == [1, 2, 3], "the newest records lie in memory, but not those that are gone"
+    requests = ledger._reader.requests
+    assert await offsets(3) == [3] and ledger._reader.requests == requests
+    await ledger.settle()
+    assert await ledger.clean() == 1
+    assert await offsets(0) == [1, 2, 3] and await offsets(3) == [3]
+    await write(ledger, partition, ("a", "3"))
+    requests = ledger._reader.requests
+    assert await offsets(4) == [4] and ledger._reader.requests == requests
+    while ledger._cache._order:
+        ledger._cache._evict()
+        assert partition.tail.start in (-1, 4)
+    assert ledger._cache.bytes_used == 0
+    assert await offsets(0) == [1, 2, 3, 4]
+
+
 async def test_records_written_meanwhile_are_left_for_the_next_time(world: World) -> None:
     ledger, topic = await compacted(world)
     partition = own_partition(ledger, topic)

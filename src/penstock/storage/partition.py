@@ -72,6 +72,7 @@ class Partition(PartitionLog):
         self.manifest = manifest
         self.manifest_ref = ref
         self.unsettled = unsettled.slice(unsettled.find(manifest.end_offset), len(unsettled))
+        self.tail.hide_below(manifest.compacted_end)
         self.count_bytes()
 
     def advance_log_start(self, offset: int) -> None:

@@ -51,10 +51,16 @@ class Tail:
             found = [b"".join(found)]
         return found, size, lasts[stop - 1] + 1
 
+    def hide_below(self, offset: int) -> None:
+        """Batches below `offset`, where one begins, are not read from here any more: storage holds them as
+        compaction left them."""
+        if self.start >= 0:
+            self.start = max(self.start, offset)
+
     def _drop_first(self) -> Buffer:
         head = self.head
         buffer = self.buffers[head]
-        self.start = self.last_offsets[head] + 1
+        self.start = max(self.start, self.last_offsets[head] + 1)
         self.buffers[head] = b""
         self.head = head = head + 1
         if head == len(self.buffers):
