@@ -226,13 +226,23 @@ class Client:
         return self._ids[topic]
 
     def leader(self, topic: str, partition: int) -> Connection:
+        return self.broker(self.leader_id(topic, partition))
+
+    def leader_id(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition, as last heard of; asked for if nothing was heard."""
         leader = self._leaders.get((topic, partition), -1)
         if leader < 0:
             self.partitions(topic)
             leader = self._leaders.get((topic, partition), -1)
         if leader < 0:
             raise AnswerError(ErrorCode.LEADER_NOT_AVAILABLE, f"The question for the leader of {topic!r}")
-        return self.broker(leader)
+        return leader
+
+    def refresh(self) -> None:
+        """Forget who leads what, and connections that may be broken."""
+        self._forget_connections()
+        with contextlib.suppress(ClientError):
+            self.metadata([])
 
     # -- trying again -------------------------------------------------------------------------------
 
@@ -249,9 +259,7 @@ class Client:
             except ClientError:
                 if time.monotonic() > deadline:
                     raise
-                self._forget_connections()
-                with contextlib.suppress(ClientError):
-                    self.metadata([])
+                self.refresh()
             time.sleep(RETRY_PAUSE_SECONDS)
 
 

@@ -6,10 +6,12 @@ Everything is checked when the query is planned. A wrong option is an `OptionErr
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
+
+from penstock.wire.compression import CODEC_NAMES
 
 EARLIEST, LATEST = -2, -1
 
@@ -90,7 +92,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The checked options of a batch or streaming read."""
     options = {key.lower(): value for key, value in raw.items()}
-    _known(raw)
+    _known(raw, KNOWN)
     store, bootstrap = options.get("store"), options.get("kafka.bootstrap.servers")
     if not store and not bootstrap:
         raise OptionError("Set the option 'store' (a directory or URL), or 'kafka.bootstrap.servers'.")
@@ -129,7 +131,33 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def _known(raw: Mapping[str, str]) -> None:
+WRITE_KNOWN = (
+    "topic", "kafka.bootstrap.servers", "store", "kafka.compression.type", "checkpointLocation", "queryName",
+)  # fmt: skip
+"""The last two are Spark's own, for the query."""
+
+
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str | None
+    store: str | None
+    bootstrap: str | None
+    codec: str = "none"
+
+
+def write_options(raw: Mapping[str, str]) -> WriteOptions:
+    """The checked options of a write."""
+    options = {key.lower(): value for key, value in raw.items()}
+    _known(raw, WRITE_KNOWN)
+    store, bootstrap = options.get("store"), options.get("kafka.bootstrap.servers")
+    if not store and not bootstrap:
+        raise OptionError("Set the option 'kafka.bootstrap.servers', or 'store' (a directory or URL).")
+    codec = options.get("kafka.compression.type", "none")
+    if codec not in CODEC_NAMES:
+        raise OptionError(f"kafka.compression.type is one of {', '.join(CODEC_NAMES)}, not {codec!r}.")
+    return WriteOptions(topic=options.get("topic"), store=_location(store), bootstrap=bootstrap, codec=codec)
+
+
+def _known(raw: Mapping[str, str], names: Sequence[str]) -> None:
     """Refuse what nothing here reads: an option that is ignored silently is a trap.
 
     Settings of Kafka's clients (`kafka.`) are let through: they say how to reach brokers, and a job that
@@ -137,11 +165,11 @@ def _known(raw: Mapping[str, str]) -> None:
     """
     from difflib import get_close_matches
 
-    known = {name.lower() for name in (*KNOWN, *MOOT)}
+    known = {name.lower() for name in (*names, *MOOT)}
     for name in raw:
         if name.lower() not in known and not name.lower().startswith("kafka."):
             near = get_close_matches(name.lower(), known, 1)
-            proper = [one for one in KNOWN if near and one.lower() == near[0]]
+            proper = [one for one in names if near and one.lower() == near[0]]
             hint = f" Did you mean '{proper[0]}'?" if proper else ""
             raise OptionError(f"The option {name!r} is not one of format('penstock').{hint}")
 

@@ -40,7 +40,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
     fail_on_data_loss: bool
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
     """Batches that are read in one go: where the runs of them lie in the bytes, and where they end."""
 
     pieces: list[tuple[int, int]]
@@ -93,8 +93,8 @@ class _StretchReader:
         replans = 0
         while True:
             try:
-                for wanted, data in self._store.read(self._windows(plan)):
-                    window: _Window = wanted.about
+                for wanted, data in self._store.read(windows(self._store, plan, self._next_offset)):
+                    window: Window = wanted.about
                     yield from self._decoder.decode(data, window.pieces)
                     # Only now: were anything to fail before, the window is read again as a whole.
                     self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)
@@ -109,37 +109,6 @@ class _StretchReader:
                 raise self._unreadable(error) from None
             if plan.low >= plan.high:
                 return
-
-    # From places to reads.
-
-    def _windows(self, plan: Stretch) -> Iterator[RangeRead]:
-        for segment in plan.segments:
-            if segment.end_offset <= self._next_offset:
-                continue
-            yield from self._of_extents(self._index(segment), [segment.key])
-        tail, keys = _as_extents(plan.tail)
-        yield from self._of_extents(tail, keys)
-
-    def _index(self, segment: SegmentRef) -> Extents:
-        wanted = RangeRead(segment.index_key, segment.index_start, segment.index_length)
-        ((_wanted, stored),) = self._store.read((wanted,))
-        try:
-            return Extents.decode(stored)
-        except ExtentsError as error:
-            raise CorruptLogError(
-                f"Topic {self._stretch.topic!r} partition {self._stretch.partition} has a damaged index for"
-                f" offsets {segment.base_offset} to {segment.end_offset - 1}: {error}."
-            ) from None
-
-    def _of_extents(self, extents: Extents, keys: Sequence[str]) -> Iterator[RangeRead]:
-        high = self._stretch.high
-        at = extents.find(self._next_offset)
-        while at < len(extents) and extents.base_offsets[at] < high:
-            for part in plan_ranges(extents, at, WINDOW_BYTES, high):
-                at += len(part.pieces)
-                window = _Window([(piece.start, piece.length) for piece in part.pieces], 0)
-                about = window._replace(end_offset=extents.last_offsets[at - 1] + 1)
-                yield RangeRead(keys[part.file], part.position, part.length, about)
 
     # When what was planned is not there any more.
 
@@ -196,6 +165,38 @@ class _StretchReader:
             f"Records from offset {self._next_offset} of topic {stretch.topic!r} partition"
             f" {stretch.partition} cannot be read from {self._store.location}: {error}."
         )
+
+
+def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[RangeRead]:
+    """The reads that bring a stretch from `start` on, in order; `about` is the Window."""
+    for segment in plan.segments:
+        if segment.end_offset > start:
+            yield from _of_extents(_index(store, plan, segment), [segment.key], start, plan.high)
+    tail, keys = _as_extents(plan.tail)
+    yield from _of_extents(tail, keys, start, plan.high)
+
+
+def _index(store: BlockingStore, plan: Stretch, segment: SegmentRef) -> Extents:
+    ((_wanted, stored),) = store.read(
+        (RangeRead(segment.index_key, segment.index_start, segment.index_length),)
+    )
+    try:
+        return Extents.decode(stored)
+    except ExtentsError as error:
+        raise CorruptLogError(
+            f"Topic {plan.topic!r} partition {plan.partition} has a damaged index for offsets"
+            f" {segment.base_offset} to {segment.end_offset - 1}: {error}."
+        ) from None
+
+
+def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[RangeRead]:
+    at = extents.find(start)
+    while at < len(extents) and extents.base_offsets[at] < high:
+        for part in plan_ranges(extents, at, WINDOW_BYTES, high):
+            at += len(part.pieces)
+            pieces = [(piece.start, piece.length) for piece in part.pieces]
+            window = Window(pieces, extents.last_offsets[at - 1] + 1)
+            yield RangeRead(keys[part.file], part.position, part.length, window)
 
 
 def _as_extents(tail: Sequence[TailPiece]) -> tuple[Extents, list[str]]:

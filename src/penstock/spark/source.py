@@ -6,10 +6,16 @@ returns; so this module imports little, and what reads the store is imported whe
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from penstock.spark.options import OptionError, ReadOptions, read_options
+from penstock.spark.options import OptionError, ReadOptions, read_options, write_options
 from penstock.spark.schema import full_schema
 
 if TYPE_CHECKING:
@@ -36,6 +42,18 @@ class PenstockDataSource(DataSource):
         from penstock.spark.stream import StreamReader
 
         return StreamReader(read_options(self.options, streaming=True), schema, self.parallelism)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark.sink import BatchWriter
+
+        if overwrite:
+            raise OptionError("A topic cannot be overwritten: write with mode 'append'.")
+        return BatchWriter(write_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from penstock.spark.sink import StreamWriter
+
+        return StreamWriter(write_options(self.options), schema)
 
     def _checked(self) -> ReadOptions:
         """The options, which must make sense for a batch or a stream: which one it is, is not known yet."""

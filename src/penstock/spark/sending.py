@@ -1,0 +1,175 @@
+"""Producing to brokers as one idempotent producer, in order within each partition.
+
+A queue per partition holds batches that carry their sequence numbers already. A request takes the first batch
+of every partition that a broker leads; a batch leaves its queue when it was acknowledged, or when the
+partition says that it has it. So whatever fails and is tried again, each batch is in the log once.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from penstock.client import AnswerError, Client, ClientError, error_code
+from penstock.spark.encode import with_producer
+from penstock.spark.errors import SourceError
+from penstock.wire.api.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.wire.api.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.wire.batch import read_header
+from penstock.wire.buffers import Buffer
+from penstock.wire.errors import ErrorCode
+
+REQUEST_SECONDS = 30.0
+DELIVERY_SECONDS = 120.0
+"""As Kafka's producers: delivery.timeout.ms."""
+RETRY_SECONDS = 0.1
+PRODUCE_VERSION_MAX = 12
+"""The last one that names topics by name."""
+REQUEST_BYTES_MAX = 16 * 1024 * 1024
+QUEUED_BYTES_MAX = 64 * 1024 * 1024
+SEQUENCES = 1 << 31
+
+Place = tuple[str, int]
+
+
+class WriteError(SourceError):
+    """Records could not be written. One sentence for a person."""
+
+
+def new_producer_id(client: Client) -> tuple[int, int]:
+    """A producer id that nobody else has, and its epoch."""
+
+    def attempt() -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        answer = client.any().ask(request, InitProducerIdResponse, newest=4)
+        if answer.error_code:
+            raise AnswerError(answer.error_code, "The question for a producer id")
+        return answer.producer_id, answer.producer_epoch
+
+    return client.retry(attempt)
+
+
+def last_sequences(client: Client, producer_id: int, places: Sequence[Place]) -> dict[Place, int]:
+    """The last sequence number that each partition has of the producer; partitions that know none are left
+    out."""
+    found: dict[Place, int] = {}
+
+    def attempt(place: Place) -> None:
+        topic, partition = place
+        request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
+        answer = client.leader(topic, partition).ask(request, DescribeProducersResponse)
+        (state,) = answer.topics[0].partitions
+        if state.error_code:
+            raise AnswerError(
+                state.error_code, f"The question for producers of {topic!r}", state.error_message
+            )
+        for producer in state.active_producers:
+            if producer.producer_id == producer_id:
+                found[place] = producer.last_sequence
+
+    for place in places:
+        client.retry(lambda place=place: attempt(place))  # type: ignore[misc]
+    return found
+
+
+class Sender:
+    def __init__(self, client: Client, producer_id: int, producer_epoch: int) -> None:
+        self._client = client
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._queues: dict[Place, deque[bytes]] = {}
+        self._queued_bytes = 0
+
+    def add(self, topic: str, partition: int, run: Buffer, base_sequence: int, skip: int) -> None:
+        """Queue the batches of a run whose first record has this sequence number. The first `skip` records,
+        which are whole batches, are in the partition already."""
+        queue = self._queues.setdefault((topic, partition), deque())
+        view = memoryview(run)
+        at = done = 0
+        while at < len(view):
+            header = read_header(view, at)
+            if done >= skip:
+                sequence = (base_sequence + done) % SEQUENCES
+                batch = bytes(view[at : at + header.size])
+                queue.append(with_producer(batch, self._producer_id, self._producer_epoch, sequence))
+                self._queued_bytes += header.size
+            done += header.record_count
+            at += header.size
+
+    def send_beyond(self) -> None:
+        """Send if much is queued, so that memory stays bounded."""
+        if self._queued_bytes > QUEUED_BYTES_MAX:
+            self.send()
+
+    def send(self) -> None:
+        """Send everything that is queued. Raises WriteError."""
+        deadline = time.monotonic() + DELIVERY_SECONDS
+        while any(self._queues.values()):
+            progress = False
+            failure: ClientError | None = None
+            try:
+                for leader, places in self._by_leader().items():
+                    progress |= self._request(leader, places)
+            except ClientError as error:
+                failure = error
+            if progress:
+                deadline = time.monotonic() + DELIVERY_SECONDS
+                continue
+            if time.monotonic() > deadline:
+                raise WriteError(
+                    f"Records could not be written within {DELIVERY_SECONDS:.0f} s: {failure or 'no leader'}"
+                )
+            time.sleep(RETRY_SECONDS)
+            self._client.refresh()
+
+    def _by_leader(self) -> Mapping[int, list[Place]]:
+        leaders: dict[int, list[Place]] = {}
+        for place, queue in self._queues.items():
+            if queue:
+                leaders.setdefault(self._client.leader_id(*place), []).append(place)
+        return leaders
+
+    def _request(self, leader: int, places: Sequence[Place]) -> bool:
+        """One request: the first batch of each partition, as far as they fit. True if one was written."""
+        topics: dict[str, list[PartitionProduceData]] = {}
+        size = 0
+        for topic, partition in places:
+            batch = self._queues[topic, partition][0]
+            if size and size + len(batch) > REQUEST_BYTES_MAX:
+                break
+            size += len(batch)
+            topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=batch))
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=int(REQUEST_SECONDS * 1000),
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+        answer = self._client.broker(leader).ask(
+            request, ProduceResponse, seconds=REQUEST_SECONDS, newest=PRODUCE_VERSION_MAX
+        )
+        progress = False
+        for topic_answer in answer.responses:
+            for one in topic_answer.partition_responses:
+                place = (topic_answer.name, one.index)
+                if self._is_written(place, error_code(one.error_code), one.error_message):
+                    self._queued_bytes -= len(self._queues[place].popleft())
+                    progress = True
+        return progress
+
+    def _is_written(self, place: Place, code: ErrorCode, message: str | None) -> bool:
+        if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return True
+        if code.retriable:
+            return False
+        topic, partition = place
+        detail = f": {message}" if message else ""
+        raise WriteError(f"Topic {topic!r} partition {partition} refused records: {code.name}{detail}.")

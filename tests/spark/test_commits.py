@@ -1,0 +1,227 @@
+"""A micro-batch is written once, whatever fails and however often it is committed. No Spark needed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from penstock.client import ClientError
+from penstock.spark import commits, sending
+from penstock.spark.commits import Committer, plan_key
+from penstock.spark.options import WriteOptions
+from penstock.spark.sending import Sender, WriteError
+from penstock.spark.sink import stage_rows
+from penstock.spark.staging import STAGE_PREFIX, StagedRun
+from penstock.storage.blocking import BlockingStore
+from penstock.testing import Broker
+from tests.spark.test_batch import create
+
+
+@pytest.fixture(scope="module")
+def store(broker: Broker) -> Iterator[BlockingStore]:
+    opened = BlockingStore(broker.store)
+    yield opened
+    opened.close()
+
+
+class Target:
+    """A topic to write to, and what it holds."""
+
+    def __init__(self, broker: Broker, store: BlockingStore, topic: str, partitions: int = 3) -> None:
+        create(broker, topic, partitions)
+        self.broker = broker
+        self.store = store
+        self.topic = topic
+        self.options = WriteOptions(topic=topic, store=broker.store, bootstrap=broker.bootstrap_servers)
+        self.query = f"query-{topic}"
+
+    def committer(self, query: str = "") -> Committer:
+        return Committer(self.store, self.options, query or self.query)
+
+    def stage(self, values: Sequence[str], batch: int = 0, size: int = 0) -> list[StagedRun]:
+        """As two tasks would: half of the rows each. Each value is a record; `size` makes them larger."""
+        runs: list[StagedRun] = []
+        for part in (values[::2], values[1::2]):
+            keys = pa.array([value.encode() for value in part], pa.binary())
+            rows = pa.record_batch({"key": keys, "value": pa.array([v.ljust(size) for v in part])})
+            runs += stage_rows(iter([rows]), self.options, self.query, batch)
+        return runs
+
+    def values(self) -> list[str]:
+        """Everything in the topic, by key order of partitions."""
+        from penstock.spark.options import read_options
+        from penstock.spark.planning import OffsetRange, stretch_of
+        from penstock.spark.reading import ReadSettings, read_stretches
+        from penstock.spark.session import ReadSession
+
+        options = read_options({"store": self.broker.store, "subscribe": self.topic}, streaming=False)
+        views = ReadSession(self.store, options).refresh().values()
+        ranges = [OffsetRange(view, view.log_start, view.end) for view in views]
+        settings = ReadSettings(self.broker.store, ("value",), False, True, True)
+        found = read_stretches([stretch_of(*one) for one in ranges], settings)
+        return [value.decode().rstrip() for batch in found for value in batch.column(0).to_pylist()]
+
+    def objects(self, prefix: str) -> list[str]:
+        async def collect() -> list[str]:
+            return [info.key async for info in self.store.store.list(prefix)]
+
+        return self.store.run(collect())
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last)]
+
+
+def test_commits_in_order(broker: Broker, store: BlockingStore) -> None:
+    target = Target(broker, store, "in-order")
+    for batch in range(5):
+        target.committer().commit(batch, target.stage(numbers(batch * 100, batch * 100 + 100), batch))
+    assert sorted(target.values(), key=int) == numbers(0, 500)
+
+
+def test_a_commit_that_is_asked_for_again_writes_nothing(broker: Broker, store: BlockingStore) -> None:
+    """Killed between the commit and the checkpoint: the same batch comes again, staged anew."""
+    target = Target(broker, store, "again")
+    target.committer().commit(0, target.stage(numbers(0, 50)))
+    for _ in range(2):
+        target.committer().abort(0, [])
+        target.committer().commit(0, target.stage(["other", "contents"]))
+    target.committer().commit(1, target.stage(numbers(50, 60), 1))
+    target.committer().commit(1, target.stage(numbers(50, 60), 1))
+    assert sorted(target.values(), key=int) == numbers(0, 60)
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize("fails_after", [0, 1, 2, 3, 5])
+def test_a_driver_that_dies_while_it_writes(
+    broker: Broker, store: BlockingStore, fails_after: int, remembered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some batches are in the log; the next driver finds the plan and writes the rest, and only that, also
+    if partitions have forgotten the producer meanwhile."""
+    target = Target(broker, store, f"dies-{fails_after}-{remembered}")
+    target.committer().commit(0, target.stage(numbers(0, 10)))
+    values = numbers(10, 50)
+    whole_request = Sender._request
+    requests = 0
+
+    def mortal(self: Sender, leader: int, places: Sequence[tuple[str, int]]) -> bool:
+        nonlocal requests
+        requests += 1
+        if requests > fails_after:
+            raise KeyboardInterrupt
+        # One partition at a time, so that the plan is carried out in part.
+        return whole_request(self, leader, places[:1])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sender, "_request", mortal)
+        with pytest.raises(KeyboardInterrupt):
+            target.committer().commit(1, target.stage(values, 1, size=60_000))
+    if not remembered:
+        monkeypatch.setattr(commits, "last_sequences", lambda *_: {})
+    again = target.stage(["never", "written"], 1)
+    target.committer().commit(1, again)
+    target.committer().commit(2, target.stage(numbers(50, 60), 2))
+    found = target.values()
+    assert sorted(found, key=int) == numbers(0, 60)
+    assert target.objects(f"{STAGE_PREFIX}{target.query}/") == []
+
+
+def test_answers_that_are_lost(broker: Broker, store: BlockingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker wrote, and the answer did not arrive: sent again, refused as a duplicate."""
+    target = Target(broker, store, "lost-answers")
+    whole_request = Sender._request
+    dice = random.Random(5)
+
+    def flaky(self: Sender, leader: int, places: Sequence[tuple[str, int]]) -> bool:
+        queues = {place: list(queue) for place, queue in self._queues.items()}
+        written = whole_request(self, leader, places)
+        if dice.random() < 0.5:
+            for place, queue in queues.items():
+                self._queues[place].clear()
+                self._queues[place].extend(queue)
+            raise ClientError("the answer was lost")
+        return written
+
+    monkeypatch.setattr(sending, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(Sender, "_request", flaky)
+    for batch in range(3):
+        values = numbers(batch * 40, batch * 40 + 40)
+        target.committer().commit(batch, target.stage(values, batch, size=50_000))
+    assert sorted(target.values(), key=int) == numbers(0, 120)
+
+
+def test_two_drivers_at_once(broker: Broker, store: BlockingStore) -> None:
+    """Only one plan can be made; both carry it out, and the partitions take each batch once."""
+    target = Target(broker, store, "two-drivers")
+    first, second = target.committer(), target.committer()
+    one, two = target.stage(numbers(0, 20)), target.stage(numbers(100, 120))
+    first.commit(0, one)
+    second.commit(0, two)
+    assert sorted(target.values(), key=int) == numbers(0, 20)
+    late = target.stage(numbers(20, 30), 1)
+    first.commit(1, late)
+    # A driver that slept through it all.
+    target.committer().commit(0, target.stage(["zombie", "rows"]))
+    assert sorted(target.values(), key=int) == numbers(0, 30)
+
+
+def test_batches_without_rows_and_numbers_that_are_left_out(broker: Broker, store: BlockingStore) -> None:
+    target = Target(broker, store, "gaps", 1)
+    target.committer().commit(0, [])
+    target.committer().commit(1, target.stage(numbers(0, 5), 1))
+    target.committer().commit(2, [])
+    target.committer().commit(7, target.stage(numbers(5, 9), 7))
+    target.committer().commit(8, target.stage(numbers(9, 12), 8))
+    assert sorted(target.values(), key=int) == numbers(0, 12)
+
+
+def test_an_aborted_batch_leaves_nothing(broker: Broker, store: BlockingStore) -> None:
+    target = Target(broker, store, "aborted")
+    runs = target.stage(numbers(0, 20), size=60_000)
+    assert target.objects(f"{STAGE_PREFIX}{target.query}/")
+    target.committer().abort(0, runs)
+    assert target.objects(f"{STAGE_PREFIX}{target.query}/") == []
+    assert target.values() == []
+
+
+def test_an_abort_after_a_commit_undoes_nothing(
+    broker: Broker, store: BlockingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit failed after its plan was made; Spark aborts; the next driver needs what was staged."""
+    target = Target(broker, store, "abort-late")
+    runs = target.stage(numbers(0, 20), size=60_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(sending, "DELIVERY_SECONDS", 0.0)
+        patched.setattr(Sender, "_request", lambda *_: False)
+        with pytest.raises(WriteError, match="could not be written"):
+            target.committer().commit(0, runs)
+    target.committer().abort(0, runs)
+    target.committer().commit(0, target.stage(["other"]))
+    assert sorted(target.values(), key=int) == numbers(0, 20)
+
+
+def test_little_is_kept(broker: Broker, store: BlockingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "PLANS_KEPT", 3)
+    target = Target(broker, store, "kept", 1)
+    for batch in range(8):
+        target.committer().commit(batch, target.stage([str(batch)], batch))
+    kept = target.objects(f"spark/plan/{target.query}/")
+    assert kept == [plan_key(target.query, batch) for batch in (5, 6, 7)]
+    assert all(len(store.run(store.store.get(key)) or b"") < 400 for key in kept)
+
+
+def test_a_record_that_is_too_large(broker: Broker, store: BlockingStore) -> None:
+    target = Target(broker, store, "too-large", 1)
+    with pytest.raises(WriteError, match="Topic 'too-large' partition 0 refused records: MESSAGE_TOO_LARGE"):
+        target.committer().commit(0, target.stage(["x" * 2_000_000]))
+
+
+def test_no_broker_to_write_to(broker: Broker, store: BlockingStore) -> None:
+    target = Target(broker, store, "no-broker", 1)
+    options = WriteOptions(topic="no-broker", store=broker.store, bootstrap="127.0.0.1:1")
+    runs = target.stage(["1"])
+    with pytest.raises(WriteError, match=r"No broker answers at 127\.0\.0\.1:1"):
+        Committer(store, options, "q").commit(0, runs)
