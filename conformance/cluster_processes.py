@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,11 +27,19 @@ _SERVING = re.compile(rb"penstock broker (\d+) is serving on")
 class Member:
     """One broker of a cluster. Its address stays the same over restarts."""
 
-    def __init__(self, broker: int, port: int, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        broker: int,
+        port: int,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.broker = broker
         self.port = port
         self.log = log
         self._command = list(command)
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
 
@@ -54,7 +62,11 @@ class Member:
         self.started_at = time.monotonic()
         with self.log.open("ab") as errors:
             self._process = subprocess.Popen(
-                self._command, stdout=subprocess.PIPE, stderr=errors, cwd=self.log.parent
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=self.log.parent,
+                env=self._environment,
             )
 
     def wait_until_serving(self) -> float:
@@ -141,13 +153,16 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         *,
         program: Sequence[str] | None = None,
+        environment: Callable[[Path], Mapping[str, str]] | None = None,
         racks: bool = False,
     ) -> None:
-        """`program`: what stands for the `penstock` command; a deliberately broken one, for instance."""
+        """`program`: what stands for the `penstock` command; a deliberately broken one, for instance.
+        `environment`: that of the brokers, given the folder of the cluster."""
         self.folder = Path(tempfile.mkdtemp(prefix="conformance-cluster-"))
         self.store = self.folder / "store"
         chosen = [f"--set={name}={value}" for name, value in (settings or {}).items()]
         started = list(program or [penstock()])
+        variables = environment(self.folder) if environment is not None else None
         self.members: dict[int, Member] = {}
         for broker in range(1, count + 1):
             port = free_port()
@@ -156,7 +171,7 @@ class Cluster:
             if racks:
                 command += ["--rack", f"rack-{broker}"]
             log = self.folder / f"broker-{broker}.log"
-            self.members[broker] = Member(broker, port, command, log)
+            self.members[broker] = Member(broker, port, command, log, variables)
 
     def __getitem__(self, broker: int) -> Member:
         return self.members[broker]

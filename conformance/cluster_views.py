@@ -70,14 +70,26 @@ def agreed_view(members: Iterable[Member], groups: Iterable[str], within_s: floa
 
 
 def wait_for_brokers(
-    members: Iterable[Member], groups: Iterable[str], expected: Iterable[int], within_s: float
+    members: Iterable[Member],
+    groups: Iterable[str],
+    expected: Iterable[int],
+    within_s: float,
+    *,
+    patient: bool = False,
 ) -> float:
     """Wait until all these brokers list exactly `expected`, each named one being listed all the while, and
-    everything is led and coordinated. Seconds it took; AssertionError if it took too long."""
+    everything is led and coordinated. Seconds it took; AssertionError if it took too long. `patient`: some
+    of them may not answer yet."""
     began = time.monotonic()
     wanted, chosen, asked = frozenset(expected), list(members), list(groups)
     while True:
-        views = [view(member, asked) for member in chosen]
+        try:
+            views = [view(member, asked) for member in chosen]
+        except ClientError as error:
+            if not patient or time.monotonic() - began > within_s:
+                raise AssertionError(str(error)) from error
+            time.sleep(0.1)
+            continue
         for member, one in zip(chosen, views, strict=True):
             found = one.contradictions()
             assert not found, f"broker {member.broker} contradicts itself: {found[:5]}"

@@ -1,0 +1,285 @@
+"""Brokers are killed and paused, their store goes out and grows slow, and clients notice nothing worse than a
+pause: they record what they see, and a checker looks for what a log that keeps its promises cannot show.
+
+Three brokers with a session time-out of 3 s, as processes. An idempotent producer of librdkafka, a bare
+writer for each partition that sends to whoever leads and waits for its answer whatever happens, readers, a
+group, and observers of the ends of partitions run all the while. In each round the leader of a partition is
+
+    killed          kill -9, and started again later
+    paused          SIGSTOP until it is fenced, then SIGCONT: what it acknowledges must be in the log
+    blinked         SIGSTOP for less than the session time-out
+    cut off         its store fails for longer than the session time-out
+
+or the store of all brokers fails for a while, or is slow. After a kill or a pause, writing and reading must
+go on for every partition within five seconds. `--broken` runs variants that are broken on purpose: the
+checker must find something in each.
+"""
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from conformance.cluster_processes import Cluster, Member
+from conformance.cluster_views import agreed_view, wait_for_brokers
+from conformance.faults_clients import (
+    QUIET,
+    Actor,
+    BareWriter,
+    GroupReader,
+    LibraryWriter,
+    Observer,
+    Reader,
+    leaders,
+    read_log,
+)
+from conformance.faults_history import History, Violation, check, gaps
+from conformance.server import ServerFailed, interrupted_cleanly
+
+TOPIC = "history"
+PARTITIONS = 3
+SESSION_TIMEOUT_S = 3.0
+GO_ON_WITHIN_S = 5.0
+PAUSE_S = SESSION_TIMEOUT_S + 3.0
+BLINK_S = 1.0
+OUTAGE_S = 4.0
+SLOW_SECONDS = "0.02"
+SETTINGS = {
+    "broker.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
+    "leader.imbalance.check.interval.seconds": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "wal.settle.interval.ms": "2000",
+}
+VARIANTS = Path(__file__).with_name("faults_variants.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    act: Callable[["World", Member], None]
+    bounded: bool
+    """Writing and reading must go on within the bound."""
+
+
+class World:
+    """The cluster, its clients and their history."""
+
+    def __init__(self, variant: str, seed: int) -> None:
+        self.cluster = Cluster(
+            3, SETTINGS, program=[sys.executable, str(VARIANTS), variant], environment=self._environment
+        )
+        (self.cluster.folder / "faults").mkdir()
+        self.history = History()
+        self.chance = random.Random(seed)
+        self.actors: list[Actor] = []
+        self.rounds: Counter[str] = Counter()
+        self.longest: Counter[str] = Counter()
+        self.late: list[str] = []
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        return {**os.environ, "PENSTOCK_FAULTS": str(folder / "faults")}
+
+    def begin(self) -> None:
+        self.cluster.start()
+        bootstrap = self.cluster.bootstrap
+        admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
+        where = (bootstrap, TOPIC, self.history)
+        self.actors = [
+            LibraryWriter(*where, PARTITIONS, 0.02),
+            Reader(*where, PARTITIONS, 1),
+            GroupReader(*where, "group-1"),
+            *(BareWriter(*where, partition, 0.02) for partition in range(PARTITIONS)),
+            *(Observer(*where, partition, 0.05) for partition in range(PARTITIONS)),
+        ]
+        for actor in self.actors:
+            actor.start()
+
+    def fault(self, name: str, broker: int | None, content: str = "") -> Path:
+        """Make a file that brokers obey; it is removed by whoever made it."""
+        path = self.cluster.folder / "faults" / (name if broker is None else f"{name}-{broker}")
+        path.write_text(content)
+        return path
+
+    def settle(self, within_s: float = 30.0) -> None:
+        """Wait until all brokers are back and everything is led."""
+        wait_for_brokers(self.cluster.running, ("group-1",), self.cluster.members, within_s, patient=True)
+        agreed_view(self.cluster.running, ())
+
+    def round(self, fault: Fault) -> None:
+        led = leaders(self.cluster.bootstrap, TOPIC)
+        candidates = [broker for broker in led.values() if broker in self.cluster.members]
+        victim = self.cluster[self.chance.choice(candidates)]
+        began = time.monotonic()
+        fault.act(self, victim)
+        self.settle()
+        # Everybody has a moment of peace, in which all must be seen to go on.
+        time.sleep(0.5)
+        ended = time.monotonic()
+        gap = max(self._longest_gaps(began, ended).values())
+        self.rounds[fault.name] += 1
+        self.longest[fault.name] = max(self.longest[fault.name], int(gap * 1000))
+        if fault.bounded and gap > GO_ON_WITHIN_S:
+            self.late.append(f"{fault.name} of broker {victim.broker}: nothing went on for {gap:.1f} s")
+        number = sum(self.rounds.values())
+        writes = len(self.history.writes)
+        print(
+            f"round {number}: {fault.name} broker {victim.broker}, longest gap {gap:.2f} s, {writes} writes"
+        )
+
+    def _longest_gaps(self, began: float, ended: float) -> dict[str, float]:
+        """By partition, the longest time without an acknowledgement for the library, and without a read."""
+        found = {}
+        for partition in range(PARTITIONS):
+            acknowledged = [
+                write.answered_at
+                for write in self.history.writes
+                if write.partition == partition and write.offset is not None and write.answered_at >= began
+            ]
+            read = [
+                r.at for r in self.history.reads["reader-1"] if r.partition == partition and r.at >= began
+            ]
+            found[f"writes to {partition}"] = gaps(acknowledged, began, ended)
+            found[f"reads of {partition}"] = gaps(read, began, ended)
+        return found
+
+    def finish(self) -> list[Violation]:
+        """End the clients, read the log, check."""
+        self.settle()
+        for actor in self.actors:
+            actor.end()
+        for actor in self.actors:
+            actor.join(90)
+            if actor.failure is not None:
+                raise actor.failure
+            assert not actor.is_alive(), f"{actor.name} did not end"
+        read_log(self.cluster.bootstrap, TOPIC, PARTITIONS, self.history)
+        return check(self.history)
+
+
+def kill(world: World, victim: Member) -> None:
+    victim.kill()
+    rest = [member.broker for member in world.cluster.running]
+    wait_for_brokers(world.cluster.running, (), rest, 15)
+    victim.start()
+
+
+def pause(world: World, victim: Member) -> None:
+    victim.pause()
+    time.sleep(PAUSE_S)
+    victim.resume()
+
+
+def blink(world: World, victim: Member) -> None:
+    victim.pause()
+    time.sleep(BLINK_S)
+    victim.resume()
+
+
+def cut_off(world: World, victim: Member) -> None:
+    path = world.fault("outage", victim.broker)
+    time.sleep(PAUSE_S)
+    path.unlink()
+
+
+def outage(world: World, victim: Member) -> None:
+    path = world.fault("outage", None)
+    time.sleep(OUTAGE_S)
+    path.unlink()
+
+
+def slow(world: World, victim: Member) -> None:
+    path = world.fault("slow", None, SLOW_SECONDS)
+    time.sleep(OUTAGE_S)
+    path.unlink()
+
+
+KILL = Fault("kill", kill, bounded=True)
+PAUSE = Fault("pause", pause, bounded=True)
+OTHERS = (
+    Fault("blink", blink, bounded=True),
+    Fault("cut off", cut_off, bounded=False),
+    Fault("outage", outage, bounded=False),
+    Fault("slow", slow, bounded=False),
+)
+
+
+def run(variant: str, faults: Sequence[Fault], seed: int) -> tuple[World, list[Violation], list[str]]:
+    world = World(variant, seed)
+    with world.cluster:
+        world.begin()
+        time.sleep(1.0)
+        for fault in faults:
+            world.round(fault)
+        violations = world.finish()
+        return world, violations, world.cluster.tracebacks()
+
+
+def prove_sound(kills: int, pauses: int, others: int, seed: int) -> bool:
+    chance = random.Random(seed)
+    faults = [KILL] * kills + [PAUSE] * pauses + [OTHERS[n % len(OTHERS)] for n in range(others)]
+    chance.shuffle(faults)
+    world, violations, tracebacks = run("sound", faults, seed)
+    history = world.history
+    acknowledged = sum(write.offset is not None for write in history.writes)
+    unknown = len(history.writes) - acknowledged
+    records = sum(map(len, history.log.values()))
+    print(
+        f"{acknowledged} writes acknowledged, {unknown} with another answer or none, {records} records in "
+        f"the log, {sum(map(len, history.reads.values()))} read, {len(history.watermarks)} ends told"
+    )
+    for name, count in world.rounds.items():
+        print(f"{count} rounds of {name}: the longest gap was {world.longest[name] / 1000:.2f} s")
+    problems = [*map(str, violations), *world.late, *tracebacks]
+    for problem in problems[:20]:
+        print(f"FAILED: {problem}")
+    if not problems:
+        print("nothing lost, nothing twice, nothing out of order")
+    return not problems
+
+
+def prove_broken(variant: str, fault: Fault, rounds: int, seed: int) -> bool:
+    """The checker finds out within a few rounds."""
+    _world, violations, _tracebacks = run(variant, [fault] * rounds, seed)
+    kinds = Counter(violation.kind for violation in violations)
+    if "lost" in kinds:
+        print(f"{variant} was caught: {violations[0]} ({dict(kinds)})")
+        return True
+    print(f"FAILED: {variant} was not caught: {dict(kinds)}")
+    return False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    summary = " ".join((__doc__ or "").split("\n\n")[0].split())
+    parser = argparse.ArgumentParser(prog="python -m conformance.faults", description=summary)
+    parser.add_argument("--rounds", type=int, default=200, help="of kills, and of pauses (default: 200 each)")
+    parser.add_argument("--others", type=int, default=8, help="rounds of the other faults (default: 8)")
+    parser.add_argument("--short", action="store_true", help="a few rounds and the broken variants: for CI")
+    parser.add_argument("--broken", action="store_true", help="only the variants that are broken on purpose")
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args(arguments)
+    well = True
+    with interrupted_cleanly():
+        try:
+            if not chosen.broken:
+                rounds, others = (2, 4) if chosen.short else (chosen.rounds, chosen.others)
+                well = prove_sound(rounds, rounds, others, chosen.seed)
+            if chosen.broken or chosen.short:
+                well = prove_broken("no-fencing", PAUSE, 2, chosen.seed) and well
+                well = prove_broken("early-answers", KILL, 2, chosen.seed) and well
+        except (AssertionError, ServerFailed) as problem:
+            print(f"FAILED: {problem}")
+            return 1
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
