@@ -1,7 +1,8 @@
 """Hostile bytes of every kind while a healthy client runs beside them and must notice nothing.
 
-The broker must stay up, its memory flat, and the healthy client's answers right and in time: it produces and reads
-back throughout, first alone, then beside the attacks of `attacks.py`; its latencies are printed for both.
+The broker must stay up, its memory flat, and the healthy client's answers right and in time: it produces
+and reads back throughout, first alone, then beside the attacks of `attacks.py`; its latencies are printed
+for both.
 """
 
 import argparse
@@ -86,7 +87,9 @@ def fetch(connection: Connection, topic: str, offset: int) -> dict[str, object]:
 
 def prepare(server: Server) -> None:
     with Connection(server.host, server.port) as connection:
-        topics = [{"Name": name, "NumPartitions": 1, "ReplicationFactor": 1} for name in (HEALTHY, LARGE, PLAIN)]
+        topics = [
+            {"Name": name, "NumPartitions": 1, "ReplicationFactor": 1} for name in (HEALTHY, LARGE, PLAIN)
+        ]
         topics.append(
             {
                 "Name": RECOMPRESS,
@@ -155,7 +158,10 @@ def run(server: Server, options: argparse.Namespace) -> list[str]:
     print(line("afterwards", client.window(), after_bytes), flush=True)
     client.ended.set()
     client.join(10)
-    print(f"RSS {calm_bytes / MEGABYTE:.0f} MB before, {peak_bytes / MEGABYTE:.0f} MB at most, {after_bytes / MEGABYTE:.0f} MB after")
+    print(
+        f"RSS {calm_bytes / MEGABYTE:.0f} MB before, {peak_bytes / MEGABYTE:.0f} MB at most, "
+        f"{after_bytes / MEGABYTE:.0f} MB after"
+    )
     if after_bytes - calm_bytes > options.growth_mb * MEGABYTE:
         wrong.append(f"memory grew by more than {options.growth_mb} MB")
     if peak_bytes - calm_bytes > options.peak_mb * MEGABYTE:
@@ -172,10 +178,18 @@ def run(server: Server, options: argparse.Namespace) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.abuse", description=__doc__.splitlines()[0])
     add_against(parser)
-    parser.add_argument("--seconds", type=float, default=60, help="how long all attacks together (default 60)")
-    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, metavar="ATTACK", help=f"some of: {', '.join(ATTACKS)}")
-    parser.add_argument("--latency-ms", type=float, default=1000, help="no round trip may take longer (default 1000)")
-    parser.add_argument("--growth-mb", type=int, default=64, help="memory may have grown by so much afterwards (default 64)")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="how long all attacks together (default 60)"
+    )
+    parser.add_argument(
+        "--attacks", nargs="+", choices=ATTACKS, metavar="ATTACK", help=f"some of: {', '.join(ATTACKS)}"
+    )
+    parser.add_argument(
+        "--latency-ms", type=float, default=1000, help="no round trip may take longer (default 1000)"
+    )
+    parser.add_argument(
+        "--growth-mb", type=int, default=64, help="memory may have grown by so much afterwards (default 64)"
+    )
     parser.add_argument("--peak-mb", type=int, default=256, help="and by so much for a while (default 256)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """Hostile peers for `conformance.abuse`: each attack is a function that does harm for a moment and lets go.
 
-An attack may see its connection closed, get errors or get nothing: that is the broker's right. What the broker may
-not do is fall over, grow, or make others wait.
+An attack may see its connection closed, get errors or get nothing: that is the broker's right. What the
+broker may not do is fall over, grow, or make others wait.
 """
 
 import contextlib
@@ -44,9 +44,11 @@ class Attacker:
     @contextlib.contextmanager
     def connection(self) -> Iterator[Connection]:
         """A connection whose end by the broker's hand is no failure."""
-        with contextlib.suppress(Closed, Silent, OSError, codec.Malformed):
-            with Connection(self.server.host, self.server.port, timeout_s=3.0) as connection:
-                yield connection
+        with (
+            contextlib.suppress(Closed, Silent, OSError, codec.Malformed),
+            Connection(self.server.host, self.server.port, timeout_s=3.0) as connection,
+        ):
+            yield connection
 
     def request(self) -> tuple[str, int, bytes]:
         """A random API and version with an encoded body, mostly empty but right."""
@@ -122,7 +124,9 @@ def truncated_frames(attacker: Attacker) -> None:
     with attacker.connection() as connection:
         records = batches.batch([Item(b"v" * 100, b"k")])
         data = {"PartitionData": [{"Index": 0, "Records": records}]}
-        body = codec.encode(definitions.request("Produce", 9), 9, {"Acks": -1, "TopicData": [{"Name": PLAIN, **data}]})
+        body = codec.encode(
+            definitions.request("Produce", 9), 9, {"Acks": -1, "TopicData": [{"Name": PLAIN, **data}]}
+        )
         frame = connection.header(0, 9, True) + body
         whole = struct.pack(">i", len(frame)) + frame
         connection.send_bytes(whole[: attacker.chance.randrange(len(whole))])
@@ -159,7 +163,7 @@ def huge_counts(attacker: Attacker) -> None:
 
 @attack
 def decompression_bombs(attacker: Attacker) -> None:
-    """Where a broker must open records: a topic that compresses anew, old message sets, answers in old formats."""
+    """Where a broker must open records: topics that compress anew, old message sets, old answers."""
     for topic in (RECOMPRESS, PLAIN):
         with attacker.connection() as connection:
             batch = batches.batch([Item(b"v", b"k")], codec=batches.GZIP, records=attacker.bomb)
@@ -175,7 +179,9 @@ def decompression_bombs(attacker: Attacker) -> None:
 
 def _produce(connection: Connection, version: int, topic: str, records: bytes) -> None:
     data = {"PartitionData": [{"Index": 0, "Records": records}]}
-    connection.send("Produce", version, {"Acks": -1, "TimeoutMs": 2000, "TopicData": [{"Name": topic, **data}]})
+    connection.send(
+        "Produce", version, {"Acks": -1, "TimeoutMs": 2000, "TopicData": [{"Name": topic, **data}]}
+    )
     connection.receive_frame()
 
 
@@ -183,7 +189,9 @@ def _produce(connection: Connection, version: int, topic: str, records: bytes) -
 def wrong_crcs(attacker: Attacker) -> None:
     with attacker.connection() as connection:
         for _ in range(20):
-            _produce(connection, 8, PLAIN, batches.batch([Item(b"v")], crc=attacker.chance.randrange(1 << 32)))
+            _produce(
+                connection, 8, PLAIN, batches.batch([Item(b"v")], crc=attacker.chance.randrange(1 << 32))
+            )
 
 
 @attack
@@ -208,7 +216,11 @@ def half_open(attacker: Attacker) -> None:
     while len(attacker.held) < HALF_OPEN:
         try:
             peer = attacker.connect()
-            peer.sendall(attacker.chance.choice((b"", b"\0", b"\0\0\1", b"\0\0\1\0\0\x03\0\x01", b"\0\x10\0\0" + bytes(500))))
+            peer.sendall(
+                attacker.chance.choice(
+                    (b"", b"\0", b"\0\0\1", b"\0\0\1\0\0\x03\0\x01", b"\0\x10\0\0" + bytes(500))
+                )
+            )
         except OSError:
             return
         attacker.held.append(peer)
@@ -224,7 +236,7 @@ def drip(attacker: Attacker) -> None:
 
 @attack
 def deaf_readers(attacker: Attacker) -> None:
-    """Asks for the same megabyte again and again and never reads an answer: the broker must stop listening to it."""
+    """Asks for a megabyte again and again and never reads: the broker must stop listening to it."""
     with contextlib.suppress(OSError, Closed, Silent):
         connection = Connection(attacker.server.host, attacker.server.port, timeout_s=0.3)
         attacker.held.append(connection.socket)

@@ -1,4 +1,4 @@
-"""The catalogue of clients, and the driver that runs one client program and speaks the line protocol to it."""
+"""The catalogue of clients, and the driver that runs one client program and speaks to it."""
 
 import json
 import selectors
@@ -35,7 +35,7 @@ class Client:
     binary: bool = True
     """It writes arbitrary bytes, not only lines of text."""
     partitions: int = 3
-    """How many partitions it gives the topics it creates: 1 where it cannot choose, or cannot choose where to write."""
+    """How many partitions its topics get: 1 where it cannot choose, or cannot choose where to write."""
     header_lists: bool = True
     """It keeps the order of headers and several of one name."""
     null_headers: bool = True
@@ -59,7 +59,12 @@ OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 ALL_VARIANTS = ("classic", "cooperative", "static", "consumer")
 
 CLIENTS = (
-    Client("kafka-python", _python("kafka_python"), null_headers=False, variants=("classic", "cooperative", "static")),
+    Client(
+        "kafka-python",
+        _python("kafka_python"),
+        null_headers=False,
+        variants=("classic", "cooperative", "static"),
+    ),
     Client(
         "kafka-python-0.10",
         _python("kafka_python", "--api-version", "0.10.0"),
@@ -71,7 +76,13 @@ CLIENTS = (
     Client("aiokafka", _python("aiokafka_client"), variants=("classic", "static")),
     Client("confluent-kafka", _python("confluent"), floods=True, variants=ALL_VARIANTS),
     Client("kcat", _python("kcat"), stamps=False, partitions=1),
-    Client("kafkajs", lambda: parts.node_program("kafkajs"), header_lists=False, null_headers=False, variants=("classic",)),
+    Client(
+        "kafkajs",
+        lambda: parts.node_program("kafkajs"),
+        header_lists=False,
+        null_headers=False,
+        variants=("classic",),
+    ),
     Client("java", parts.java_client, floods=True, variants=ALL_VARIANTS),
     Client("kafka-tools", _python("kafka_tools"), stamps=False, binary=False, partitions=1),
     Client("franz-go", lambda: [str(parts.go_program("franz"))], floods=True, variants=ALL_VARIANTS),
@@ -86,7 +97,7 @@ class Session:
 
     def __init__(self, client: Client, bootstrap: str) -> None:
         self.client = client
-        self.errors: IO[bytes] = tempfile.TemporaryFile()
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self.process = subprocess.Popen(
             [*client.program(), "--bootstrap", bootstrap],
             stdin=subprocess.PIPE,
@@ -110,10 +121,14 @@ class Session:
         return offsets
 
     def flood(self, topic: str, records: list[Record]) -> list[int]:
-        offsets: list[int] = self._ask({"do": "flood", "topic": topic, "records": [each.to_json() for each in records]})["offsets"]
+        offsets: list[int] = self._ask(
+            {"do": "flood", "topic": topic, "records": [each.to_json() for each in records]}
+        )["offsets"]
         return offsets
 
-    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float = 20.0) -> list[Record]:
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float = 20.0
+    ) -> list[Record]:
         asked = {"do": "consume", "topic": topic, "partition": partition, "offset": offset, "count": count}
         answer = self._ask({**asked, "timeout_s": timeout_s})
         return [Record.from_json(record) for record in answer["records"]]
@@ -121,7 +136,14 @@ class Session:
     def group(
         self, group: str, topic: str, count: int, each: int, variant: str, timeout_s: float = 30.0
     ) -> tuple[list[Record], dict[int, int]]:
-        asked = {"do": "group", "group": group, "topic": topic, "count": count, "each": each, "variant": variant}
+        asked = {
+            "do": "group",
+            "group": group,
+            "topic": topic,
+            "count": count,
+            "each": each,
+            "variant": variant,
+        }
         answer = self._ask({**asked, "timeout_s": timeout_s})
         committed = {int(partition): offset for partition, offset in answer["committed"].items()}
         return [Record.from_json(record) for record in answer["records"]], committed
@@ -161,5 +183,7 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -1,10 +1,10 @@
 """kill -9 the broker again and again under idempotent producers, then read everything back.
 
-In each round several producers of different clients send records with acks=all, the broker is killed at a random
-moment while they do, and is started again on the same data; now and then it is killed once more while it starts. The
-same producers go on until everything they sent is acknowledged. Each acknowledged record must then be there exactly
-once, at the offset it was acknowledged with; offsets have no holes; each producer's records keep their order in each
-partition; the high watermark never goes back.
+In each round several producers of different clients send records with acks=all, the broker is killed at a
+random moment while they do, and is started again on the same data; now and then it is killed once more
+while it starts. The same producers go on until everything they sent is acknowledged. Each acknowledged
+record must then be there exactly once, at the offset it was acknowledged with; offsets have no holes; each
+producer's records keep their order in each partition; the high watermark never goes back.
 """
 
 import argparse
@@ -51,7 +51,11 @@ class Producer:
         records = []
         for number in range(self.sent, self.sent + count):
             padding = self.chance.randbytes(self.chance.randrange(1200))
-            records.append(Record(None, b"%s %d " % (self.name.encode(), number) + padding, partition=number % PARTITIONS))
+            records.append(
+                Record(
+                    None, b"%s %d " % (self.name.encode(), number) + padding, partition=number % PARTITIONS
+                )
+            )
         self.sent += count
         for record, offset in zip(records, self.session.flood(TOPIC, records), strict=True):
             assert record.value is not None
@@ -82,9 +86,14 @@ class Reader:
         for each in answer["Topics"][0]["Partitions"]:
             partition, offset = each["PartitionIndex"], each["Offset"]
             if each["ErrorCode"] != 0:
-                raise Broken(f"partition {partition}: ListOffsets answers error {each['ErrorCode']} after the restart")
+                raise Broken(
+                    f"partition {partition}: ListOffsets answers error {each['ErrorCode']} after the restart"
+                )
             if offset < self.watermark[partition]:
-                raise Broken(f"partition {partition}: the high watermark went back from {self.watermark[partition]} to {offset}")
+                raise Broken(
+                    f"partition {partition}: the high watermark went back to {offset}, "
+                    f"from {self.watermark[partition]}"
+                )
             self.watermark[partition] = offset
 
     def check_new(self) -> None:
@@ -96,7 +105,9 @@ class Reader:
         for producer in self.producers.values():
             if producer.acknowledged:
                 (partition, offset), value = next(iter(producer.acknowledged.items()))
-                raise Broken(f"{value[:40]!r} was acknowledged at {offset} of partition {partition} and is not there")
+                raise Broken(
+                    f"{value[:40]!r} was acknowledged at {offset} of partition {partition} and is not there"
+                )
             if producer.unplaced:
                 raise Broken(f"{next(iter(producer.unplaced))[:40]!r} was acknowledged and is nowhere")
 
@@ -111,7 +122,9 @@ class Reader:
             for batch in batches.split(answer["Records"] or b""):
                 yield from self._unpack(partition, batch)
             if self.next[partition] == start:
-                raise Broken(f"partition {partition}: nothing at {start} though the end is {self.watermark[partition]}")
+                raise Broken(
+                    f"partition {partition}: nothing at {start} though the end is {self.watermark[partition]}"
+                )
 
     def _unpack(self, partition: int, batch: dict[str, object]) -> Iterator[tuple[int, bytes]]:
         for offset, value in batches.records(batch):
@@ -127,16 +140,24 @@ class Reader:
         producer = self.producers[name.decode()]
         self.records += 1
         if int(number) <= self.last[producer.name, partition]:
-            raise Broken(f"partition {partition}: {name.decode()} {int(number)} at {offset} comes after a later one, or twice")
+            raise Broken(
+                f"partition {partition}: {name.decode()} {int(number)} at {offset} comes after a later one, "
+                "or twice"
+            )
         self.last[producer.name, partition] = int(number)
         told = producer.acknowledged.pop((partition, offset), None)
         if told is None and value in producer.unplaced:
             producer.unplaced.remove(value)
         elif told != value:
-            raise Broken(f"partition {partition}: at {offset} is {value[:40]!r}, acknowledged there was {told and told[:40]!r}")
+            raise Broken(
+                f"partition {partition}: at {offset} is {value[:40]!r}, "
+                f"acknowledged there was {told and told[:40]!r}"
+            )
 
 
-def one_round(server: Server, producers: list[Producer], pool: ThreadPoolExecutor, chance: random.Random, count: int) -> float:
+def one_round(
+    server: Server, producers: list[Producer], pool: ThreadPoolExecutor, chance: random.Random, count: int
+) -> float:
     """Send, kill in the middle, start again, wait for every acknowledgement; seconds the start took."""
     waiting = [pool.submit(producer.round, count) for producer in producers]
     time.sleep(chance.random() * 0.15)
@@ -166,7 +187,8 @@ def run(options: argparse.Namespace, clients: list[Client]) -> tuple[int, int]:
             time.sleep(0.05)
         reader = Reader(server, producers)
         pool = stack.enter_context(ThreadPoolExecutor(len(producers)))
-        # Each producer gets its id in peace: franz-go takes a connection closed at that moment for a missing login.
+        # Each producer gets its id in peace: franz-go takes a connection closed at that moment for a
+        # missing login.
         list(pool.map(lambda producer: producer.round(PARTITIONS), producers))
         began = time.monotonic()
         for number in range(1, options.rounds + 1):
@@ -175,7 +197,11 @@ def run(options: argparse.Namespace, clients: list[Client]) -> tuple[int, int]:
             if number % options.check_every == 0 or number == options.rounds:
                 reader.check_new()
                 spent = time.monotonic() - began
-                print(f"round {number}: {reader.records} records as acknowledged, last start {took:.2f} s, {spent:.0f} s", flush=True)
+                print(
+                    f"round {number}: {reader.records} records as acknowledged, "
+                    f"last start {took:.2f} s, {spent:.0f} s",
+                    flush=True,
+                )
         # Once more from the beginning of time, by a broker that was stopped in order.
         if options.against == "penstock":
             server.stop()
@@ -190,9 +216,20 @@ def main() -> int:
     able = [client for client in CLIENTS if client.floods]
     names = [client.name for client in able]
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--records", type=int, default=60, help="records a producer sends in a round (default 60)")
-    parser.add_argument("--producers", type=int, default=4, help="how many, of the clients in turn (default 4)")
-    parser.add_argument("--clients", nargs="+", choices=names, default=names, metavar="CLIENT", help=f"some of: {', '.join(names)}")
+    parser.add_argument(
+        "--records", type=int, default=60, help="records a producer sends in a round (default 60)"
+    )
+    parser.add_argument(
+        "--producers", type=int, default=4, help="how many, of the clients in turn (default 4)"
+    )
+    parser.add_argument(
+        "--clients",
+        nargs="+",
+        choices=names,
+        default=names,
+        metavar="CLIENT",
+        help=f"some of: {', '.join(names)}",
+    )
     parser.add_argument("--check-every", type=int, default=20, help="rounds between readings (default 20)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

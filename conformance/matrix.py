@@ -1,8 +1,9 @@
 """Every client writes, every client reads the same bytes back, by assignment and without a group.
 
-Each writer creates its own topics, one for each codec it has, and sends keys and values that are null, empty,
-binary and large, headers and timestamps where its protocol version has them. Each reader then reads every topic and
-every field is compared, offsets included; a second read starts in the middle of a compressed batch.
+Each writer creates its own topics, one for each codec it has, and sends keys and values that are null,
+empty, binary and large, headers and timestamps where its protocol version has them. Each reader then reads
+every topic and every field is compared, offsets included; a second read starts in the middle of a
+compressed batch.
 """
 
 import argparse
@@ -44,7 +45,11 @@ def record_set(writer: Client, seed: int, now_ms: int) -> list[Record]:
     """Records with every edge the writer can express; timestamps stay inside the default retention."""
     chance = random.Random(seed)
     text = "".join(chance.choices(string.ascii_letters + string.digits, k=LARGE_BYTES)).encode()
-    headers: tuple[tuple[str, bytes | None], ...] = (("trace", b"a1"), ("empty", b""), ("näme", "wért".encode()))
+    headers: tuple[tuple[str, bytes | None], ...] = (
+        ("trace", b"a1"),
+        ("empty", b""),
+        ("näme", "wért".encode()),
+    )
     if writer.header_lists:
         headers += (("trace", b"a2"),)
     if writer.null_headers:
@@ -129,7 +134,9 @@ def read(session: Session, written: Written) -> str | None:
 def _expect_refusal(session: Session, written: Written) -> str | None:
     """Batches that the writer left uncompressed may come; the first compressed one must end it."""
     try:
-        got = session.consume(written.topic, written.partition, 0, len(written.records), timeout_s=REFUSAL_TIMEOUT_S)
+        got = session.consume(
+            written.topic, written.partition, 0, len(written.records), timeout_s=REFUSAL_TIMEOUT_S
+        )
     except ClientFailed:
         return None
     if len(got) == len(written.records):
@@ -155,8 +162,16 @@ def _difference(reader: Client, written: Written, expected: Record, actual: Reco
     if actual.timestamp is None:
         return None
     if expected.timestamp is not None:
-        return None if actual.timestamp == expected.timestamp else f"timestamp {actual.timestamp}, written {expected.timestamp}"
-    if not written.not_before_ms - CLOCK_SLACK_MS <= actual.timestamp <= written.not_after_ms + CLOCK_SLACK_MS:
+        return (
+            None
+            if actual.timestamp == expected.timestamp
+            else f"timestamp {actual.timestamp}, written {expected.timestamp}"
+        )
+    if (
+        not written.not_before_ms - CLOCK_SLACK_MS
+        <= actual.timestamp
+        <= written.not_after_ms + CLOCK_SLACK_MS
+    ):
         return f"timestamp {actual.timestamp} is not of the time of writing"
     return None
 
@@ -171,7 +186,9 @@ def _brief(value: bytes | None) -> str:
     return repr(value) if value is None or len(value) <= 40 else f"{value[:40]!r}… ({len(value)} bytes)"
 
 
-def read_all(server: Server, reader: Client, topics: list[Written], failures: list[str]) -> dict[str, list[bool]]:
+def read_all(
+    server: Server, reader: Client, topics: list[Written], failures: list[str]
+) -> dict[str, list[bool]]:
     """For each writer, whether each of its topics came back the same."""
     results: dict[str, list[bool]] = defaultdict(list)
     session = Session(reader, server.bootstrap)
@@ -192,7 +209,9 @@ def read_all(server: Server, reader: Client, topics: list[Written], failures: li
     return results
 
 
-def print_table(writers: list[Client], readers: list[Client], results: dict[str, dict[str, list[bool]]]) -> None:
+def print_table(
+    writers: list[Client], readers: list[Client], results: dict[str, dict[str, list[bool]]]
+) -> None:
     width = max(len(client.name) for client in (*writers, *readers)) + 2
     print("\nTopics (one a codec) that came back the same, writers down, readers across:")
     print(" " * width + "".join(f"{reader.name:>{len(reader.name) + 2}}" for reader in readers))

@@ -26,7 +26,10 @@ class ApacheKafka(Server):
     """One node that is broker and controller, of any version on Maven Central."""
 
     def __init__(
-        self, version: str = parts.KAFKA_NEWEST, settings: dict[str, str] | None = None, node_id: int | None = None
+        self,
+        version: str = parts.KAFKA_NEWEST,
+        settings: dict[str, str] | None = None,
+        node_id: int | None = None,
     ) -> None:
         super().__init__()
         self.version = version
@@ -38,19 +41,33 @@ class ApacheKafka(Server):
 
     def prepare(self) -> None:
         controller = free_port()
+        voter = 1 if self.node_id is None else self.node_id
         settings = SETTINGS | {
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.host}:{controller}",
-            "controller.quorum.voters": f"{1 if self.node_id is None else self.node_id}@{self.host}:{controller}",
+            "controller.quorum.voters": f"{voter}@{self.host}:{controller}",
             "log.dirs": str(self.folder / "data"),
         }
         if self.node_id is not None:
-            settings |= {"node.id": str(self.node_id), "advertised.listeners": f"PLAINTEXT://{self.bootstrap}"}
+            settings |= {
+                "node.id": str(self.node_id),
+                "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            }
         settings |= self.extra
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        format_command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties)]
+        format_command = [
+            *self._java(),
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            CLUSTER_ID,
+            "-c",
+            str(self.properties),
+        ]
         done = subprocess.run(format_command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
-            raise ServerFailed(f"{self.name} could not format its folder: {done.stderr.strip() or done.stdout.strip()}")
+            raise ServerFailed(
+                f"{self.name} could not format its folder: {done.stderr.strip() or done.stdout.strip()}"
+            )
 
     def command(self) -> list[str]:
         return [*self._java(), "kafka.Kafka", str(self.properties)]

@@ -1,8 +1,8 @@
 """Fetch the real parts: Apache Kafka, the client programs, and the sources whose tests are run.
 
-Everything lands in `.parts/` at the root of the repository, which git ignores, through the ordinary client of
-each registry (Maven, Go, npm, pip, apt). A part that cannot be had raises `PartMissing` with one sentence that
-says which, and why.
+Everything lands in `.parts/` at the root of the repository, which git ignores, through the ordinary client
+of each registry (Maven, Go, npm, pip, apt). A part that cannot be had raises `PartMissing` with one
+sentence that says which, and why.
 """
 
 import argparse
@@ -52,7 +52,11 @@ def kafka_classpath(version: str) -> str:
         "<project><modelVersion>4.0.0</modelVersion><groupId>conformance</groupId>"
         f"<artifactId>kafka</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>"
     )
-    fetch(f"Apache Kafka {version}", ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"], home)
+    fetch(
+        f"Apache Kafka {version}",
+        ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"],
+        home,
+    )
     return listing.read_text().strip()
 
 
@@ -122,7 +126,9 @@ def kcat() -> str:
         fetch("kcat", ["apt-get", "install", "-q", "-y", "kcat"], ROOT)
         found = shutil.which("kcat")
     if found is None:
-        raise PartMissing("kcat is not on the PATH and cannot be installed here: run apt-get install kcat as root.")
+        raise PartMissing(
+            "kcat is not on the PATH and cannot be installed here: run apt-get install kcat as root."
+        )
     return found
 
 
@@ -133,7 +139,9 @@ def sdist(package: str, version: str) -> Path:
     if not target.exists():
         home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", package]
-        fetch(f"the source of {package} {version}", [*command, "-d", str(home), f"{package}=={version}"], home)
+        fetch(
+            f"the source of {package} {version}", [*command, "-d", str(home), f"{package}=={version}"], home
+        )
         archives = [path for path in home.glob("*.tar.gz") if _same_project(path.name, package, version)]
         if not archives:
             raise PartMissing(f"pip left no source archive of {package} {version} in {home}.")
@@ -163,7 +171,9 @@ def fetch(what: str, command: Sequence[str], where: Path) -> str:
     if shutil.which(command[0]) is None:
         raise PartMissing(f"{what} cannot be had: {command[0]} is not on the PATH.")
     try:
-        done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, cwd=where, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired as late:
         raise PartMissing(f"{what} cannot be had: {command[0]} took more than {FETCH_TIMEOUT_S} s.") from late
     if done.returncode != 0:

@@ -1,7 +1,8 @@
 """The one interface of a broker under test, whoever wrote it: start, stop, kill, start again.
 
-`oracle.ApacheKafka` and `target.Penstock` are its two implementations. Both keep their data in a temporary folder
-that is removed on exit, listen on loopback, and are ready when they answer a Metadata request that lists a broker.
+`oracle.ApacheKafka` and `target.Penstock` are its two implementations. Both keep their data in a temporary
+folder that is removed on exit, listen on loopback, and are ready when they answer a Metadata request that
+lists a broker.
 """
 
 import contextlib
@@ -57,13 +58,15 @@ class Server(ABC):
     def command(self) -> list[str]:
         """The command that runs the broker on its data, new or old."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 (most servers need nothing)
         """Whatever must be done once before the first start."""
 
     def launch(self) -> "subprocess.Popen[bytes]":
         """Start and wait for nothing."""
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(self.command(), stdout=output, stderr=subprocess.STDOUT, cwd=self.folder)
+            self.process = subprocess.Popen(
+                self.command(), stdout=output, stderr=subprocess.STDOUT, cwd=self.folder
+            )
         return self.process
 
     def start(self) -> float:
@@ -72,10 +75,14 @@ class Server(ABC):
         self.process = self.launch()
         while not serves(self.host, self.port):
             if self.process.poll() is not None:
-                raise ServerFailed(f"{self.name} ended with {self.process.returncode} before it served:\n{self.tail()}")
+                raise ServerFailed(
+                    f"{self.name} ended with {self.process.returncode} before it served:\n{self.tail()}"
+                )
             if time.monotonic() - began > START_TIMEOUT_S:
                 self.kill()
-                raise ServerFailed(f"{self.name} did not serve within {START_TIMEOUT_S:.0f} s:\n{self.tail()}")
+                raise ServerFailed(
+                    f"{self.name} did not serve within {START_TIMEOUT_S:.0f} s:\n{self.tail()}"
+                )
             time.sleep(0.02)
         return time.monotonic() - began
 
@@ -88,7 +95,9 @@ class Server(ABC):
             self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ServerFailed(f"{self.name} did not leave within {STOP_TIMEOUT_S:.0f} s of SIGTERM") from None
+            raise ServerFailed(
+                f"{self.name} did not leave within {STOP_TIMEOUT_S:.0f} s of SIGTERM"
+            ) from None
         self.process = None
 
     def kill(self) -> None:
@@ -119,7 +128,9 @@ class Server(ABC):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -142,7 +153,9 @@ class Running(Server):
             raise ServerFailed(f"nothing that speaks Kafka serves at {self.bootstrap}")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         pass
 
 
@@ -154,7 +167,10 @@ def free_port() -> int:
 
 def serves(host: str, port: int, timeout_s: float = 5.0) -> bool:
     """True once Metadata names at least one broker."""
-    with contextlib.suppress(OSError, struct.error), socket.create_connection((host, port), timeout_s) as connection:
+    with (
+        contextlib.suppress(OSError, struct.error),
+        socket.create_connection((host, port), timeout_s) as connection,
+    ):
         connection.sendall(struct.pack(">i", len(METADATA_V0)) + METADATA_V0)
         answer = _exactly(connection, struct.unpack(">i", _exactly(connection, 4))[0])
         return bool(struct.unpack_from(">i", answer, 4)[0] > 0)

@@ -28,7 +28,15 @@ class Penstock(Server):
         chosen = [f"--set={name}={value}" for name, value in self.settings.items()]
         if self.node_id is not None:
             chosen += ["--broker-id", str(self.node_id), "--advertise", self.bootstrap]
-        return [str(self.program), "start", "--listen", self.bootstrap, "--store", str(self.folder / "store"), *chosen]
+        return [
+            str(self.program),
+            "start",
+            "--listen",
+            self.bootstrap,
+            "--store",
+            str(self.folder / "store"),
+            *chosen,
+        ]
 
 
 def add_against(parser: argparse.ArgumentParser, default: str = "penstock") -> None:
@@ -36,13 +44,13 @@ def add_against(parser: argparse.ArgumentParser, default: str = "penstock") -> N
         "--against",
         default=default,
         metavar="BROKER",
-        help=f"penstock, kafka (newest, {parts.KAFKA_NEWEST}), kafka:VERSION, or HOST:PORT of a running broker "
+        help=f"penstock, kafka ({parts.KAFKA_NEWEST}), kafka:VERSION, or HOST:PORT of a running broker "
         f"(default: {default})",
     )
 
 
 def server_named(name: str, settings: dict[str, str] | None = None, node_id: int | None = None) -> Server:
-    """The broker that `--against` names, not yet started; with a node id it also advertises its address explicitly."""
+    """The broker that `--against` names, not yet started; with a node id it advertises its address too."""
     if name == "penstock":
         return Penstock(settings, node_id)
     if name == "kafka":

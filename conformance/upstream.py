@@ -1,7 +1,7 @@
 """Run the integration tests that client libraries ship in their own source packages against a running broker.
 
-Every test of the chosen files is either selected or listed with the reason why it is not. What a package does not
-ship cannot be run: that is said too.
+Every test of the chosen files is either selected or listed with the reason why it is not. What a package
+does not ship cannot be run: that is said too.
 """
 
 import argparse
@@ -91,7 +91,7 @@ class KafkaPython(Suite):
     reasons = {  # noqa: RUF012
         "*acls*": "needs ACLs",
         "*elect_leaders*": "needs ElectLeaders",
-        "*alter_replica_log_dirs*": "moves replicas between the folders of one broker, which Penstock does not have",
+        "*alter_replica_log_dirs*": "moves replicas between folders, which Penstock does not have",
         "*metadata_quorum*": "asks for a KRaft quorum, which Penstock does not have",
         "*partition_reassignments*": "needs partition reassignment",
         "*transactional*": TRANSACTIONS,
@@ -107,8 +107,8 @@ class KafkaPython(Suite):
         where = source / "test" / "integration"
         if not where.exists():
             raise parts.PartMissing(f"the source package of {self.name} ships no test/integration.")
-        # The package leaves these files out. Without the first Python's own `test` package is found; the second
-        # starts brokers, and its tests are given one that runs.
+        # The package leaves these files out. Without the first Python's own `test` package is found; the
+        # second starts brokers, and its tests are given one that runs.
         (source / "test" / "__init__.py").touch()
         (source / "test" / "service.py").write_text(SERVICE)
         # The fixture looks for this folder even when it is given a broker.
@@ -142,7 +142,8 @@ class KafkaPython(Suite):
         tests = [line for line in listed.stdout.splitlines() if "::" in line]
         if not tests:
             raise parts.PartMissing(
-                f"the tests of {self.name} could not be collected: {listed.stdout[-500:]}{listed.stderr[-500:]}"
+                f"the tests of {self.name} could not be collected: "
+                f"{listed.stdout[-500:]}{listed.stderr[-500:]}"
             )
         chosen, left = self.split(tests)
         results = parts.PARTS / f"{self.name}.xml"
@@ -187,7 +188,7 @@ class Aiokafka(Suite):
 
     def run(self, server: Server) -> Outcome:
         source = parts.sdist(self.name, installed_version(self.name))
-        tests = [path for path in source.rglob("test_*.py")]
+        tests = list(source.rglob("test_*.py"))
         if not tests:
             raise parts.PartMissing(
                 f"the source package of {self.name} {installed_version(self.name)} ships no tests."
@@ -282,7 +283,8 @@ SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (KafkaPython, A
 
 def report(name: str, outcome: Outcome) -> None:
     print(
-        f"\n{name}: {len(outcome.passed)} passed, {len(outcome.failed)} failed, {len(outcome.skipped)} skipped by themselves"
+        f"\n{name}: {len(outcome.passed)} passed, {len(outcome.failed)} failed, "
+        f"{len(outcome.skipped)} skipped by themselves"
     )
     for test in sorted(outcome.passed):
         print(f"  passed   {test}")

@@ -14,7 +14,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from conformance.clients.protocol import Program, Record, Share, serve
 from conformance.clients.voice import (
@@ -47,7 +47,7 @@ FLOOD_TIMEOUT_S = 90.0
 
 class Confluent(Program):
     def __init__(self, bootstrap: str) -> None:
-        self.common = {"bootstrap.servers": bootstrap}
+        self.common: dict[str, Any] = {"bootstrap.servers": bootstrap}
         self.flooder: Any = None
 
     def create(self, topic: str, partitions: int) -> None:
@@ -175,10 +175,11 @@ def _to_commit(topic: str, offsets: dict[int, int]) -> list[TopicPartition]:
 
 def _record(message: Message) -> Record:
     kind, stamp = message.timestamp()
+    headers: Any = message.headers() or ()  # a list of pairs of bytes, whatever the stub allows besides
     return Record(
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),
+        headers=tuple(headers),
         timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else stamp,
         offset=message.offset() or 0,
         partition=message.partition() or 0,

@@ -7,7 +7,6 @@ choose, so the separators are control characters which the records of the matrix
 import argparse
 import subprocess
 import tempfile
-from pathlib import Path
 
 from conformance import parts
 from conformance.clients.protocol import Program, Record, serve
@@ -39,7 +38,9 @@ class KafkaTools(Program):
             "headers.key.separator": "=",
             "null.marker": NULL,
         }
-        options = [option for name, value in settings.items() for option in ("--reader-property", f"{name}={value}")]
+        options = [
+            option for name, value in settings.items() for option in ("--reader-property", f"{name}={value}")
+        ]
         limits = ["--max-memory-bytes", "33554432", "--command-property", f"max.request.size={MAX_BYTES}"]
         acks = ["--command-property", "acks=all"]
         lines = "".join(_line(record) for record in records)
@@ -70,14 +71,18 @@ class KafkaTools(Program):
                 escaped = "".join(f"\\u{ord(each):04x}" for each in value)
                 file.write(f"{name}={escaped}\n")
             file.flush()
-            output = self._run("ConsoleConsumer", [*where, *until, "--formatter-config", file.name], timeout_s + 30)
+            output = self._run(
+                "ConsoleConsumer", [*where, *until, "--formatter-config", file.name], timeout_s + 30
+            )
         return [_record(line) for line in output.split(END.encode())[:-1]]
 
     def _run(self, tool: str, options: list[str], timeout_s: float, given: bytes = b"") -> bytes:
         command = [*self.java, f"org.apache.kafka.tools.{_home(tool)}{tool}", *self.bootstrap, *options]
         done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
         if done.returncode != 0 or b"ERROR" in done.stderr:
-            raise RuntimeError(f"{tool} ended with {done.returncode}: {done.stderr.decode(errors='replace').strip()}")
+            raise RuntimeError(
+                f"{tool} ended with {done.returncode}: {done.stderr.decode(errors='replace').strip()}"
+            )
         return done.stdout
 
 

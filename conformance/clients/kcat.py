@@ -1,9 +1,9 @@
 """kcat: one run of the command for what its options can say at once.
 
-Read by `-J`, whose strings carry the record's bytes unchanged (only quotes, backslashes and control characters are
-escaped), so the output is taken as Latin-1 and nothing is lost. Written one file a record, which is how kcat takes
-arbitrary bytes, or as a line that holds a key alone, since kcat skips what is empty. kcat makes topics only by asking for them, and has
-no option for timestamps.
+Read by `-J`, whose strings carry the record's bytes unchanged (only quotes, backslashes and control
+characters are escaped), so the output is taken as Latin-1 and nothing is lost. Written one file a record,
+which is how kcat takes arbitrary bytes, or as a line that holds a key alone, since kcat skips what is
+empty. kcat makes topics only by asking for them, and has no option for timestamps.
 """
 
 import argparse
@@ -53,12 +53,18 @@ class Kcat(Program):
     def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
         options = ["-C", "-q", "-J", "-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count)]
         output = self._run(options, timeout_s)
-        return [_record(json.loads(line, strict=False)) for line in output.decode("latin-1").split("\n") if line]
+        return [
+            _record(json.loads(line, strict=False)) for line in output.decode("latin-1").split("\n") if line
+        ]
 
     def _run(self, options: list[Any], timeout_s: float, given: bytes = b"") -> bytes:
-        done = subprocess.run([*self.base, *options], input=given, capture_output=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            [*self.base, *options], input=given, capture_output=True, timeout=timeout_s, check=False
+        )
         if done.returncode != 0:
-            raise RuntimeError(f"kcat ended with {done.returncode}: {done.stderr.decode(errors='replace').strip()}")
+            raise RuntimeError(
+                f"kcat ended with {done.returncode}: {done.stderr.decode(errors='replace').strip()}"
+            )
         return done.stdout
 
 
@@ -82,7 +88,10 @@ def _record(message: dict[str, Any]) -> Record:
     return Record(
         key=_bytes(message["key"]),
         value=_bytes(message["payload"]),
-        headers=tuple((name.encode("latin-1").decode(), _bytes(value)) for name, value in zip(flat[::2], flat[1::2], strict=True)),
+        headers=tuple(
+            (name.encode("latin-1").decode(), _bytes(value))
+            for name, value in zip(flat[::2], flat[1::2], strict=True)
+        ),
         timestamp=message["ts"],
         offset=message["offset"],
         partition=message["partition"],

@@ -1,32 +1,35 @@
 """The line protocol that every client program speaks, whatever its language.
 
-A program is started with `--bootstrap HOST:PORT` and perhaps options of its own. It reads one JSON command a line
-from standard input and answers one JSON object a line on standard output; anything else it has to say goes to
-standard error. It ends when its input ends. Bytes are base64, absent keys and values are null.
+A program is started with `--bootstrap HOST:PORT` and perhaps options of its own. It reads one JSON command
+a line from standard input and answers one JSON object a line on standard output; anything else it has to
+say goes to standard error. It ends when its input ends. Bytes are base64, absent keys and values are null.
 
     {"do": "create", "topic": T, "partitions": N}
         -> {}
     {"do": "produce", "topic": T, "partition": P, "codec": C, "records": [RECORD, ...]}
-        -> {"offsets": [...]}           in order, only when all are acknowledged; -1 where the client cannot tell
+        -> {"offsets": [...]}
+           in order, only when all are acknowledged; -1 where the client cannot tell
     {"do": "flood", "topic": T, "records": [RECORD, ...]}
-        -> {"offsets": [...]}           each to its own "partition", by one idempotent producer that outlives commands
+        -> {"offsets": [...]}
+           each to its own "partition", by one idempotent producer that outlives commands
     {"do": "consume", "topic": T, "partition": P, "offset": O, "count": N, "timeout_s": S}
-        -> {"records": [RECORD, ...]}   by assignment, without a group; fewer than N when S seconds have passed
+        -> {"records": [RECORD, ...]}
+           by assignment, without a group; fewer than N when S seconds have passed
     {"do": "group", "group": G, "topic": T, "count": N, "each": K, "variant": V, "timeout_s": S}
         -> {"records": [RECORD, ...], "committed": {"0": NEXT, ...}}
-           join G, consume N records and no more than K of a partition, commit exactly what was consumed, leave
+           join G, consume N records and no more than K of a partition, commit what was consumed, leave
     {"do": "member", "group": G, "topic": T, "variant": V, "instance": I}
         -> {}
            join G, consume and commit until a line {"do": "leave"} comes, leave. Meanwhile a line an event:
            {"event": "assigned", "partitions": [...], "at": MS}   before anything of them is consumed
-           {"event": "revoked", "partitions": [...], "at": MS}    nothing is consumed after, and all is committed
+           {"event": "revoked", "partitions": [...], "at": MS}    nothing is consumed after, all is committed
            {"event": "lost", "partitions": [...], "at": MS}       likewise, but too late to commit
            {"event": "consumed", "partition": P, "offsets": [...], "at": MS}
 
     A static member of "group" is the instance "G-one", expected back for two minutes; a member of "member" is
     static if I is not null.
 
-    RECORD: {"key", "value", "headers": [[name, value], ...], "timestamp"} and, when read, "offset" and "partition".
+    RECORD: {"key", "value", "headers": [[name, value], ...], "timestamp"}; when read, "offset", "partition".
     A command that fails is answered by {"error": "one sentence"}.
 """
 
@@ -121,7 +124,9 @@ class Program(ABC):
         raise ValueError("this client has no idempotent producer here")
 
     @abstractmethod
-    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]: ...
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float
+    ) -> list[Record]: ...
 
     def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
         raise ValueError("this client joins no groups here")
@@ -129,7 +134,7 @@ class Program(ABC):
     def member(self, group: str, topic: str, variant: str, instance: str | None, voice: Voice) -> None:
         raise ValueError("this client joins no groups here")
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most keep nothing)
         """Nothing to close unless the client keeps connections between commands."""
 
 

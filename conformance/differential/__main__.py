@@ -39,7 +39,9 @@ class Run:
             try:
                 setup(world, self.now_ms)
             except (Closed, Silent) as why:
-                raise SetupFailed(f"{world.name} gave no answer while its topics were prepared: {why!r}") from why
+                raise SetupFailed(
+                    f"{world.name} gave no answer while its topics were prepared: {why!r}"
+                ) from why
 
     def plan(self, apis: list[str], version: int | None, scenario: str | None, skip: Plan) -> Plan:
         """Every scenario at every version that both serve."""
@@ -126,16 +128,26 @@ def sort_out(found: list[Mismatch], known: list[Difference]) -> list[Mismatch]:
 def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m conformance.differential", description=__doc__)
     add_against(parser)
-    parser.add_argument("--api", action="append", choices=sorted(SCENARIOS), metavar="API", help="only this API; may be repeated")
+    parser.add_argument(
+        "--api",
+        action="append",
+        choices=sorted(SCENARIOS),
+        metavar="API",
+        help="only this API; may be repeated",
+    )
     parser.add_argument("--version", type=int, help="only this version")
     parser.add_argument("--scenario", help="only the scenario of this name")
-    parser.add_argument("--seed", type=int, default=1, help="chooses names, values and what is repeated (default 1)")
-    parser.add_argument("--requests", type=int, default=0, help="go on with scenarios drawn by the seed up to so many")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="chooses names, values and what is repeated (default 1)"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=0, help="go on with scenarios drawn by the seed up to so many"
+    )
     parser.add_argument(
         "--kafka",
         action="append",
         metavar="VERSION",
-        help=f"the oracle (default {parts.KAFKA_NEWEST}, then {parts.KAFKA_OLD} for what that no longer serves)",
+        help=f"the oracle (default {parts.KAFKA_NEWEST}, then {parts.KAFKA_OLD} for what is left)",
     )
     parser.add_argument("--verbose", action="store_true", help="print whole requests and every scenario")
     parser.add_argument("--all", action="store_true", help="also print deliberate differences")
@@ -163,7 +175,10 @@ def main() -> int:
         if difference.used == 0 and not partial:
             print(f"no longer seen, remove it: {difference.api} {difference.field}: {difference.reason}")
     died = any("DIED" in note for note in notes)
-    print(f"seed {options.seed}: {requests} requests, {len(found) - len(left)} deliberate differences, {len(left)} mismatches")
+    print(
+        f"seed {options.seed}: {requests} requests, {len(found) - len(left)} deliberate differences, "
+        f"{len(left)} mismatches"
+    )
     return 1 if left or died or not requests else 0
 
 

@@ -1,7 +1,8 @@
 """Compare two normalised answers field by field, and print what differs so that somebody can fix it.
 
-Lists whose items have a natural key (a topic's name, a partition's index, a config's name) are compared by that key,
-since their order means nothing to clients; the key stands in the path, `Topics[orders].Partitions[0].LeaderId`.
+Lists whose items have a natural key (a topic's name, a partition's index, a config's name) are compared by
+that key, since their order means nothing to clients; the key stands in the path,
+`Topics[orders].Partitions[0].LeaderId`.
 """
 
 import re
@@ -16,8 +17,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 KEYS = (
-    "ApiKey", "ResourceType", "ResourceName", "Name", "TopicName", "Topic", "TopicId", "Index", "PartitionIndex",
-    "Partition", "PartitionId", "BrokerId", "NodeId", "Key", "LogDir",
+    "ApiKey", "ResourceType", "ResourceName", "Name", "TopicName", "Topic", "TopicId", "Index",
+    "PartitionIndex", "Partition", "PartitionId", "BrokerId", "NodeId", "Key", "LogDir",
 )  # fmt: skip
 NAMES = ("Name", "Topic", "TopicName")
 # Keys worth keeping when mismatches are grouped: they name a thing that can be fixed on its own.
@@ -84,8 +85,14 @@ def deliberate() -> list[Difference]:
 def differences(kafka: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Every place where two normalised answers differ: its path and the two values."""
     if isinstance(kafka, dict) and isinstance(other, dict):
-        if kafka.get("ErrorCode", 0) != other.get("ErrorCode", 0):  # what else differs beside it follows from it
-            yield f"{path}.ErrorCode" if path else "ErrorCode", kafka.get("ErrorCode", ABSENT), other.get("ErrorCode", ABSENT)
+        if kafka.get("ErrorCode", 0) != other.get(
+            "ErrorCode", 0
+        ):  # what else differs beside it follows from it
+            yield (
+                f"{path}.ErrorCode" if path else "ErrorCode",
+                kafka.get("ErrorCode", ABSENT),
+                other.get("ErrorCode", ABSENT),
+            )
             return
         for name in [*kafka, *(name for name in other if name not in kafka)]:
             inner = f"{path}.{name}" if path else name
@@ -104,7 +111,9 @@ def differences(kafka: Any, other: Any, path: str = "") -> Iterator[tuple[str, A
 
 
 def _keyed(items: list[Any]) -> bool:
-    return bool(items) and all(isinstance(item, dict) and any(name in item for name in KEYS) for item in items)
+    return bool(items) and all(
+        isinstance(item, dict) and any(name in item for name in KEYS) for item in items
+    )
 
 
 def _key(item: dict[str, Any]) -> str:
@@ -142,7 +151,9 @@ def report(found: list[Mismatch], other_name: str, verbose: bool) -> None:
     """Group by API and field, so that one cause is one paragraph."""
     groups: dict[tuple[str, str, str, str], list[Mismatch]] = defaultdict(list)
     for each in found:
-        groups[each.api, each.group, _shape(each.path, each.kafka), _shape(each.path, each.other)].append(each)
+        groups[each.api, each.group, _shape(each.path, each.kafka), _shape(each.path, each.other)].append(
+            each
+        )
     api_before = ""
     for (api, path, _, _), members in sorted(groups.items(), key=lambda item: item[0][:2]):
         if api != api_before:
@@ -162,7 +173,9 @@ def _shape(path: str, value: Any) -> str:
     """What groups alike: scalars by value, structures by what they are made of."""
     if isinstance(value, dict | list):
         return f"<{type(value).__name__}>"
-    if path.endswith("stored") or (path.endswith("timestamp") and isinstance(value, int) and value > A_TIME_MS):
+    if path.endswith("stored") or (
+        path.endswith("timestamp") and isinstance(value, int) and value > A_TIME_MS
+    ):
         return "<digest or time>"
     return show(path, value)
 

@@ -1,6 +1,7 @@
 """Take out of an answer what may rightly differ between two brokers: ids, addresses, times, sizes on disk.
 
-What is unknown stays visible: an id that belongs to no topic, a port that is not the broker's, a CRC that is wrong.
+What is unknown stays visible: an id that belongs to no topic, a port that is not the broker's, a CRC that
+is wrong.
 """
 
 import hashlib
@@ -15,9 +16,24 @@ from conformance.differential.world import Answer, World
 from conformance.wire import batches
 
 ZERO_ID = bytes(16)
-TIMES = {"LogAppendTimeMs", "Timestamp", "LastTimestamp", "MaxTimestamp", "first_timestamp", "max_timestamp", "timestamp"}
+TIMES = {
+    "LogAppendTimeMs",
+    "Timestamp",
+    "LastTimestamp",
+    "MaxTimestamp",
+    "first_timestamp",
+    "max_timestamp",
+    "timestamp",
+}
 # Configs that say where a broker is, and so differ between any two.
-PLACES = {"listeners", "advertised.listeners", "log.dirs", "log.dir", "controller.quorum.voters", "metadata.log.dir"}
+PLACES = {
+    "listeners",
+    "advertised.listeners",
+    "log.dirs",
+    "log.dir",
+    "controller.quorum.voters",
+    "metadata.log.dir",
+}
 
 
 def normalise(answer: Answer, world: World) -> Any:
@@ -94,7 +110,7 @@ def _learned(kind: str, value: int, world: World) -> str:
 
 
 def records(data: bytes | None, world: World) -> Any:
-    """Batches as dictionaries, payloads as digests: of the stored bytes, and of what they hold uncompressed."""
+    """Batches as dictionaries, with digests of the stored bytes and of what they hold uncompressed."""
     if data is None:
         return None
     found = []
@@ -120,7 +136,12 @@ def _messages(entry: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     while reader.has_next():
         for each in reader.next_batch():
-            held = {"offset": each.offset, "magic": entry["magic"], "codec": codec, "timestamp": each.timestamp}
+            held = {
+                "offset": each.offset,
+                "magic": entry["magic"],
+                "codec": codec,
+                "timestamp": each.timestamp,
+            }
             held |= {"kind": each.timestamp_type, "key": _text(each.key), "value": _text(each.value)}
             found.append(held)
     return found

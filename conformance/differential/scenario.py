@@ -1,8 +1,8 @@
 """What a scenario is: a generator of steps, registered under the API that it is about.
 
-A scenario runs once for every version of its API that both brokers serve. What it yields is sent to both brokers in
-the same order; values that differ between brokers (topic ids, producer ids, fetch sessions) are written as `Ref` and
-filled in for each broker from what it answered before.
+A scenario runs once for every version of its API that both brokers serve. What it yields is sent to both
+brokers in the same order; values that differ between brokers (topic ids, producer ids, fetch sessions) are
+written as `Ref` and filled in for each broker from what it answered before.
 """
 
 import random
@@ -40,7 +40,7 @@ class Step:
     answered: bool = True
     """False for a produce with acks 0, after which the broker must stay silent."""
     frame: bytes | None = None
-    """A whole frame to send instead of an encoded body; an answer is read as the API and version named here."""
+    """A whole frame to send instead of a body; an answer is read as the API and version named here."""
     settle: bool = False
     """Wait afterwards until what was changed can be seen: some changes come without asking to change."""
     note: str = ""

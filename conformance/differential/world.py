@@ -73,7 +73,10 @@ class World:
         """Send a frame as it is; an answer is read as this API's, whose header is the old one."""
         self.connection.send_frame(frame)
         correlation, answer = self.connection.receive_frame()
-        return {"Correlation": correlation, **codec.decode(definitions.response(api, version), version, answer[4:])}
+        return {
+            "Correlation": correlation,
+            **codec.decode(definitions.response(api, version), version, answer[4:]),
+        }
 
     def _expect_silence(self) -> str:
         sent = self.connection.correlation
@@ -100,9 +103,9 @@ class World:
     def settle(self) -> None:
         """Wait until every change so far can be seen.
 
-        Kafka's broker applies the metadata log some time after the controller has answered. The log is ordered, so
-        a change of our own that has become visible has all earlier ones before it; twice, because a batch of the
-        log becomes visible before it is fully applied.
+        Kafka's broker applies the metadata log some time after the controller has answered. The log is
+        ordered, so a change of our own that has become visible has all earlier ones before it; twice,
+        because a batch of the log becomes visible before it is fully applied.
         """
         for _ in range(2):
             self._barrier()
@@ -120,7 +123,9 @@ class World:
         asked = {"Resources": [{**resource, "ConfigurationKeys": ["retention.ms"]}]}
         deadline = time.monotonic() + BARRIER_TIMEOUT_S
         try:
-            self.connection.call("IncrementalAlterConfigs", ALTER, {"Resources": [{**resource, "Configs": [change]}]})
+            self.connection.call(
+                "IncrementalAlterConfigs", ALTER, {"Resources": [{**resource, "Configs": [change]}]}
+            )
             while time.monotonic() < deadline:
                 answer = self.connection.call("DescribeConfigs", DESCRIBE, asked)
                 configs = answer["Results"][0]["Configs"] or []

@@ -1,1 +1,1 @@
-"""An independent Kafka codec: requests and answers by Kafka's own message definitions, nothing of Penstock's."""
+"""An independent Kafka codec, by Kafka's own message definitions and nothing of Penstock's."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import crc32c
 import cramjam
+import crc32c
 import lz4.frame
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -55,7 +55,7 @@ def batch(items: Sequence[Item], **changes: Any) -> bytes:
     if fields["records"] is None:
         plain = b"".join(_record(item, at, fields["first_timestamp"]) for at, item in enumerate(items))
         fields["records"] = compress(fields["codec"], plain)
-    rest = struct.pack(
+    rest: bytes = struct.pack(
         ">hiqqqhii",
         fields["codec"] | fields["flags"],
         fields["last_offset_delta"],
@@ -66,7 +66,7 @@ def batch(items: Sequence[Item], **changes: Any) -> bytes:
         fields["sequence"],
         fields["count"],
     )
-    rest += fields["records"]
+    rest += bytes(fields["records"])
     crc = crc32c.crc32c(rest) if fields["crc"] is None else fields["crc"]
     length = len(rest) + 9 if fields["length"] is None else fields["length"]
     head = struct.pack(">qiibI", fields["base_offset"], length, fields["leader_epoch"], fields["magic"], crc)
@@ -102,7 +102,7 @@ def compress(codec: int, data: bytes, magic: int = MAGIC_V2) -> bytes:
             return _xerial(data)
         case 3:
             # Java reads only frames whose blocks stand alone.
-            framed = lz4.frame.compress(data, block_linked=False)
+            framed: bytes = lz4.frame.compress(data, block_linked=False)
             return _broken_header_sum(framed) if magic == 0 else framed
         case 4:
             return bytes(cramjam.zstd.compress(data))
@@ -203,8 +203,8 @@ def _expand_snappy(data: bytes) -> bytes:
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 NAMES = (
-    "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta", "first_timestamp",
-    "max_timestamp", "producer_id", "producer_epoch", "sequence", "count",
+    "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta",
+    "first_timestamp", "max_timestamp", "producer_id", "producer_epoch", "sequence", "count",
 )  # fmt: skip
 
 
@@ -221,6 +221,8 @@ def split(data: bytes) -> list[dict[str, Any]]:
             header: dict[str, Any] = dict(zip(NAMES, HEADER.unpack_from(data, at), strict=True))
             found.append({**header, "records": data[at + HEADER_BYTES : end]})
         else:
-            found.append({"base_offset": offset, "length": length, "magic": data[at + 16], "message": data[at:end]})
+            found.append(
+                {"base_offset": offset, "length": length, "magic": data[at + 16], "message": data[at:end]}
+            )
         at = end
     return found

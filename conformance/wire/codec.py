@@ -1,7 +1,7 @@
 """Encode and decode any message as plain dictionaries, driven by its definition.
 
-Names are those of the definitions (`ThrottleTimeMs`). A field left out of a dictionary takes its default; a name
-that the message does not have is an error of the caller's. Decoding must consume every byte.
+Names are those of the definitions (`ThrottleTimeMs`). A field left out of a dictionary takes its default; a
+name that the message does not have is an error of the caller's. Decoding must consume every byte.
 """
 
 import struct
@@ -59,7 +59,9 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _write_fields(out: bytearray, fields: tuple[Field, ...], version: int, flexible: bool, value: Value) -> None:
+def _write_fields(
+    out: bytearray, fields: tuple[Field, ...], version: int, flexible: bool, value: Value
+) -> None:
     unknown = value.keys() - {field.name for field in fields}
     if unknown:
         raise KeyError(f"no such fields: {sorted(unknown)}")
@@ -161,7 +163,9 @@ class _Reader:
         if field.is_array:
             count = self.length(4, flexible)
             kind = field.type[2:]
-            return None if count is None else [self.item(field, kind, version, flexible) for _ in range(count)]
+            return (
+                None if count is None else [self.item(field, kind, version, flexible) for _ in range(count)]
+            )
         if field.is_struct:
             if within(version, field.nullable) and self.number("int8") < 0:
                 return None
@@ -182,10 +186,7 @@ class _Reader:
         return self.fields(field.fields, version, flexible)
 
     def length(self, width: int, flexible: bool) -> int | None:
-        if flexible:
-            size = self.varint() - 1
-        else:
-            size = self.number("int16" if width == 2 else "int32")
+        size = self.varint() - 1 if flexible else self.number("int16" if width == 2 else "int32")
         return None if size < 0 else size
 
     def number(self, kind: str) -> Any:

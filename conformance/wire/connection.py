@@ -1,4 +1,4 @@
-"""One plain connection to a broker that sends a request and waits for its answer, or for the broker to close."""
+"""One plain connection to a broker: send a request, wait for its answer or for the broker to close."""
 
 import socket
 import struct
@@ -23,7 +23,9 @@ class Silent(Exception):
 
 
 class Connection:
-    def __init__(self, host: str, port: int, client_id: str | None = "conformance", timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(
+        self, host: str, port: int, client_id: str | None = "conformance", timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
         self.client_id = client_id
         self.correlation = 0
         self.socket = socket.create_connection((host, port), timeout_s)
@@ -36,14 +38,20 @@ class Connection:
 
     def send(self, api: str, version: int, body: Value | None = None) -> None:
         message = definitions.request(api, version)
-        self.send_body(message.api_key, version, codec.encode(message, version, body or {}), message.is_flexible(version))
+        self.send_body(
+            message.api_key, version, codec.encode(message, version, body or {}), message.is_flexible(version)
+        )
 
     def send_body(self, api_key: int, version: int, body: bytes, flexible: bool) -> None:
         self.send_frame(self.header(api_key, version, flexible) + body)
 
     def header(self, api_key: int, version: int, flexible: bool) -> bytes:
         self.correlation += 1
-        client = b"\xff\xff" if self.client_id is None else struct.pack(">h", len(self.client_id)) + self.client_id.encode()
+        client = (
+            b"\xff\xff"
+            if self.client_id is None
+            else struct.pack(">h", len(self.client_id)) + self.client_id.encode()
+        )
         tags = varint(0) if flexible else b""
         return struct.pack(">hhi", api_key, version, self.correlation) + client + tags
 
@@ -64,7 +72,8 @@ class Connection:
         if correlation != self.correlation:
             raise codec.Malformed(f"correlation id {correlation}, asked with {self.correlation}")
         at = 4
-        # ApiVersions answers always have the old header, so that clients can read them before they know the broker.
+        # ApiVersions answers always have the old header, so that clients can read them before they know the
+        # broker.
         if message.is_flexible(version) and message.api_key != API_VERSIONS:
             if frame[at] != 0:
                 raise codec.Malformed("the answer's header has tags")
@@ -99,7 +108,9 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -1,7 +1,7 @@
 """Kafka's message definitions, read out of the client jars that Apache Kafka publishes.
 
-Kafka 4 dropped the oldest versions of many messages, so a version is looked up in the newest jar first and then in
-the last 3.9 jar, which still has them.
+Kafka 4 dropped the oldest versions of many messages, so a version is looked up in the newest jar first and
+then in the last 3.9 jar, which still has them.
 """
 
 import functools
@@ -64,7 +64,7 @@ def response(api: str, version: int) -> Message:
 
 
 def speaks(kafka: str, api: str, version: int) -> bool:
-    """Whether this release of Kafka really has this version: Kafka 4 advertises Produce from 0 and refuses 0 to 2."""
+    """Whether this release really has this version: Kafka 4 advertises Produce from 0 and refuses 0-2."""
     raw = _jar(kafka).get(f"{api}Request") or _jar(kafka).get(FORMER_NAMES.get(f"{api}Request", ""))
     return raw is not None and within(version, _versions(raw["validVersions"]))
 
@@ -144,7 +144,14 @@ def _versions(text: str) -> tuple[int, int]:
     return int(low), int(high or low)
 
 
-ZERO: dict[str, Any] = {"bool": False, "float64": 0.0, "string": "", "uuid": bytes(16), "bytes": b"", "records": None}
+ZERO: dict[str, Any] = {
+    "bool": False,
+    "float64": 0.0,
+    "string": "",
+    "uuid": bytes(16),
+    "bytes": b"",
+    "records": None,
+}
 
 
 def _default(kind: str, text: Any, fields: tuple[Field, ...]) -> Any:

@@ -8,7 +8,14 @@ from conformance.differential.world import BARRIER_TOPIC, CREATE_TOPICS, PRODUCE
 from conformance.wire import batches
 from conformance.wire.batches import Item
 
-EMPTY, DATA, APPEND, SMALL, COMPACT, OLD = "base-empty", "base-data", "base-append", "base-small", "base-compact", "base-old"
+EMPTY, DATA, APPEND, SMALL, COMPACT, OLD = (
+    "base-empty",
+    "base-data",
+    "base-append",
+    "base-small",
+    "base-compact",
+    "base-old",
+)
 RECOMPRESS = "base-gzip"
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     BARRIER_TOPIC: (1, {}),
@@ -61,11 +68,19 @@ def setup(world: World, now_ms: int) -> None:
     answer = world.connection.call("CreateTopics", CREATE_TOPICS, {"Topics": wanted, "TimeoutMs": 10_000})
     for topic in answer["Topics"]:
         if topic["ErrorCode"] != 0:
-            raise SetupFailed(f"{world.name} could not create {topic['Name']}: error {topic['ErrorCode']}, {topic['ErrorMessage']}")
+            raise SetupFailed(
+                f"{world.name} could not create {topic['Name']}: "
+                f"error {topic['ErrorCode']}, {topic['ErrorMessage']}"
+            )
     world.settle()
     # Kafka gives out producer ids only once its transaction coordinator has found its feet.
     for _ in range(PRODUCER_ID_TRIES):
-        if world.connection.call("InitProducerId", 1, {"TransactionalId": None, "TransactionTimeoutMs": 1})["ErrorCode"] == 0:
+        if (
+            world.connection.call("InitProducerId", 1, {"TransactionalId": None, "TransactionTimeoutMs": 1})[
+                "ErrorCode"
+            ]
+            == 0
+        ):
             break
         time.sleep(0.1)
     chance = random.Random(SETUP_SEED)
@@ -81,7 +96,10 @@ def setup(world: World, now_ms: int) -> None:
         send(world, APPEND, 0, batches.batch(items(chance, 4, stamp + at * MINUTE_MS)))
         send(world, RECOMPRESS, 0, batches.batch(items(chance, 4, stamp + at * MINUTE_MS), codec=at))
         send(world, COMPACT, 0, batches.batch(items(chance, 4, stamp + at * MINUTE_MS)))
-    headed = [Item(b"v", b"k", stamp, (("name", b"value"), ("null", None))), Item(None, b"tombstone", stamp + 7)]
+    headed = [
+        Item(b"v", b"k", stamp, (("name", b"value"), ("null", None))),
+        Item(None, b"tombstone", stamp + 7),
+    ]
     for codec in range(5):
         send(world, OLD, codec, batches.batch([*headed, *items(chance, 3, stamp + 50)], codec=codec))
         send(world, OLD, codec, batches.batch(items(chance, 6, stamp + 900), codec=codec))

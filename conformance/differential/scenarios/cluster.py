@@ -14,7 +14,9 @@ def versions_plain(draw: Draw, version: int) -> Iterator[Step]:
 def versions_bad_software(draw: Draw, version: int) -> Iterator[Step]:
     if version >= 3:
         for name, release in (("", ""), ("bad name!", "1"), ("conformance", "-1-"), ("-", "1")):
-            yield Step({"ClientSoftwareName": name, "ClientSoftwareVersion": release}, note=f"{name!r} {release!r}")
+            yield Step(
+                {"ClientSoftwareName": name, "ClientSoftwareVersion": release}, note=f"{name!r} {release!r}"
+            )
 
 
 @scenario("DescribeCluster")

@@ -29,7 +29,13 @@ def describe_topic(draw: Draw, version: int) -> Iterator[Step]:
 @scenario("DescribeConfigs")
 def describe_broker(draw: Draw, version: int) -> Iterator[Step]:
     yield describe(BROKER, "1")
-    keys = ["log.retention.ms", "log.retention.hours", "message.max.bytes", "num.partitions", "auto.create.topics.enable"]
+    keys = [
+        "log.retention.ms",
+        "log.retention.hours",
+        "message.max.bytes",
+        "num.partitions",
+        "auto.create.topics.enable",
+    ]
     yield describe(BROKER, "1", keys, IncludeSynonyms=True)
     yield describe(BROKER, "")
     yield describe(BROKER, "", ["log.retention.ms"])
@@ -82,13 +88,17 @@ def alter_wrong(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Resources": [_alter(0, "x", a="1")]}, note="unknown type")
     if version == 2:  # Kafka never answers it, and waiting for nothing once is enough
         yield Step({"Resources": [_alter(TOPIC, name, retention_ms="1")] * 2}, note="repeated")
-    yield Step({"Resources": [_alter(TOPIC, name, retention_ms="1")], "ValidateOnly": True}, note="validate only")
+    yield Step(
+        {"Resources": [_alter(TOPIC, name, retention_ms="1")], "ValidateOnly": True}, note="validate only"
+    )
     yield _look(TOPIC, name)
     yield Step({"Resources": []})
 
 
 def _change(kind: int, name: str, *changes: tuple[str, int, str | None]) -> dict[str, Any]:
-    settings = [{"Name": key, "ConfigOperation": operation, "Value": value} for key, operation, value in changes]
+    settings = [
+        {"Name": key, "ConfigOperation": operation, "Value": value} for key, operation, value in changes
+    ]
     return {"ResourceType": kind, "ResourceName": name, "Configs": settings}
 
 
@@ -136,7 +146,9 @@ def increment_wrong(draw: Draw, version: int) -> Iterator[Step]:
     good = _change(TOPIC, name, ("retention.ms", SET, "9000"))
     yield Step({"Resources": [good, good]}, note="repeated resource")
     yield Step({"Resources": [good], "ValidateOnly": True}, note="validate only")
-    yield Step({"Resources": [good, _change(TOPIC, "absent-one", ("retention.ms", SET, "1"))]}, note="one absent")
+    yield Step(
+        {"Resources": [good, _change(TOPIC, "absent-one", ("retention.ms", SET, "1"))]}, note="one absent"
+    )
     yield _look(TOPIC, name)
     yield Step({"Resources": []})
 
@@ -152,8 +164,14 @@ def increment_broker(draw: Draw, version: int) -> Iterator[Step]:
         ("77", "log.retention.ms", "1"),
         ("x", "log.retention.ms", "1"),
     ):
-        yield Step({"Resources": [_change(BROKER, name, (key, SET, value))]}, note=f"broker {name!r} {key}={value}")
-    asked = {"ResourceType": BROKER, "ResourceName": "1", "ConfigurationKeys": ["log.retention.ms", "num.partitions"]}
+        yield Step(
+            {"Resources": [_change(BROKER, name, (key, SET, value))]}, note=f"broker {name!r} {key}={value}"
+        )
+    asked = {
+        "ResourceType": BROKER,
+        "ResourceName": "1",
+        "ConfigurationKeys": ["log.retention.ms", "num.partitions"],
+    }
     yield Step({"Resources": [asked], "IncludeSynonyms": True}, api="DescribeConfigs", version=2)
     yield Step({"Resources": [_change(BROKER, "1", ("log.retention.ms", DELETE, None))]})
     yield Step({"Resources": [_change(BROKER, "", ("log.retention.ms", DELETE, None))]})
@@ -161,7 +179,13 @@ def increment_broker(draw: Draw, version: int) -> Iterator[Step]:
 
 @scenario("IncrementalAlterConfigs")
 def increment_others(draw: Draw, version: int) -> Iterator[Step]:
-    for kind, name, key in ((0, "x", "a"), (99, "x", "a"), (LOGGER, "77", "root"), (METRICS, "m", "no.such"), (GROUP, "", "a")):
+    for kind, name, key in (
+        (0, "x", "a"),
+        (99, "x", "a"),
+        (LOGGER, "77", "root"),
+        (METRICS, "m", "no.such"),
+        (GROUP, "", "a"),
+    ):
         yield Step({"Resources": [_change(kind, name, (key, SET, "1"))]}, note=f"type {kind}")
 
 

@@ -48,7 +48,9 @@ def fetch_kinds(draw: Draw, version: int) -> Iterator[Step]:
 def fetch_several(draw: Draw, version: int) -> Iterator[Step]:
     absent = {"TopicId": UNKNOWN_ID} if version >= IDS_FROM else {"Topic": draw.fresh("absent")}
     yield fetch(topic(version, DATA, part(0, 3), part(2, 0), part(9, 0)), topic(version, EMPTY, part(1, 0)))
-    yield fetch(topic(version, DATA, part(0, 45)), {**absent, "Partitions": [part(0, 0)]}, note="one topic unknown")
+    yield fetch(
+        topic(version, DATA, part(0, 45)), {**absent, "Partitions": [part(0, 0)]}, note="one topic unknown"
+    )
     yield fetch(topic(version, DATA, part(-1, 0)), note="partition -1")
     yield fetch(topic(version, DATA, part(0, 48), part(0, 49)), note="partition repeated")
     yield fetch(note="nothing")
@@ -67,7 +69,12 @@ def fetch_limits(draw: Draw, version: int) -> Iterator[Step]:
     negative = part(0, 2) | {"PartitionMaxBytes": -1}
     yield fetch(topic(version, DATA, negative), note="partition limit -1")
     yield fetch(topic(version, DATA, part(0, 0)), MinBytes=1 << 20, note="more wanted than there is")
-    yield fetch(topic(version, DATA, part(0, 0), part(77, 0)), MinBytes=1 << 20, MaxWaitMs=300, note="an error ends the wait")
+    yield fetch(
+        topic(version, DATA, part(0, 0), part(77, 0)),
+        MinBytes=1 << 20,
+        MaxWaitMs=300,
+        note="an error ends the wait",
+    )
 
 
 @scenario("Fetch")
@@ -99,7 +106,9 @@ def fetch_sessions(draw: Draw, version: int) -> Iterator[Step]:
 def fetch_epochs(draw: Draw, version: int) -> Iterator[Step]:
     if version >= EPOCHS_FROM:
         for epoch in (-1, 0, 1, 99):
-            yield fetch(topic(version, DATA, part(0, 40, CurrentLeaderEpoch=epoch)), note=f"current epoch {epoch}")
+            yield fetch(
+                topic(version, DATA, part(0, 40, CurrentLeaderEpoch=epoch)), note=f"current epoch {epoch}"
+            )
     if version >= 12:
         for epoch in (-1, 0, 5):
             stale = part(0, 40, LastFetchedEpoch=epoch)

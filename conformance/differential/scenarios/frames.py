@@ -1,4 +1,4 @@
-"""Frames that are wrong before any API is reached. Registered under ApiVersions, so that they run once a version."""
+"""Frames that are wrong before any API is reached; under ApiVersions, which every client asks first."""
 
 import struct
 from collections.abc import Iterator
@@ -17,7 +17,9 @@ def frame_unknown_version(draw: Draw, version: int) -> Iterator[Step]:
     """The one API whose unsupported versions are answered, in the form of version 0."""
     if version == 0:
         for asked in (5, 99, 32767, -1):
-            yield Step({}, frame=frame(18, asked, b"\0"), note=f"ApiVersions {asked}")  # answered as version 0
+            yield Step(
+                {}, frame=frame(18, asked, b"\0"), note=f"ApiVersions {asked}"
+            )  # answered as version 0
 
 
 @scenario("ApiVersions")

@@ -9,7 +9,16 @@ from conformance.differential.scenarios.base import DATA, EMPTY
 @scenario("DescribeLogDirs")
 def log_dirs(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Topics": [{"Topic": DATA, "Partitions": [0, 1]}]})
-    yield Step({"Topics": [{"Topic": EMPTY, "Partitions": [0, 9]}, {"Topic": draw.fresh("absent"), "Partitions": [0]}]})
+    yield Step(
+        {
+            "Topics": [
+                {"Topic": EMPTY, "Partitions": [0, 9]},
+                {"Topic": draw.fresh("absent"), "Partitions": [0]},
+            ]
+        }
+    )
     yield Step({"Topics": [{"Topic": DATA, "Partitions": []}]}, note="no partitions")
     yield Step({"Topics": []}, note="no topics")
-    yield Step({"Topics": [{"Topic": DATA, "Partitions": [0]}, {"Topic": DATA, "Partitions": [0]}]}, note="repeated")
+    yield Step(
+        {"Topics": [{"Topic": DATA, "Partitions": [0]}, {"Topic": DATA, "Partitions": [0]}]}, note="repeated"
+    )

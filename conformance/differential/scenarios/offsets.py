@@ -63,7 +63,9 @@ def epochs(draw: Draw, version: int) -> Iterator[Step]:
         yield Step({"ReplicaId": -1, "Topics": [asked(EMPTY, 0, epoch)]}, note=f"epoch {epoch}, empty")
     if version >= 2:
         for current in (0, 5):
-            yield Step({"ReplicaId": -1, "Topics": [asked(DATA, 0, 0, current)]}, note=f"current epoch {current}")
+            yield Step(
+                {"ReplicaId": -1, "Topics": [asked(DATA, 0, 0, current)]}, note=f"current epoch {current}"
+            )
     unknown = [asked(draw.fresh("absent"), 0, 0), asked(DATA, 55, 0), asked(DATA, -1, 0)]
     yield Step({"ReplicaId": -1, "Topics": unknown}, note="unknown")
     yield Step({"ReplicaId": -1, "Topics": []}, note="nothing")

@@ -3,8 +3,26 @@
 from collections.abc import Iterator
 from typing import Any
 
-from conformance.differential.scenario import UNKNOWN_ID, Draw, Ref, Step, learned, remember, scenario, topic_id
-from conformance.differential.scenarios.base import APPEND, COMPACT, DATA, EMPTY, RECOMPRESS, SMALL, items, produce_body
+from conformance.differential.scenario import (
+    UNKNOWN_ID,
+    Draw,
+    Ref,
+    Step,
+    learned,
+    remember,
+    scenario,
+    topic_id,
+)
+from conformance.differential.scenarios.base import (
+    APPEND,
+    COMPACT,
+    DATA,
+    EMPTY,
+    RECOMPRESS,
+    SMALL,
+    items,
+    produce_body,
+)
 from conformance.differential.scenarios.topics import create, new_topic
 from conformance.differential.world import World
 from conformance.wire import batches
@@ -86,10 +104,17 @@ def produce_many(draw: Draw, version: int) -> Iterator[Step]:
     data = [{"Index": at, "Records": records(draw, version)} for at in (0, 1, 5)]
     named = {"TopicId": topic_id(name)} if version >= IDS_FROM else {"Name": name}
     other = {"TopicId": UNKNOWN_ID} if version >= IDS_FROM else {"Name": draw.fresh("absent")}
-    topics = [{**named, "PartitionData": data}, {**other, "PartitionData": [{"Index": 0, "Records": data[0]["Records"]}]}]
-    yield Step({"Acks": -1, "TimeoutMs": 5000, "TopicData": topics}, note="one partition and one topic unknown")
+    topics = [
+        {**named, "PartitionData": data},
+        {**other, "PartitionData": [{"Index": 0, "Records": data[0]["Records"]}]},
+    ]
+    yield Step(
+        {"Acks": -1, "TimeoutMs": 5000, "TopicData": topics}, note="one partition and one topic unknown"
+    )
     yield Step({"Acks": -1, "TimeoutMs": 5000, "TopicData": []}, note="nothing")
-    yield Step({"Acks": -1, "TimeoutMs": 5000, "TopicData": [{**named, "PartitionData": []}]}, note="no partitions")
+    yield Step(
+        {"Acks": -1, "TimeoutMs": 5000, "TopicData": [{**named, "PartitionData": []}]}, note="no partitions"
+    )
 
 
 @scenario("Produce")
@@ -121,7 +146,10 @@ def produce_old_formats(draw: Draw, version: int) -> Iterator[Step]:
         ("null parts", lonely + message(Item(None, b"k", draw.past_ms()), 1, offset=1)),
         ("wrong crc of an old message", message(Item(b"v"), 1, crc=1)),
         ("cut short", lonely[:-3]),
-        ("magic 1 after magic 0", message(Item(b"v"), 0) + message(Item(b"v", None, draw.past_ms()), 1, offset=1)),
+        (
+            "magic 1 after magic 0",
+            message(Item(b"v"), 0) + message(Item(b"v", None, draw.past_ms()), 1, offset=1),
+        ),
     ]
     yield create(new_topic(name, len(sets)))
     for at, (note, data) in enumerate(sets):
@@ -148,12 +176,17 @@ def produce_times(draw: Draw, version: int) -> Iterator[Step]:
         return
     name = draw.fresh()
     bounded = draw.fresh("bounded")
-    bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "1000"}
+    bounds: dict[str, Any] = {
+        "message_timestamp_before_max_ms": "1000",
+        "message_timestamp_after_max_ms": "1000",
+    }
     yield create(new_topic(name, 7), new_topic(bounded, 4, **bounds))
     stamps = ((-1, "no timestamp"), (-5, "negative"), (draw.now_ms + 10**9, "far future"), (0, "1970"))
     for at, (stamp, note) in enumerate(stamps):
         yield produce(draw, version, name, batch([Item(b"v", b"k", stamp)]), note, partition=at)
-        yield produce(draw, version, bounded, batch([Item(b"v", b"k", stamp)]), f"{note}, bounded", partition=at)
+        yield produce(
+            draw, version, bounded, batch([Item(b"v", b"k", stamp)]), f"{note}, bounded", partition=at
+        )
         yield read_back(name, at, note=note)
     some = items(draw.chance, 3, draw.past_ms())
     for at, (note, changes) in enumerate(
@@ -228,7 +261,10 @@ def produce_repeated(draw: Draw, version: int) -> Iterator[Step]:
     yield create(new_topic(name))
     named = {"TopicId": topic_id(name)} if version >= IDS_FROM else {"Name": name}
     part = {"Index": 0, "Records": records(draw, version)}
-    yield Step({"Acks": -1, "TimeoutMs": 5000, "TopicData": [{**named, "PartitionData": [part, part]}]}, note="partition")
+    yield Step(
+        {"Acks": -1, "TimeoutMs": 5000, "TopicData": [{**named, "PartitionData": [part, part]}]},
+        note="partition",
+    )
     twice = {**named, "PartitionData": [part]}
     yield Step({"Acks": -1, "TimeoutMs": 5000, "TopicData": [twice, twice]}, note="topic")
 
@@ -254,7 +290,9 @@ def produce_recompressed(draw: Draw, version: int) -> Iterator[Step]:
         yield read_back(RECOMPRESS)
 
 
-def idempotent(draw: Draw, name: str, version: int, slot: str, sequence: int, note: str, **changes: Any) -> Step:
+def idempotent(
+    draw: Draw, name: str, version: int, slot: str, sequence: int, note: str, **changes: Any
+) -> Step:
     """A batch of three whose producer is the one that each broker gave out."""
     some = items(draw.chance, 3, draw.past_ms())
     epoch = changes.pop("producer_epoch", None)
@@ -264,7 +302,9 @@ def idempotent(draw: Draw, name: str, version: int, slot: str, sequence: int, no
         ours = {"producer_id": world.learned.get(slot, 0), "producer_epoch": chosen, "sequence": sequence}
         return batch(some, **{**ours, **changes})
 
-    return Step(produce_body(topic(name, version), 0, Ref(f"batch of {slot} at {sequence}", build)), note=note)
+    return Step(
+        produce_body(topic(name, version), 0, Ref(f"batch of {slot} at {sequence}", build)), note=note
+    )
 
 
 @scenario("Produce")
@@ -275,7 +315,9 @@ def produce_idempotent(draw: Draw, version: int) -> Iterator[Step]:
     slot = f"producer {slot}"
     yield create(new_topic(name))
     learn = remember(ProducerId=slot, ProducerEpoch=f"{slot} epoch")
-    yield Step({"TransactionalId": None, "TransactionTimeoutMs": 1000}, api="InitProducerId", version=1, learn=learn)
+    yield Step(
+        {"TransactionalId": None, "TransactionTimeoutMs": 1000}, api="InitProducerId", version=1, learn=learn
+    )
     first = idempotent(draw, name, version, slot, 0, "first")
     yield first
     yield Step(first.body, note="first again")
@@ -290,8 +332,12 @@ def produce_idempotent(draw: Draw, version: int) -> Iterator[Step]:
     yield idempotent(draw, name, version, slot, 3, "epoch behind", producer_epoch=1)
     yield idempotent(draw, name, version, slot, 3, "goes on at epoch 9", producer_epoch=9)
     yield read_back(name)
-    yield idempotent(draw, name, version, "producer nobody", 5, "unknown producer, not from 0", producer_id=987654321)
-    yield idempotent(draw, name, version, "producer nobody", 0, "unknown producer from 0", producer_id=987654322)
+    yield idempotent(
+        draw, name, version, "producer nobody", 5, "unknown producer, not from 0", producer_id=987654321
+    )
+    yield idempotent(
+        draw, name, version, "producer nobody", 0, "unknown producer from 0", producer_id=987654322
+    )
 
 
 @scenario("Produce")

@@ -7,7 +7,18 @@ from conformance.differential.scenario import UNKNOWN_ID, Draw, Step, scenario, 
 from conformance.differential.scenarios.base import DATA, EMPTY
 from conformance.differential.world import CREATE_TOPICS
 
-BAD_NAMES = ("", ".", "..", "has space", "slash/inside", "../escape", "naïve", "a" * 249, "a" * 250, "tab\tbed")
+BAD_NAMES = (
+    "",
+    ".",
+    "..",
+    "has space",
+    "slash/inside",
+    "../escape",
+    "naïve",
+    "a" * 249,
+    "a" * 250,
+    "tab\tbed",
+)
 TIMEOUT: dict[str, Any] = {"TimeoutMs": 10_000}
 
 
@@ -21,13 +32,15 @@ def create(*wanted: dict[str, Any]) -> Step:
     return Step({"Topics": list(wanted), **TIMEOUT}, api="CreateTopics", version=CREATE_TOPICS)
 
 
-# Metadata -------------------------------------------------------------------------------------------------------
+# Metadata -----------------------------------------------------------------------------------------
 
 
 @scenario("Metadata")
 def metadata_known(draw: Draw, version: int) -> Iterator[Step]:
     asked = {"Topics": [{"Name": DATA}, {"Name": EMPTY}], "AllowAutoTopicCreation": False}
-    yield Step({**asked, "IncludeTopicAuthorizedOperations": True, "IncludeClusterAuthorizedOperations": True})
+    yield Step(
+        {**asked, "IncludeTopicAuthorizedOperations": True, "IncludeClusterAuthorizedOperations": True}
+    )
     yield Step(asked)
 
 
@@ -45,14 +58,20 @@ def metadata_none(draw: Draw, version: int) -> Iterator[Step]:
 @scenario("Metadata")
 def metadata_unknown(draw: Draw, version: int) -> Iterator[Step]:
     if version >= 4:  # before, asking creates
-        yield Step({"Topics": [{"Name": draw.fresh("absent")}, {"Name": DATA}], "AllowAutoTopicCreation": False})
+        yield Step(
+            {"Topics": [{"Name": draw.fresh("absent")}, {"Name": DATA}], "AllowAutoTopicCreation": False}
+        )
 
 
 @scenario("Metadata")
 def metadata_bad_names(draw: Draw, version: int) -> Iterator[Step]:
     for name in BAD_NAMES:
         if len(name) != 249 or version >= 4:
-            yield Step({"Topics": [{"Name": name}], "AllowAutoTopicCreation": False}, note=repr(name[:20]), settle=True)
+            yield Step(
+                {"Topics": [{"Name": name}], "AllowAutoTopicCreation": False},
+                note=repr(name[:20]),
+                settle=True,
+            )
 
 
 @scenario("Metadata")
@@ -74,11 +93,17 @@ def metadata_by_id(draw: Draw, version: int) -> Iterator[Step]:
         yield Step({"Topics": [{"TopicId": UNKNOWN_ID, "Name": None}], "AllowAutoTopicCreation": False})
         both = [{"TopicId": topic_id(DATA), "Name": None}, {"TopicId": UNKNOWN_ID, "Name": None}]
         yield Step({"Topics": both, "AllowAutoTopicCreation": False})
-        yield Step({"Topics": [{"TopicId": topic_id(DATA), "Name": EMPTY}], "AllowAutoTopicCreation": False}, note="both")
-        yield Step({"Topics": [{"TopicId": bytes(16), "Name": None}], "AllowAutoTopicCreation": False}, note="neither")
+        yield Step(
+            {"Topics": [{"TopicId": topic_id(DATA), "Name": EMPTY}], "AllowAutoTopicCreation": False},
+            note="both",
+        )
+        yield Step(
+            {"Topics": [{"TopicId": bytes(16), "Name": None}], "AllowAutoTopicCreation": False},
+            note="neither",
+        )
 
 
-# CreateTopics ---------------------------------------------------------------------------------------------------
+# CreateTopics -------------------------------------------------------------------------------------
 
 
 @scenario("CreateTopics")
@@ -117,7 +142,10 @@ def create_colliding(draw: Draw, version: int) -> Iterator[Step]:
 @scenario("CreateTopics")
 def create_bad_sizes(draw: Draw, version: int) -> Iterator[Step]:
     for partitions, replication in ((0, 1), (-2, 1), (1, 0), (1, -2), (1, 3), (1, 32767)):
-        yield Step({"Topics": [new_topic(draw.fresh(), partitions, replication)], **TIMEOUT}, note=f"{partitions}, {replication}")
+        yield Step(
+            {"Topics": [new_topic(draw.fresh(), partitions, replication)], **TIMEOUT},
+            note=f"{partitions}, {replication}",
+        )
 
 
 @scenario("CreateTopics")
@@ -143,7 +171,9 @@ def create_bad_configs(draw: Draw, version: int) -> Iterator[Step]:
 def create_repeated(draw: Draw, version: int) -> Iterator[Step]:
     name = draw.fresh()
     yield Step({"Topics": [new_topic(name), new_topic(name)], **TIMEOUT})
-    yield Step({"Topics": [new_topic(name), new_topic(name), new_topic(draw.fresh())], **TIMEOUT}, note="and another")
+    yield Step(
+        {"Topics": [new_topic(name), new_topic(name), new_topic(draw.fresh())], **TIMEOUT}, note="and another"
+    )
 
 
 @scenario("CreateTopics")
@@ -174,7 +204,10 @@ def create_assigned(draw: Draw, version: int) -> Iterator[Step]:
     yield assigned([1], partitions=1)
     yield assigned([1], replication=1)
     gap = [{"PartitionIndex": 1, "BrokerIds": [1]}]
-    yield Step({"Topics": [{**new_topic(draw.fresh(), -1, -1), "Assignments": gap}], **TIMEOUT}, note="does not start at 0")
+    yield Step(
+        {"Topics": [{**new_topic(draw.fresh(), -1, -1), "Assignments": gap}], **TIMEOUT},
+        note="does not start at 0",
+    )
 
 
 @scenario("CreateTopics")
@@ -182,7 +215,7 @@ def create_nothing(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Topics": [], **TIMEOUT})
 
 
-# DeleteTopics ---------------------------------------------------------------------------------------------------
+# DeleteTopics -------------------------------------------------------------------------------------
 
 
 def _delete(version: int, *names: str) -> dict[str, Any]:
@@ -230,7 +263,7 @@ def delete_and_create(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Topics": [{"Name": name}], "AllowAutoTopicCreation": False}, api="Metadata", version=9)
 
 
-# CreatePartitions -----------------------------------------------------------------------------------------------
+# CreatePartitions ---------------------------------------------------------------------------------
 
 
 @scenario("CreatePartitions")
@@ -238,7 +271,9 @@ def partitions_plain(draw: Draw, version: int) -> Iterator[Step]:
     name = draw.fresh()
     yield create(new_topic(name, 2))
     for count in (4, 4, 3, 2, 0, -1):
-        yield Step({"Topics": [{"Name": name, "Count": count, "Assignments": None}], **TIMEOUT}, note=str(count))
+        yield Step(
+            {"Topics": [{"Name": name, "Count": count, "Assignments": None}], **TIMEOUT}, note=str(count)
+        )
     yield Step({"Topics": [{"Name": name}], "AllowAutoTopicCreation": False}, api="Metadata", version=9)
 
 
@@ -249,7 +284,8 @@ def partitions_odd(draw: Draw, version: int) -> Iterator[Step]:
     unknown = {"Name": draw.fresh("absent"), "Count": 2, "Assignments": None}
     yield Step({"Topics": [unknown, {"Name": "bad name", "Count": 2, "Assignments": None}], **TIMEOUT})
     yield Step({"Topics": [{"Name": name, "Count": 3, "Assignments": None}], "ValidateOnly": True, **TIMEOUT})
-    for brokers in ([[1]], [[1], [1]], [[7]], [[1, 1]], [[]]):
+    choices: tuple[list[list[int]], ...] = ([[1]], [[1], [1]], [[7]], [[1, 1]], [[]])
+    for brokers in choices:
         assigned = [{"BrokerIds": each} for each in brokers]
         asked = {"Name": name, "Count": 2, "Assignments": assigned}
         yield Step({"Topics": [asked], "ValidateOnly": True, **TIMEOUT}, note=str(brokers))
@@ -258,12 +294,14 @@ def partitions_odd(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Topics": [], **TIMEOUT})
 
 
-# DescribeTopicPartitions ----------------------------------------------------------------------------------------
+# DescribeTopicPartitions --------------------------------------------------------------------------
 
 
 @scenario("DescribeTopicPartitions")
 def describe_partitions(draw: Draw, version: int) -> Iterator[Step]:
-    asked = {"Topics": [{"Name": DATA}, {"Name": EMPTY}, {"Name": draw.fresh("absent")}, {"Name": "bad name"}]}
+    asked = {
+        "Topics": [{"Name": DATA}, {"Name": EMPTY}, {"Name": draw.fresh("absent")}, {"Name": "bad name"}]
+    }
     yield Step(asked)
     yield Step({**asked, "ResponsePartitionLimit": 2})
     yield Step({**asked, "ResponsePartitionLimit": 0})
