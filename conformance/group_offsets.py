@@ -1,9 +1,13 @@
 """Committed offsets in plain requests: at every version, every partition with its own code."""
 
+import struct
 import time
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from conformance.group_history import Commit
 from conformance.oracle import ApacheKafka
 from conformance.server import Server
 from conformance.wire.connection import Connection, advertised
@@ -18,6 +22,9 @@ COORDINATOR_NOT_READY = (14, 15, 16)
 COORDINATOR_TIMEOUT_S = 30.0
 RETRY_S = 0.1
 
+OFFSETS_TOPIC = "__consumer_offsets"
+OFFSET_KEY_VERSION_MAX = 1
+"""Keys of later versions belong to other records than commits."""
 GROUPS_FROM = 8
 """OffsetFetch asks for several groups at once from this version on."""
 TOPIC_IDS_FROM = 10
@@ -79,6 +86,59 @@ def committed(server: Server, group: str, topic: Topic) -> dict[int, int]:
         answers = _fetch(connection, 8, [group], topic, range(topic.partitions))
     found = {each["PartitionIndex"]: each["CommittedOffset"] for each in answers[group][topic.name]}
     return {partition: offset for partition, offset in found.items() if offset != NO_OFFSET}
+
+
+def commit_history(server: Server, group: str, topic: str) -> list[Commit]:
+    """Every commit of the group, in order, out of `__consumer_offsets` as any client can read it."""
+    settings = {"bootstrap.servers": server.bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": False})
+    try:
+        shards = len(consumer.list_topics(OFFSETS_TOPIC, 30).topics[OFFSETS_TOPIC].partitions)
+        place = TopicPartition(OFFSETS_TOPIC, abs(_java_hash(group)) % shards, 0)
+        _, end = consumer.get_watermark_offsets(place, 30)
+        consumer.assign([place])
+        found, at = [], 0
+        deadline = time.monotonic() + COORDINATOR_TIMEOUT_S
+        while at < end:
+            if time.monotonic() > deadline:
+                raise ValueError(f"{OFFSETS_TOPIC} could be read to {at} of {end} only")
+            for message in consumer.consume(500, 1.0):
+                if message.error():
+                    raise KafkaException(message.error())
+                at = (message.offset() or 0) + 1
+                commit = _commit_in(message.key() or b"", message.value(), group, topic)
+                if commit is not None:
+                    found.append(commit)
+        return found
+    finally:
+        consumer.close()
+
+
+def _java_hash(text: str) -> int:
+    code = 0
+    for unit in struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be")):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
+def _commit_in(key: bytes, value: bytes | None, group: str, topic: str) -> Commit | None:
+    """The record as a commit of this group to this topic, if it is one."""
+    if struct.unpack_from(">h", key)[0] > OFFSET_KEY_VERSION_MAX:
+        return None
+    (size,) = struct.unpack_from(">h", key, 2)
+    found_group, at = key[4 : 4 + size].decode(), 4 + size
+    (size,) = struct.unpack_from(">h", key, at)
+    found_topic, at = key[at + 2 : at + 2 + size].decode(), at + 2 + size
+    if value is None or (found_group, found_topic) != (group, topic):
+        return None
+    (partition,) = struct.unpack_from(">i", key, at)
+    version, offset = struct.unpack_from(">hq", value)
+    at = 10 + (4 if version >= 3 else 0)  # the leader epoch
+    if version >= 4:
+        at += value[at]  # a compact text: its length and one, in one byte as long as it is short
+    else:
+        at += 2 + struct.unpack_from(">h", value, at)[0]
+    return Commit(partition, offset, struct.unpack_from(">q", value, at)[0])
 
 
 def check_never_seen(server: Server, topic: Topic) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -43,6 +44,11 @@ FLOOD: dict[str, Any] = {
     "log_level": 0,
 }
 FLOOD_TIMEOUT_S = 90.0
+REFUSED_IN_REBALANCE = (
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.STALE_MEMBER_EPOCH,
+)
 
 
 class Confluent(Program):
@@ -123,11 +129,31 @@ class Confluent(Program):
             settings["session.timeout.ms"] = SESSION_TIMEOUT_MS
             settings["heartbeat.interval.ms"] = HEARTBEAT_INTERVAL_MS
         consumer = Consumer(settings)
-        # Rebalances happen inside consume(), when everything that was consumed has been committed.
+        pending: dict[int, int] = {}
+
+        def commit() -> None:
+            """What the broker refuses while the group rebalances is committed after the next poll."""
+            try:
+                consumer.commit(offsets=_to_commit(topic, pending), asynchronous=False)
+            except KafkaException as refused:
+                if refused.args[0].code() not in REFUSED_IN_REBALANCE:
+                    raise
+            else:
+                pending.clear()
+
+        # Rebalances happen inside consume().
+        def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
+            if pending:
+                commit()
+            given_up = [each.partition for each in partitions]
+            for partition in given_up:
+                pending.pop(partition, None)
+            voice.revoked(given_up)
+
         consumer.subscribe(
             [topic],
             on_assign=lambda _, partitions: voice.assigned(each.partition for each in partitions),
-            on_revoke=lambda _, partitions: voice.revoked(each.partition for each in partitions),
+            on_revoke=revoked,
             on_lost=lambda _, partitions: voice.lost(each.partition for each in partitions),
         )
         while not voice.told_to_leave:
@@ -136,9 +162,9 @@ class Confluent(Program):
                 by_partition.setdefault(message.partition() or 0, []).append(message.offset() or 0)
             for partition, offsets in by_partition.items():
                 voice.consumed(partition, offsets)
-            if by_partition:
-                next_offsets = {partition: offsets[-1] + 1 for partition, offsets in by_partition.items()}
-                consumer.commit(offsets=_to_commit(topic, next_offsets), asynchronous=False)
+                pending[partition] = offsets[-1] + 1
+            if pending:
+                commit()
         voice.stopped()
         consumer.close()
 

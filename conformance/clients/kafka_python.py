@@ -9,6 +9,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, Topic
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import CommitFailedError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
 from conformance.clients.protocol import Program, Record, Share, serve
@@ -89,10 +90,18 @@ class KafkaPython(Program):
         }
         consumer = KafkaConsumer(**self._group_settings(group, variant, instance), **timing)
         consumer.subscribe([topic], listener=Listener(voice))
+        pending: dict[int, int] = {}
         while not voice.told_to_leave:
             for assigned, batch in consumer.poll(timeout_ms=POLL_MS).items():
                 voice.consumed(assigned.partition, [each.offset for each in batch])
-                consumer.commit(_to_commit(topic, {assigned.partition: batch[-1].offset + 1}))
+                pending[assigned.partition] = batch[-1].offset + 1
+            # What the broker refuses while the group rebalances is committed after the next poll.
+            mine = {partition: offset for partition, offset in pending.items() if voice.owns(partition)}
+            try:
+                consumer.commit(_to_commit(topic, mine))
+            except (CommitFailedError, RebalanceInProgressError):
+                continue
+            pending.clear()
         voice.stopped()
         consumer.close()
 
@@ -118,7 +127,7 @@ class KafkaPython(Program):
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Rebalances happen inside poll(), when everything that was consumed has been committed."""
+    """Rebalances happen inside poll()."""
 
     def __init__(self, voice: Voice) -> None:
         self.voice = voice

@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -142,7 +145,7 @@ func member(seed kgo.Opt, asked command) error {
 	if err != nil {
 		return err
 	}
-	// Rebalances wait until what was polled has been committed.
+	// Rebalances wait until what was polled has been handed to the broker.
 	options = append(options,
 		kgo.SessionTimeout(sessionTimeout),
 		kgo.HeartbeatInterval(heartbeatInterval),
@@ -150,7 +153,12 @@ func member(seed kgo.Opt, asked command) error {
 		kgo.FetchMaxWait(pollTime),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(sayPartitions("assigned")),
-		kgo.OnPartitionsRevoked(sayPartitions("revoked")),
+		kgo.OnPartitionsRevoked(func(within context.Context, client *kgo.Client, topics map[string][]int32) {
+			if err := commit(within, client); err != nil {
+				fmt.Fprintln(os.Stderr, "commit when revoked:", err)
+			}
+			sayPartitions("revoked")(within, client, topics)
+		}),
 		kgo.OnPartitionsLost(sayPartitions("lost")),
 	)
 	client, err := kgo.NewClient(options...)
@@ -192,10 +200,18 @@ func consumeOnce(client *kgo.Client) error {
 			say("consumed", map[string]any{"partition": read.Partition, "offsets": offsets})
 		}
 	})
-	if fetched.NumRecords() == 0 {
-		return nil
-	}
 	committing, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
-	return client.CommitRecords(committing, fetched.Records()...)
+	return commit(committing, client)
+}
+
+// commit leaves what the broker refuses while the group rebalances to the next time.
+func commit(within context.Context, client *kgo.Client) error {
+	err := client.CommitUncommittedOffsets(within)
+	for _, refused := range []error{kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.StaleMemberEpoch} {
+		if errors.Is(err, refused) {
+			return nil
+		}
+	}
+	return err
 }

@@ -17,6 +17,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** The Java consumer as a member of a group: the commands "group" and "member". */
@@ -27,6 +28,7 @@ final class Membership {
     private final JsonNode command;
     private final String topic;
     private final Map<String, Object> settings;
+    private final Map<Integer, Long> pending = new HashMap<>();
 
     Membership(JsonNode command, Map<String, Object> settings) {
         this.command = command;
@@ -72,7 +74,7 @@ final class Membership {
         next.forEach((partition, offset) -> committed.put(String.valueOf(partition), offset));
     }
 
-    /** Rebalances happen inside poll, when everything that was consumed has been committed. */
+    /** Rebalances happen inside poll. */
     void member(BufferedReader orders) throws IOException {
         settings.put("max.poll.interval.ms", "60000");
         settings.put("fetch.max.wait.ms", "200");
@@ -95,7 +97,7 @@ final class Membership {
         listener.setDaemon(true);
         listener.start();
         try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            consumer.subscribe(List.of(topic), new Announcer());
+            consumer.subscribe(List.of(topic), new Announcer(consumer));
             while (!leave.get()) {
                 consumeOnce(consumer);
             }
@@ -104,19 +106,29 @@ final class Membership {
 
     private void consumeOnce(KafkaConsumer<byte[], byte[]> consumer) {
         ConsumerRecords<byte[], byte[]> polled = consumer.poll(POLL);
-        Map<Integer, Long> next = new HashMap<>();
         for (TopicPartition partition : polled.partitions()) {
             ObjectNode event = Client.JSON.createObjectNode();
             event.put("partition", partition.partition());
             ArrayNode offsets = event.putArray("offsets");
             for (ConsumerRecord<byte[], byte[]> record : polled.records(partition)) {
                 offsets.add(record.offset());
-                next.put(partition.partition(), record.offset() + 1);
+                pending.put(partition.partition(), record.offset() + 1);
             }
             say("consumed", event);
         }
-        if (!next.isEmpty()) {
-            consumer.commitSync(offsets(next));
+        commit(consumer);
+    }
+
+    /** What the broker refuses while the group rebalances is committed after the next poll. */
+    private void commit(KafkaConsumer<byte[], byte[]> consumer) {
+        if (pending.isEmpty()) {
+            return;
+        }
+        try {
+            consumer.commitSync(offsets(pending));
+            pending.clear();
+        } catch (RebalanceInProgressException later) {
+            // Kept.
         }
     }
 
@@ -135,7 +147,13 @@ final class Membership {
         System.out.flush();
     }
 
-    private static final class Announcer implements ConsumerRebalanceListener {
+    private final class Announcer implements ConsumerRebalanceListener {
+        private final KafkaConsumer<byte[], byte[]> consumer;
+
+        Announcer(KafkaConsumer<byte[], byte[]> consumer) {
+            this.consumer = consumer;
+        }
+
         @Override
         public void onPartitionsAssigned(Collection<TopicPartition> assigned) {
             announce("assigned", assigned);
@@ -143,15 +161,18 @@ final class Membership {
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> revoked) {
+            commit(consumer);
+            revoked.forEach(each -> pending.remove(each.partition()));
             announce("revoked", revoked);
         }
 
         @Override
         public void onPartitionsLost(Collection<TopicPartition> lost) {
+            lost.forEach(each -> pending.remove(each.partition()));
             announce("lost", lost);
         }
 
-        private static void announce(String name, Collection<TopicPartition> partitions) {
+        private void announce(String name, Collection<TopicPartition> partitions) {
             ObjectNode event = Client.JSON.createObjectNode();
             ArrayNode numbers = event.putArray("partitions");
             partitions.stream().map(TopicPartition::partition).sorted().forEach(numbers::add);
