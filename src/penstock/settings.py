@@ -165,22 +165,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     producer_id_expiration_ms: int = 86400000
     """How long the sequence state of a silent producer is kept."""
-    producer_id_expiration_check_interval_ms: int = 600000
-    """How often silent producers are looked for."""
     transaction_max_timeout_ms: int = 900000
     """The longest transaction time-out a producer may ask for."""
-    transactional_id_expiration_ms: int = 604800000
-    """How long an unused transactional id is remembered."""
     transaction_state_log_num_partitions: int = 50
     """Partitions of `__transaction_state`; fixed once the topic exists."""
     transaction_state_log_replication_factor: int = 3
     """Length of the failover order of `__transaction_state`, as far as there are brokers."""
     transaction_state_log_segment_bytes: int = 104857600
     """Segment size of `__transaction_state`."""
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10000
-    """How often transactions that timed out are aborted."""
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3600000
-    """How often expired transactional ids are removed."""
 
     # Groups.
 
