@@ -18,8 +18,6 @@ from penstock.spark import encode_kernels as kernels
 from penstock.wire.compression import compress
 
 BATCH_BYTES = 512 * 1024
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_CRC_FROM = 21
 _NO_PRODUCER = -1
 
 
@@ -92,14 +90,6 @@ def frame(records: memoryview, count: int, base_timestamp: int, max_timestamp: i
     )
     crc = crc32c.crc32c(body, crc32c.crc32c(tail))
     return struct.pack(">qiibI", 0, 49 + len(body), -1, 2, crc) + tail + bytes(body)
-
-
-def with_producer(batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """The batch under a producer's identity, its CRC computed anew."""
-    patched = bytearray(batch)
-    struct.pack_into(">qhi", patched, 43, producer_id, producer_epoch, base_sequence)
-    struct.pack_into(">I", patched, 17, crc32c.crc32c(memoryview(patched)[_CRC_FROM:]))
-    return bytes(patched)
 
 
 def _binary(column: Any, rows: int) -> _Column:

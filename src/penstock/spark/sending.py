@@ -8,9 +8,9 @@ partition says that it has it. So whatever fails and is tried again, each batch 
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from struct import Struct
 
 from penstock.client import AnswerError, Client, ClientError, error_code
-from penstock.spark.encode import with_producer
 from penstock.spark.errors import SourceError
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,
@@ -24,7 +24,7 @@ from penstock.wire.api.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.wire.batch import read_header
+from penstock.wire.batch import read_header, refresh_crc
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
 
@@ -37,6 +37,9 @@ PRODUCE_VERSION_MAX = 12
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 SEQUENCES = 1 << 31
+_IDENTITY = Struct(">qhi")
+_IDENTITY_AT = 43
+"""Where a batch header has producer id, producer epoch and base sequence."""
 
 Place = tuple[str, int]
 
@@ -99,11 +102,17 @@ class Sender:
             header = read_header(view, at)
             if done >= skip:
                 sequence = (base_sequence + done) % SEQUENCES
-                batch = bytes(view[at : at + header.size])
-                queue.append(with_producer(batch, self._producer_id, self._producer_epoch, sequence))
+                queue.append(self._own(view[at : at + header.size], sequence))
                 self._queued_bytes += header.size
             done += header.record_count
             at += header.size
+
+    def _own(self, batch: Buffer, sequence: int) -> bytes:
+        """The batch under this producer's identity."""
+        owned = bytearray(batch)
+        _IDENTITY.pack_into(owned, _IDENTITY_AT, self._producer_id, self._producer_epoch, sequence)
+        refresh_crc(owned)
+        return bytes(owned)
 
     def send_beyond(self) -> None:
         """Send if much is queued, so that memory stays bounded."""
