@@ -539,6 +539,40 @@ async def test_leases_say_how_far_each_image_has_come(world: World) -> None:
     assert world.nodes[1].member.lease().version == version + 1
 
 
+async def test_a_lease_holds_for_the_session_time_out_after_each_heartbeat(world: World) -> None:
+    await world.start(1)
+    member = world.nodes[1].member
+    assert member.lease_until == world.clock.now + SESSION
+    world.clock.now += SESSION - 0.1
+    await member.heartbeat()
+    assert member.lease_until == world.clock.now + SESSION
+
+
+async def test_who_was_late_is_sure_of_nothing_until_it_was_heard_for_a_while(world: World) -> None:
+    """An observer may have found it silent and be about to fence it."""
+    await world.start(1)
+    member = world.nodes[1].member
+    world.clock.now += SESSION
+    lapsed = world.clock.now
+    while world.clock.now < lapsed + SESSION:
+        await member.heartbeat()
+        assert member.lease_until <= world.clock.now
+        world.clock.now += 1
+    await member.heartbeat()
+    assert member.lease_until == world.clock.now + SESSION
+
+
+async def test_a_heartbeat_that_fails_extends_nothing(world: World) -> None:
+    await world.start(1)
+    member = world.nodes[1].member
+    until = member.lease_until
+    world.nodes[1].store.down = True
+    world.clock.now += 1
+    with pytest.raises(StoreUnavailableError):
+        await member.heartbeat()
+    assert member.lease_until == until
+
+
 async def test_what_could_not_be_settled_stays(world: World) -> None:
     await world.start(1)
     await world.create("t", 4)

@@ -71,7 +71,8 @@ class Broker:
         return self.metadata.image
 
     def authorized(self, session: Session, operation: Operation, resource: Resource, name: str) -> bool:
-        """May this session's principal do this? The one place that decides; everybody may, for now."""
+        """May this session's principal do this? The one place that decides: everybody may, as in a Kafka
+        without an authorizer."""
         return True
 
     def service(self, kind: Callable[[Broker], Service]) -> Service:
@@ -96,6 +97,16 @@ class Broker:
         """
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ledger.update(self.image), seconds)
+
+    @property
+    def leads_surely(self) -> bool:
+        """Whether nobody else can lead what the image gives to this broker.
+
+        Writes are safe without this: the write-ahead log of a broker that was replaced is sealed. It keeps a
+        broker that slept, or was cut off, from telling readers of an end of a log that has moved on.
+        """
+        membership = self.membership
+        return membership is None or self.clock.monotonic() < membership.lease_until
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine on the broker's loop and keep it from being garbage collected meanwhile."""

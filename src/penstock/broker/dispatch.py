@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.acl import CLUSTER_NAME, Resource
-from penstock.broker.partitions import newest_image
+from penstock.broker.partitions import LeadershipDoubt, newest_image
 from penstock.broker.registry import APIS, Api
 from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
@@ -124,15 +124,18 @@ def _message_route(broker: Broker, row: Api) -> Handle:
     async def finish(request: Request, message: Any, reply: Reply, waiting: Awaitable[Any]) -> None:
         try:
             reply.complete(answer(request, await waiting))
+            return
         except asyncio.CancelledError:
             reply.close()
             raise
+        except LeadershipDoubt:
+            failed = refused(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         except Exception:
             failed = failure(request, message)
-            if failed is None:
-                reply.close()
-            else:
-                reply.complete(answer(request, failed))
+        if failed is None:
+            reply.close()
+        else:
+            reply.complete(answer(request, failed))
 
     def route(request: Request) -> Answer:
         version = request.api_version

@@ -45,6 +45,8 @@ class Reader(NamedTuple):
     committed: bool
     from_replica: bool
     max_bytes: int
+    leads: bool = True
+    """False: another broker may lead what this one leads by its image."""
 
 
 class Waiting(NamedTuple):
@@ -128,7 +130,7 @@ def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Re
     if topic is None or not 0 <= index < len(topic.partitions):
         return _UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, index)
-    if partition is None or partition.closed or reader.from_replica:
+    if partition is None or partition.closed or reader.from_replica or not reader.leads:
         return _NOT_LEADER if broker.ledger.damaged(topic.id, index) is None else _DAMAGED
     epoch = wanted.leader_epoch
     if epoch not in (ANY_EPOCH, partition.leader_epoch):

@@ -27,23 +27,43 @@ async def newest_image(broker: Broker) -> ClusterImage:
     it answers: another broker may have created something a moment ago. While the store is known to be out
     nobody waits for it.
     """
+    await caught_up(broker)
+    return broker.image
+
+
+async def caught_up(broker: Broker) -> bool:
+    """Catch up with the metadata log. False if the store does not answer."""
     from penstock.cluster.metadata_log import MetadataUnavailableError
 
     if broker.metadata.unavailable_since is None:
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
-                return await broker.metadata.catch_up()
+                await broker.metadata.catch_up()
+            return True
         except (MetadataUnavailableError, TimeoutError):
             pass
-    return broker.image
+    return False
+
+
+async def confirmed(broker: Broker) -> bool:
+    """Catch up, for a reader: whether what the image then gives to this broker was its own when this was
+    called. If not, somebody else may lead it, and readers should look elsewhere."""
+    return await caught_up(broker) or broker.leads_surely
 
 
 Asked = Iterable[tuple[str, Iterable[int]]]
 """Topics by name, each with indexes of partitions."""
 
 
+class LeadershipDoubt(Exception):
+    """Another broker may lead what this one leads by its image. Dispatch answers NOT_LEADER_OR_FOLLOWER."""
+
+
 def ready(broker: Broker, asked: Asked) -> bool:
-    """Whether everything that was asked for exists here, and is open as far as this broker leads it."""
+    """Whether everything that was asked for exists here, and is open as far as this broker leads it, which
+    it does for sure."""
+    if not broker.leads_surely:
+        return False
     topics = broker.image.topics
     for name, indexes in asked:
         topic = topics.get(name)
@@ -57,10 +77,11 @@ def ready(broker: Broker, asked: Asked) -> bool:
 
 
 async def made_ready(broker: Broker, asked: Asked) -> ClusterImage:
-    """Catch up if something is unknown, wait for what is being opened: the image to answer from."""
+    """Catch up if something is unknown, wait for what is being opened: the image to answer from. Raises
+    LeadershipDoubt if this broker was silent for so long that another may lead by now, and it cannot tell."""
     wanted = [(name, list(indexes)) for name, indexes in asked]
-    if not ready(broker, wanted):
-        await newest_image(broker)
+    if not ready(broker, wanted) and not await confirmed(broker):
+        raise LeadershipDoubt
     if not ready(broker, wanted):
         await broker.opened()
     return broker.image
@@ -74,7 +95,7 @@ def led_partition(
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, index)
-    if partition is None:
+    if partition is None or partition.closed:
         if broker.ledger.damaged(topic.id, index) is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -130,6 +130,12 @@ class Membership:
         self._lost = False
         self._counter = 0
         self._heard_ourselves = 0.0
+        self._probation_until = 0.0
+        self.lease_until = 0.0
+        """Until then, by this broker's own clock, nobody else can lead what it leads: the others wait for the
+        session time-out after the last heartbeat. Only freshness of reads rests on it, never a write. Who
+        was late with a heartbeat may be about to be fenced; it is sure of nothing until it was heard again
+        for a whole session time-out."""
         self._leaving = False
         self._asked = asyncio.Event()
         self._handing_over = asyncio.Lock()
@@ -143,6 +149,7 @@ class Membership:
         RegistrationError if the cluster refuses; MetadataUnavailableError or StoreError if the store fails.
         """
         while True:
+            began = self._clock.monotonic()
             old = self._log.image.brokers.get(self.broker)
             sealed = None
             if old is not None and not old.fenced:
@@ -164,6 +171,8 @@ class Membership:
             await self._log.catch_up()
         info = result.brokers[self.broker]
         self.epoch = info.epoch
+        self._heard_ourselves = began
+        self.lease_until = began + self._session_timeout
         logger.info("registered broker=%d epoch=%d", self.broker, self.epoch)
         return info
 
@@ -311,12 +320,18 @@ class Membership:
         if self._lost:
             return
         self._counter += 1
+        began = self._clock.monotonic()
         try:
             await self._store.put(lease_key(self.broker), encode_lease(self.lease()))
         except StoreError:
             self._leases.excuse(self._clock.monotonic())
             raise
-        self._heard_ourselves = self._clock.monotonic()
+        ended = self._clock.monotonic()
+        if ended >= self._heard_ourselves + self._session_timeout:
+            self._probation_until = ended + self._session_timeout
+        self._heard_ourselves = began
+        if began >= self._probation_until:
+            self.lease_until = began + self._session_timeout
 
     def lease(self) -> Lease:
         """What this broker says of itself."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from penstock.broker.groups.live_shard import LiveShard, answered
 from penstock.broker.groups.loading import load
 from penstock.broker.groups.topic_changes import TopicChanges
-from penstock.broker.partitions import newest_image
+from penstock.broker.partitions import confirmed, newest_image
 from penstock.groups.core import Effects, Now, Ticket
 from penstock.groups.partitioner import partition_of
 from penstock.groups.settings import GroupSettings
@@ -95,7 +95,10 @@ class GroupCoordinator:
         return answered(await result if isinstance(result, Awaitable) else result, response)
 
     def shard(self, group_id: str) -> LiveShard | ErrorCode:
-        """Who serves this group here, or why nobody does."""
+        """Who serves this group here, or why nobody does, as far as that is sure without a look."""
+        return self._shard(group_id) if self._broker.leads_surely else ErrorCode.NOT_COORDINATOR
+
+    def _shard(self, group_id: str) -> LiveShard | ErrorCode:
         topic = self._broker.image.topics.get(OFFSETS_TOPIC)
         if topic is None:
             return ErrorCode.NOT_COORDINATOR
@@ -115,13 +118,15 @@ class GroupCoordinator:
         """Like `shard`, after a second look at the cluster, and a short wait for what is being loaded."""
         found = self.shard(group_id)
         if found is ErrorCode.NOT_COORDINATOR:
-            # Another broker may know better than this one: it may have sent the client here.
-            await newest_image(self._broker)
-            found = self.shard(group_id)
+            # Another broker may know better than this one: it may have sent the client here, or have taken
+            # over while this one was silent.
+            if not await confirmed(self._broker):
+                return ErrorCode.NOT_COORDINATOR
+            found = self._shard(group_id)
         if found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             topic = self._broker.image.topics[OFFSETS_TOPIC]
             await self._loaded([partition_of(group_id, len(topic.partitions))])
-            found = self.shard(group_id)
+            found = self._shard(group_id)
         return found
 
     async def all_shards(self) -> list[LiveShard] | ErrorCode:

@@ -39,7 +39,7 @@ from penstock.broker.fetch_reading import (
 from penstock.broker.fetch_results import Result
 from penstock.broker.fetch_sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
 from penstock.broker.leaders import Leaders
-from penstock.broker.partitions import newest_image
+from penstock.broker.partitions import confirmed
 from penstock.broker.topic_rules import rules_of
 from penstock.wire.api.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.codec import decode
@@ -80,7 +80,7 @@ def handle_raw(broker: Broker, request: Request) -> Reply:
         fetch.answer(context.error, NO_SESSION, ())
     elif message.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         fetch.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's word for it
-    elif _must_wait(broker, context.wanted, fetch.reader.by_id):
+    elif not broker.leads_surely or _must_wait(broker, context.wanted, fetch.reader.by_id):
         broker.spawn(fetch.look_again())
     else:
         fetch.attempt()
@@ -172,9 +172,9 @@ class Fetch(Reply):
     # -- reading and waiting --------------------------------------------------------------------------
 
     async def look_again(self) -> None:
-        """Catch up with the cluster before anything is called unknown."""
+        """Catch up with the cluster before anything is called unknown, or known by who may not lead it."""
         try:
-            await newest_image(self._broker)
+            self.reader = self.reader._replace(leads=await confirmed(self._broker))
             await self._broker.opened()
             self.attempt()
         except asyncio.CancelledError:
