@@ -33,6 +33,7 @@ LATEST = -1
 # A paused broker answers when it wakes: who waits for that hears what it has to say.
 PATIENCE_S = 30.0
 RESTLESS_S = 2.0
+LIBRARY_TIMEOUT_MS = 1000
 QUIET = {"log_level": 0, "log.connection.close": False}
 
 
@@ -78,6 +79,10 @@ class LibraryWriter(Actor):
             "retry.backoff.ms": 50,
             "retry.backoff.max.ms": 250,
             "reconnect.backoff.max.ms": 500,
+            # A paused broker keeps its connections; this is how soon its clients look elsewhere.
+            "socket.timeout.ms": LIBRARY_TIMEOUT_MS,
+            "api.version.request.timeout.ms": LIBRARY_TIMEOUT_MS,
+            "socket.connection.setup.timeout.ms": LIBRARY_TIMEOUT_MS,
             **QUIET,
         }
         producer = Producer(settings)
@@ -160,7 +165,9 @@ class Reader(Actor):
                 "fetch.wait.max.ms": 200,
                 "retry.backoff.max.ms": 250,
                 "reconnect.backoff.max.ms": 500,
-                "socket.timeout.ms": 5000,
+                "socket.timeout.ms": LIBRARY_TIMEOUT_MS,
+                "api.version.request.timeout.ms": LIBRARY_TIMEOUT_MS,
+                "socket.connection.setup.timeout.ms": LIBRARY_TIMEOUT_MS,
                 **QUIET,
             }
         )
