@@ -9,6 +9,7 @@ Each module with a command line proves one claim and runs from the root of the r
     python -m conformance.abuse          hostile bytes beside a healthy client
     python -m conformance.upstream       the integration tests that client libraries ship
     python -m conformance.groups         groups come back and continue at the exact next record
+    python -m conformance.compaction     10 million updates to 10,000 keys; Kafka's LogCompactionTester
 
 Nothing here imports the broker: it is started as a process and spoken to over the network.
 """
