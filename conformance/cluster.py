@@ -13,19 +13,17 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from conformance import parts
-from conformance.client import BY_NAME, ClientFailed, Session
-from conformance.clients.protocol import Record
 from conformance.cluster_processes import Cluster, Member
 from conformance.cluster_views import agreed_view, view, wait_for_brokers
+from conformance.group_members import History, MemberFailed
+from conformance.group_members import Member as GroupMember
 from conformance.server import ServerFailed, interrupted_cleanly
 
 SESSION_TIMEOUT_S = 3.0
@@ -38,7 +36,9 @@ SETTINGS = {
 }
 PARTITIONS = 3
 RECORDS_PER_SECOND = 25
-CLIENT_TIMEOUT_S = 110.0
+FOLLOW_WITHIN_S = 45.0
+"""How soon a group must have come to where the log was: some libraries wait long before they try again."""
+RESTARTS_MAX = 10
 ALL_CLIENTS = (
     "confluent-kafka",
     "kafka-python",
@@ -96,6 +96,66 @@ class Stream(threading.Thread):
         self.join()
 
 
+class Follower:
+    """One client library in a group of its own, whatever happens. Some libraries hand a broken connection to
+    the application; it then joins again, as applications do."""
+
+    def __init__(self, client: str, address: str, topic: str) -> None:
+        self.client = client
+        self.history = History()
+        self.restarts = 0
+        self.slowest_s = 0.0
+        self._address = address
+        self._topic = topic
+        self._member = self._join()
+
+    def _join(self) -> GroupMember:
+        name = f"{self.client}-{self.restarts}"
+        member = GroupMember(name, self.client, "classic", self._address, self.history)
+        member.join(f"followers-{self._topic}-{self.client}", self._topic)
+        return member
+
+    def follow(self, ends: dict[int, int], within_s: float) -> None:
+        """Wait until everything up to `ends` was consumed. AssertionError if it takes too long."""
+        began = time.monotonic()
+        while True:
+            failure = self._member.failure
+            if failure is not None:
+                self._begin_again(failure)
+            consumed = self.history.consumed()
+            lacking = {
+                partition: end
+                for partition, end in ends.items()
+                if end - 1 not in consumed.get(partition, ())
+            }
+            if not lacking:
+                break
+            waited = time.monotonic() - began
+            assert waited < within_s, f"{self.client} has not come to {lacking} in {within_s:.0f} s"
+            with self.history.heard:
+                self.history.heard.wait(0.2)
+        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+    def _begin_again(self, failure: str) -> None:
+        passing = any(word in failure for word in BROKEN_CONNECTION)
+        assert passing and self.restarts < RESTARTS_MAX, f"{self.client} gave up: {failure}"
+        self.restarts += 1
+        self._member.close()
+        self._member = self._join()
+
+    def missing(self) -> list[str]:
+        """Offsets that it was never given."""
+        found = []
+        for partition, offsets in self.history.consumed().items():
+            gaps = set(range(max(offsets) + 1)) - offsets
+            if gaps:
+                found.append(f"{self.client} was never given {sorted(gaps)[:5]} of partition {partition}")
+        return found
+
+    def close(self) -> None:
+        self._member.close()
+
+
 def prove(bootstrap: Member, cluster: Cluster, others: Sequence[int], clients: Sequence[str]) -> list[str]:
     """One bootstrap address: failures, as sentences."""
     topic = f"stream-{bootstrap.broker}-{time.monotonic_ns()}"
@@ -106,97 +166,75 @@ def prove(bootstrap: Member, cluster: Cluster, others: Sequence[int], clients: S
     view(bootstrap, groups[:1])
     stream = Stream(cluster.bootstrap, topic)
     stream.start()
-    count = RECORDS_PER_SECOND * 8 * len(others) * 2
-    with ThreadPoolExecutor(max(1, len(clients))) as pool:
-        reading = {
-            name: pool.submit(read, name, bootstrap.address, topic, f"readers-{topic}-{name}", count)
-            for name in clients
-        }
-        failures = disturb(bootstrap, cluster, others, groups)
-        failures += [
-            f"{name} did not keep going: {problem}"
-            for name, future in reading.items()
-            for problem in complaints(future, stream)
-        ]
+    followers = [Follower(name, bootstrap.address, topic) for name in clients]
+    failures = []
+    try:
+        follow(followers, stream)
+        disturb(bootstrap, cluster, others, groups, lambda: follow(followers, stream))
         stream.end()
+        follow(followers, stream)
+        failures = [gap for follower in followers for gap in follower.missing()]
+        for follower in followers:
+            again = f", joined again {follower.restarts} times" if follower.restarts else ""
+            print(f"  {follower.client}: {follower.slowest_s:.1f} s at most to be where the log was{again}")
+    except (AssertionError, MemberFailed) as problem:
+        failures.append(f"bootstrap {bootstrap.broker}: {problem}")
+    finally:
+        stream.end()
+        for follower in followers:
+            follower.close()
     return failures + [f"the producer failed: {failure}" for failure in stream.failures]
 
 
-def disturb(bootstrap: Member, cluster: Cluster, others: Sequence[int], groups: list[str]) -> list[str]:
+def follow(followers: Sequence[Follower], stream: Stream) -> None:
+    """Everybody comes to where the log is now."""
+    ends = {partition: max(offsets) + 1 for partition, offsets in list(stream.acknowledged.items())}
+    for follower in followers:
+        follower.follow(ends, FOLLOW_WITHIN_S)
+
+
+def disturb(
+    bootstrap: Member,
+    cluster: Cluster,
+    others: Sequence[int],
+    groups: list[str],
+    go_on: Callable[[], None],
+) -> None:
     everybody = set(cluster.members)
-    try:
-        wait_for_brokers(cluster.running, groups, everybody, LISTED_WITHIN_S)
+    wait_for_brokers(cluster.running, groups, everybody, LISTED_WITHIN_S)
+    agreed_view(cluster.running, groups)
+    for broker in others:
+        member = cluster[broker]
+        rest = everybody - {broker}
+        member.terminate()
+        began = time.monotonic()
+        looks = 0
+        while member.running and time.monotonic() - began < 30:
+            # During the stop: whoever answers contradicts nothing.
+            found = view(bootstrap, groups).contradictions()
+            assert not found, f"during the stop of {broker}: {found[:5]}"
+            looks += 1
+        stopped = member.wait_until_ended(began)
+        gone = wait_for_brokers(cluster.running, groups, rest, 1.0)
         agreed_view(cluster.running, groups)
-        for broker in others:
-            member = cluster[broker]
-            rest = everybody - {broker}
-            member.terminate()
-            began = time.monotonic()
-            looks = 0
-            while member.running and time.monotonic() - began < 30:
-                # During the stop: whoever answers contradicts nothing.
-                found = view(bootstrap, groups).contradictions()
-                assert not found, f"during the stop of {broker}: {found[:5]}"
-                looks += 1
-            stopped = member.wait_until_ended(began)
-            gone = wait_for_brokers(cluster.running, groups, rest, 1.0)
-            agreed_view(cluster.running, groups)
-            started = member.start()
-            back = wait_for_brokers(cluster.running, groups, everybody, 1.0)
-            agreed_view(cluster.running, groups)
-            member.kill()
-            died = wait_for_brokers(cluster.running, groups, rest, LISTED_WITHIN_S)
-            agreed_view(cluster.running, groups)
-            again = member.start()
-            wait_for_brokers(cluster.running, groups, everybody, 1.0)
-            agreed_view(cluster.running, groups)
-            print(
-                f"  broker {broker}: stopped in {stopped:.2f} s ({looks} looks meanwhile), off all lists "
-                f"{gone:.2f} s later; started in {started:.2f} s, on all lists {back:.2f} s later; killed, "
-                f"off all lists after {died:.2f} s; started again in {again:.2f} s",
-                flush=True,
-            )
-    except AssertionError as problem:
-        return [f"bootstrap {bootstrap.broker}: {problem}"]
-    return []
-
-
-def read(name: str, address: str, topic: str, group: str, count: int) -> list[Record]:
-    """Join a group through one address, and read on whatever happens. Some libraries hand a broken connection
-    to the application; it then tries again, as applications do."""
-    client = BY_NAME[name]
-    deadline = time.monotonic() + CLIENT_TIMEOUT_S
-    with Session(client, address) as session:
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                records, _committed = session.group(group, topic, count, "classic", left)
-                break
-            except ClientFailed as problem:
-                if left < 1 or not any(word in str(problem) for word in BROKEN_CONNECTION):
-                    raise
-    if len(records) < count:
-        raise ClientFailed(f"it read {len(records)} of {count} records in {CLIENT_TIMEOUT_S:.0f} s")
-    return records
-
-
-def complaints(future: "Future[list[Record]]", stream: Stream) -> list[str]:
-    try:
-        records = future.result()
-    except (ClientFailed, parts.PartMissing) as problem:
-        return [str(problem)]
-    found = []
-    read_by: dict[int, dict[int, bytes | None]] = defaultdict(dict)
-    for record in records:
-        read_by[record.partition][record.offset] = record.value
-    for partition, offsets in read_by.items():
-        missing = set(range(max(offsets) + 1)) - set(offsets)
-        if missing:
-            found.append(f"partition {partition} lacks offsets {sorted(missing)[:5]}")
-        for offset, value in stream.acknowledged[partition].items():
-            if offset in offsets and offsets[offset] != value:
-                found.append(f"partition {partition} offset {offset} is {offsets[offset]!r}, not {value!r}")
-    return found
+        go_on()
+        started = member.start()
+        back = wait_for_brokers(cluster.running, groups, everybody, 1.0)
+        agreed_view(cluster.running, groups)
+        member.kill()
+        died = wait_for_brokers(cluster.running, groups, rest, LISTED_WITHIN_S)
+        agreed_view(cluster.running, groups)
+        go_on()
+        again = member.start()
+        wait_for_brokers(cluster.running, groups, everybody, 1.0)
+        agreed_view(cluster.running, groups)
+        go_on()
+        print(
+            f"  broker {broker}: stopped in {stopped:.2f} s ({looks} looks meanwhile), off all lists "
+            f"{gone:.2f} s later; started in {started:.2f} s, on all lists {back:.2f} s later; killed, "
+            f"off all lists after {died:.2f} s; started again in {again:.2f} s",
+            flush=True,
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -52,7 +52,7 @@ how many flushes the log holds. May be called again, and by several brokers at o
 PartitionKey = tuple[bytes, int]
 
 # How often silence is looked for, so that it is noticed soon after the session time-out.
-WATCHES_PER_SESSION = 6
+WATCHES_PER_SESSION = 12
 # A hand-over settles records and stops writes to the partitions meanwhile, so it is done in bites.
 HAND_OVERS_PER_ROUND_MAX = 200
 
