@@ -264,9 +264,15 @@ class FranzGo(Suite):
 
 
 def _complaint(output: str, test: str) -> str:
-    after = output.split(f"--- FAIL: {test}", 1)[-1]
-    lines = [line.strip() for line in after.splitlines()[1:6] if line.startswith("    ")]
-    return " | ".join(lines)[:300] or "see its output"
+    """What a Go test said; with -v each line belongs to the test that was named last."""
+    said, speaker = [], ""
+    for line in output.splitlines():
+        named = re.match(r"=== (?:RUN|CONT|NAME)\s+(\S+)", line)
+        if named:
+            speaker = named[1]
+        elif speaker == test and re.match(r"\s+\w+_test\.go:\d+: ", line):
+            said.append(line.strip())
+    return " | ".join(said)[:300] or "see its output"
 
 
 def franz_go_version() -> str:
