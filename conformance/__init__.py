@@ -1,15 +1,22 @@
 """Proof against real Kafka clients and against Apache Kafka itself.
 
-Each module with a command line proves one claim and runs from the root of the repository:
+Each module with a command line proves one claim and runs from the root of the repository as
+`python -m conformance.NAME`; `--help` says what it takes, `--against` which broker it is held against:
 
-    python -m conformance.parts          fetch everything the others need
-    python -m conformance.matrix         every client writes, every client reads the same bytes
-    python -m conformance.differential   the same requests to Apache Kafka and to Penstock, answers compared
-    python -m conformance.crash          kill -9 rounds under idempotent producers
-    python -m conformance.abuse          hostile bytes beside a healthy client
-    python -m conformance.upstream       the integration tests that client libraries ship
-    python -m conformance.groups         groups come back and continue at the exact next record
-    python -m conformance.compaction     10 million updates to 10,000 keys; Kafka's LogCompactionTester
+    parts          fetch everything the others need
+    matrix         every client writes, every client reads the same bytes
+    differential   the same requests to Apache Kafka and to Penstock, answers compared field by field
+    upstream       the integration tests that client libraries ship
+    crash          kill -9 rounds under idempotent producers
+    abuse          hostile bytes beside a healthy client
+    groups, rebalance, group_etl, compaction
+                   groups resume exactly, and lose nothing while members come and go
+    cluster, cluster_starts, cluster_topics, cluster_costs, faults
+                   several brokers as one cluster, whatever stops, dies or pauses
+    s3, spark_connector
+                   a real object store; Spark's own connector
 
-Nothing here imports the broker: it is started as a process and spoken to over the network.
+`server.py` is the interface of a broker under test, `oracle.py` and `target.py` its two implementations;
+`client.py` drives the client programs in `clients/`; `wire/` is a codec made from Kafka's own message
+definitions. Nothing of the broker is imported: it is started as a process and spoken to over the network.
 """
