@@ -18,5 +18,6 @@ Each module with a command line proves one claim and runs from the root of the r
 
 `server.py` is the interface of a broker under test, `oracle.py` and `target.py` its two implementations;
 `client.py` drives the client programs in `clients/`; `wire/` is a codec made from Kafka's own message
-definitions. Nothing of the broker is imported: it is started as a process and spoken to over the network.
+definitions, so that what checks the broker shares no code with it: it is started as a process and spoken to
+over the network. (The cluster checks use Penstock's own client, whose codec `differential` has checked.)
 """
