@@ -174,7 +174,7 @@ class Reader(Actor):
         consumer.assign([TopicPartition(self.topic, partition, 0) for partition in range(self.partitions)])
         reads = self.history.reads[self.name]
         while not self.ending.is_set():
-            _take(consumer, reads)
+            reads.extend(_take(consumer))
         consumer.close()
 
 
@@ -194,6 +194,7 @@ class GroupReader(Actor):
                 "auto.commit.interval.ms": 500,
                 "session.timeout.ms": 10_000,
                 "reconnect.backoff.max.ms": 500,
+                "socket.timeout.ms": LIBRARY_TIMEOUT_MS,
                 **QUIET,
             }
         )
@@ -205,16 +206,20 @@ class GroupReader(Actor):
 
         consumer.subscribe([self.topic], on_assign=assigned)
         while not self.ending.is_set():
-            _take(consumer, self.history.reads[f"{self.name}-{assignments}"])
+            taken = _take(consumer)
+            # Assignments happen inside the taking, before what is taken.
+            self.history.reads[f"{self.name}-{assignments}"].extend(taken)
         consumer.close()
 
 
-def _take(consumer: Consumer, reads: list[Read]) -> None:
+def _take(consumer: Consumer) -> list[Read]:
+    reads = []
     for message in consumer.consume(500, 0.1):
         if message.error() is None:
             partition, offset = message.partition(), message.offset()
             assert partition is not None and offset is not None
             reads.append(Read(partition, offset, message.value() or b"", time.monotonic()))
+    return reads
 
 
 class Observer(Actor):
@@ -291,14 +296,11 @@ def read_log(bootstrap: str, topic: str, partitions: int, history: History, seco
         ends = {place.partition: consumer.get_watermark_offsets(place, 20)[1] for place in places}
         consumer.assign(places)
         deadline = time.monotonic() + seconds
-        reads: list[Read] = []
         at = {place.partition: 0 for place in places}
         while any(at[partition] < end for partition, end in ends.items()):
             assert time.monotonic() < deadline, f"the log could not be read to its ends {ends}, only to {at}"
-            _take(consumer, reads)
-            for read in reads:
+            for read in _take(consumer):
                 history.log[read.partition][read.offset] = read.value
                 at[read.partition] = max(at[read.partition], read.offset + 1)
-            reads.clear()
     finally:
         consumer.close()
