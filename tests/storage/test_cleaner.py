@@ -3,95 +3,36 @@
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.log.policy import LogPolicy
-from penstock.metadata.commands import AnyCommand, AssignLeaders, LeaderMove, SettlePartitions
-from penstock.metadata.image import ClusterImage
-from penstock.metadata.refusal import Refusal
+from penstock.main import Policies
+from penstock.metadata.commands import AnyCommand, SettlePartitions
+from penstock.metadata.image import BROKER_CONFIG, TOPIC_CONFIG, ClusterImage
+from penstock.settings import Settings
 from penstock.storage import cleaner_pass
 from penstock.storage.cleaner import Throttle
-from penstock.storage.ledger import Ledger
 from penstock.storage.ledger_settings import CleanerSettings
-from penstock.storage.objects import StoreError
-from penstock.storage.partition import Partition
-from penstock.wire.batch import DELETE_HORIZON, Record, build_batch, iter_batches, iter_records
+from penstock.wire.batch import DELETE_HORIZON, iter_batches, iter_records
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
-from tests.storage.world import QUIET, TestClock, World, append, append_ok, keys_of, own_partition, read
-
-DAY = 86_400_000
-NOW = 1_700_000_000_000
-COMPACT = LogPolicy(compact=True, delete=False, segment_ms=0, min_cleanable_ratio=0.0, file_delete_delay_ms=0)
-"""Whatever is settled may be cleaned at once."""
-Pairs = list[tuple[int, str, str | None]]
-PROMPT = msgspec.structs.replace(QUIET, delete_delay_ms=0)
-
-
-async def compacted(world: World, policy: LogPolicy = COMPACT, partitions: int = 1) -> tuple[Ledger, bytes]:
-    world.policies["t"] = policy
-    ledger = await world.start(settings=PROMPT)
-    return ledger, await world.create_topic("t", partitions)
-
-
-def updates(*pairs: tuple[str, str | None], time: int = NOW, **options: Any) -> bytearray:
-    records = [
-        Record(at, time + at, key.encode(), value.encode() if value is not None else None)
-        for at, (key, value) in enumerate(pairs)
-    ]
-    return build_batch(records, **options)
-
-
-async def write(ledger: Ledger, partition: Partition, *pairs: tuple[str, str | None], **options: Any) -> None:
-    """A batch for each pair."""
-    await append_ok(ledger, partition, *(updates(pair, **options) for pair in pairs))
-
-
-async def stored(ledger: Ledger, partition: Partition, start: int | None = None) -> list[Record]:
-    """Every record that lies in storage, as a reader with small fetches gets them."""
-    while ledger._cache._order:
-        ledger._cache._evict()
-    offset = partition.log_start_offset if start is None else start
-    found: list[Record] = []
-    while offset < partition.high_watermark:
-        part = await read(ledger, partition, offset, 200)
-        assert part.next_offset > offset
-        joined = b"".join(part.buffers)
-        for position, header in iter_batches(joined):
-            assert header.last_offset >= offset
-            if not header.is_control:
-                found += (record for record in iter_records(joined, position) if record.offset >= offset)
-        offset = part.next_offset
-    assert [r.offset for r in found] == sorted({r.offset for r in found})
-    return found
-
-
-def pairs_of(records: Sequence[Record]) -> Pairs:
-    return [
-        (r.offset, (r.key or b"").decode(), r.value.decode() if r.value is not None else None)
-        for r in records
-    ]
-
-
-def last_of(pairs: Pairs) -> Pairs:
-    """The last record of each key."""
-    return sorted({key: (offset, key, value) for offset, key, value in pairs}.values())
-
-
-async def collect(ledger: Ledger) -> None:
-    await ledger._garbage.collect(ledger._image)
-
-
-def referred(ledger: Ledger) -> set[str]:
-    keys: set[str] = set()
-    for partition in ledger._partitions.values():
-        if partition.manifest is not None:
-            for segment in partition.manifest.segments:
-                keys |= {segment.key, segment.index_key}
-    return keys
+from tests.storage.compacting import (
+    COMPACT,
+    DAY,
+    NOW,
+    PROMPT,
+    Pairs,
+    collect,
+    compacted,
+    pairs_of,
+    referred,
+    stored,
+    updates,
+    write,
+)
+from tests.storage.world import TestClock, World, append, append_ok, keys_of, own_partition, read
 
 
 async def test_the_last_value_of_each_key_is_left_at_its_offset(world: World) -> None:
@@ -133,7 +74,7 @@ async def test_readers_at_the_end_of_the_log_see_it_compacted_too(local: World) 
     assert await ledger.clean() == 1
 
     async def offsets(start: int) -> list[int]:
-        found = []
+        found: list[int] = []
         while start < partition.high_watermark:
             part = await read(ledger, partition, start)
             joined = b"".join(part.buffers)
@@ -306,18 +247,18 @@ async def test_more_keys_than_memory_take_more_passes(local: World) -> None:
 async def test_segments_larger_than_memory_are_written_in_parts(
     local: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaner_pass, "SEGMENT_BYTES", 2000)
-    monkeypatch.setattr(cleaner_pass, "WINDOW_BYTES", 500)
+    monkeypatch.setattr(cleaner_pass, "SEGMENT_BYTES", 50_000)
+    monkeypatch.setattr(cleaner_pass, "WINDOW_BYTES", 1)  # An extent at a time.
     ledger, topic = await compacted(local)
     partition = own_partition(ledger, topic)
     for number in range(3):
-        await write(ledger, partition, *((f"k{key}", f"{number}" * 50) for key in range(60)))
+        await write(ledger, partition, *((f"k{key}", f"{number}" * 5000) for key in range(60)))
         await ledger.settle()
     assert await ledger.clean() == 1
     left = pairs_of(await stored(ledger, partition))
     assert [offset for offset, _key, _value in left] == list(range(120, 180))
     assert partition.manifest is not None
-    assert max(s.size_bytes for s in partition.manifest.segments) <= 2500 < partition.size_bytes
+    assert max(s.size_bytes for s in partition.manifest.segments) <= 50_000 < partition.size_bytes
     count = len(partition.manifest.segments)
     # Without updates of old keys, clean segments that are large enough stay where they are.
     kept = set(partition.manifest.segments)
@@ -413,222 +354,6 @@ async def test_compact_and_delete(local: World) -> None:
     assert set(await keys_of(local.store, "segments/")) == referred(ledger)
 
 
-# What happens at the same time.
-
-
-async def test_settling_goes_on_and_merging_waits(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger, topic = await compacted(local)
-    partition = own_partition(ledger, topic)
-    await write(ledger, partition, ("a", "1"), ("b", "1"), ("a", "2"))
-    await ledger.settle()
-    reading = asyncio.Event()
-    go_on = asyncio.Event()
-    fetch = ledger._reader.fetch
-
-    async def slow(key: str, start: int, length: int) -> Any:
-        reading.set()
-        await go_on.wait()
-        return await fetch(key, start, length)
-
-    monkeypatch.setattr(ledger._reader, "fetch", slow)
-    cleaning = asyncio.create_task(ledger.clean())
-    await reading.wait()
-    for number in range(10):
-        await write(ledger, partition, ("b", str(number)))
-        assert await ledger.settle()
-    assert partition.manifest is not None and len(partition.manifest.segments) == 11
-    await ledger._settler.merge()
-    assert len(partition.manifest.segments) == 11
-    go_on.set()
-    assert await cleaning == 1
-    assert len(partition.manifest.segments) == 11 and partition.manifest.compacted_end == 3
-    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [1, *range(2, 13)]
-    # Dirty segments are merged with each other, and not with clean ones.
-    ledger._settler._unmerged.add((topic, 0))
-    await ledger._settler.merge()
-    assert [s.end_offset for s in partition.manifest.segments] == [3, 13]
-
-
-async def test_retention_in_the_middle_wins(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger, topic = await compacted(local, msgspec.structs.replace(COMPACT, delete=True))
-    partition = own_partition(ledger, topic)
-    for number in range(3):
-        await write(ledger, partition, ("a", str(number)), ("b", str(number)))
-        await ledger.settle()
-    commit = ledger._settler.commit_cleaned
-
-    async def late(fold: Any) -> bool:
-        await ledger.delete_records(partition, 2)
-        await ledger._settler.retain()
-        return await commit(fold)
-
-    monkeypatch.setattr(ledger._settler, "commit_cleaned", late)
-    assert await ledger.clean() == 0
-    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [2, 3, 4, 5]
-    monkeypatch.setattr(ledger._settler, "commit_cleaned", commit)
-    assert await ledger.clean() == 1
-    assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [4, 5]
-    await collect(ledger)
-    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
-
-
-async def test_a_deleted_topic_is_not_cleaned_to_the_end(
-    local: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger, topic = await compacted(local)
-    partition = own_partition(ledger, topic)
-    await write(ledger, partition, ("a", "1"), ("a", "2"))
-    await ledger.settle()
-    commit = ledger._settler.commit_cleaned
-
-    async def late(fold: Any) -> bool:
-        await local.delete_topic(topic)
-        return await commit(fold)
-
-    monkeypatch.setattr(ledger._settler, "commit_cleaned", late)
-    assert await ledger.clean() == 0
-    await collect(ledger)
-    assert await keys_of(local.store, "segments/") == []
-
-
-async def test_a_leader_that_was_replaced_commits_nothing(local: World) -> None:
-    local.policies["t"] = COMPACT
-    first = await local.start(1, settings=PROMPT)
-    second = await local.start(2, settings=PROMPT)
-    topic = await local.create_topic("t", 1, (1, 2))
-    partition = own_partition(first, topic)
-    await write(first, partition, ("a", "1"), ("b", "1"), ("a", "2"))
-    await first.settle()
-    local.forget(first)  # It hears of nothing any more.
-    await local.fence(1)
-    info = local.metadata.image.partition(topic, 0)
-    assert info is not None
-    move = LeaderMove(topic, 0, info.leader_epoch, 2)
-    await local.metadata.change(AssignLeaders(2, second.wal.epoch, (move,)))
-    await second.update(local.metadata.image)
-    manifest = local.metadata.image.partition(topic, 0)
-    assert await first.clean() == 0
-    assert local.metadata.image.partition(topic, 0) == manifest
-    theirs = own_partition(second, topic)
-    assert [p[0] for p in pairs_of(await stored(second, theirs))] == [0, 1, 2]
-    assert await second.clean() == 1
-    assert [p[0] for p in pairs_of(await stored(second, theirs))] == [1, 2]
-
-
-# What fails.
-
-
-async def test_a_commit_in_doubt_is_settled_later(local: World) -> None:
-    ledger, topic = await compacted(local)
-    partition = own_partition(ledger, topic)
-    await write(ledger, partition, ("a", "1"), ("a", "2"))
-    await ledger.settle()
-    propose = ledger._settler._propose
-
-    async def lost(decide: Any) -> ClusterImage | Refusal:
-        local.forget(ledger)
-        await propose(decide)
-        raise StoreError("the answer was lost")
-
-    ledger._settler._propose = lost
-    with pytest.raises(StoreError):
-        await ledger.clean()
-    ledger._settler._propose = propose
-    assert len(await stored(ledger, partition)) == 2, "it does not know yet"
-    await collect(ledger)
-    await ledger.update(local.metadata.image)
-    local.metadata.subscribers.append(ledger.follow)
-    assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
-    await write(ledger, partition, ("a", "3"))
-    await ledger.settle()
-    assert await ledger.clean() == 1
-    assert pairs_of(await stored(ledger, partition)) == [(2, "a", "3")]
-    await collect(ledger)
-    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
-
-
-async def test_a_refused_commit_leaves_nothing_behind(local: World) -> None:
-    ledger, topic = await compacted(local)
-    partition = own_partition(ledger, topic)
-    await write(ledger, partition, ("a", "1"), ("a", "2"))
-    await ledger.settle()
-    propose = ledger._settler._propose
-
-    async def refuse(decide: Any) -> ClusterImage | Refusal:
-        return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no")
-
-    ledger._settler._propose = refuse
-    assert await ledger.clean() == 0
-    await collect(ledger)
-    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
-    ledger._settler._propose = propose
-    assert await ledger.clean() == 1
-    assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
-
-
-async def test_a_partition_that_cannot_be_read_does_not_hold_up_others(local: World) -> None:
-    ledger, topic = await compacted(local, partitions=2)
-    bad, good = own_partition(ledger, topic, 0), own_partition(ledger, topic, 1)
-    for partition in (bad, good):
-        await write(ledger, partition, ("a", "1"), ("a", "2"))
-        await ledger.settle()
-    assert bad.manifest is not None
-    (segment,) = bad.manifest.segments
-    extents = await ledger._reader.index(segment)
-    kept = extents.last_offsets[0]
-    extents.last_offsets[0] = 0  # As if the index and the object were not of one piece.
-    assert await ledger.clean() == 1
-    assert pairs_of(await stored(ledger, good)) == [(1, "a", "2")]
-    extents.last_offsets[0] = kept
-    assert len(await stored(ledger, bad)) == 2
-    assert await ledger.clean() == 0, "it is left alone for a while"
-    local.clock.advance(15_000)
-    assert await ledger.clean() == 1
-    assert pairs_of(await stored(ledger, bad)) == [(1, "a", "2")]
-
-
-async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:
-    """Kill the broker before each of the writes that cleaning makes, in turn."""
-    ledger, topic = await compacted(local, partitions=2)
-    expected: dict[int, Pairs] = {}
-    create = local.store.create
-    for round_number in range(8):
-        for index in range(2):
-            partition = own_partition(ledger, topic, index)
-            await write(ledger, partition, *((f"k{n % 3}", f"{round_number}.{n}") for n in range(5)))
-            expected[index] = last_of(pairs_of(await stored(ledger, partition)))
-        await ledger.settle()
-        writes_left = round_number % 3
-
-        async def die_in_create(key: str, *parts: Any) -> bool:
-            nonlocal writes_left
-            writes_left -= 1
-            if writes_left < 0:
-                raise asyncio.CancelledError
-            return await create(key, *parts)
-
-        async def die_in_propose(decide: Any) -> Any:
-            raise asyncio.CancelledError
-
-        if round_number % 3 == 2:
-            ledger._settler._propose = die_in_propose
-        local.store.create = die_in_create  # type: ignore[method-assign]
-        with pytest.raises(asyncio.CancelledError):
-            await ledger.clean()
-        local.store.create = create  # type: ignore[method-assign]
-        await local.kill(ledger)
-        ledger = await local.start(settings=PROMPT)
-        for index in range(2):
-            found = pairs_of(await stored(ledger, own_partition(ledger, topic, index)))
-            assert last_of(found) == expected[index]
-    await ledger.clean()
-    await ledger._garbage.sweep(ledger._image, 0)
-    await collect(ledger)
-    assert set(await keys_of(local.store, "segments/")) == referred(ledger)
-    for index in range(2):
-        assert pairs_of(await stored(ledger, own_partition(ledger, topic, index))) == expected[index]
-
-
 # Settings.
 
 
@@ -694,3 +419,30 @@ async def test_compaction_runs_by_itself_if_it_is_enabled(local: World) -> None:
 
 def _compactions(commands: Sequence[AnyCommand]) -> int:
     return sum(isinstance(command, SettlePartitions) for command in commands) - 1
+
+
+def test_the_cleaner_obeys_the_settings_in_force() -> None:
+    given = Settings().with_values(
+        {"log.cleaner.enable": "false", "log.cleaner.backoff.ms": "7", "log.cleaner.delete.retention.ms": "9"}
+    )
+    policies = Policies(given)
+    image = ClusterImage()
+    found = policies.cleaner(image)
+    assert (found.enable, found.backoff_ms) == (False, 7)
+    assert found.dedupe_buffer_bytes == 134217728 and found.io_bytes_per_second > 1e300
+    dynamic = {"log.cleaner.dedupe.buffer.size": "1048576", "log.cleaner.io.max.bytes.per.second": "5e6"}
+    own = {"log.cleaner.backoff.ms": "11", "log.cleaner.min.cleanable.ratio": "0.25"}
+    topic = {"cleanup.policy": "compact,delete", "min.compaction.lag.ms": "3", "max.compaction.lag.ms": "4"}
+    image = msgspec.structs.replace(
+        image,
+        configs={(BROKER_CONFIG, ""): dynamic, (BROKER_CONFIG, "1"): own, (TOPIC_CONFIG, "t"): topic},
+    )
+    found = policies.cleaner(image)
+    assert (found.backoff_ms, found.dedupe_buffer_bytes, found.io_bytes_per_second) == (11, 1048576, 5e6)
+    policy = policies.of(image, "t")
+    assert policy.compact and policy.delete and policy.min_cleanable_ratio == 0.25
+    assert (policy.min_compaction_lag_ms, policy.max_compaction_lag_ms, policy.delete_retention_ms) == (
+        3,
+        4,
+        9,
+    )

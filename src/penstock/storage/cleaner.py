@@ -17,6 +17,7 @@ a group. Where there are more keys, one pass cleans up to where memory ended, an
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import NamedTuple
 
 import msgspec
@@ -208,14 +209,16 @@ class Cleaner:
             write=self._write_parts,
         )
         try:
-            async for group in one.groups():
-                if group.changed or len(group.sources) > 1:
-                    self._shelf.append(_Finished(partition, group, None, ()))
-                    if self._shelf_is_full():
-                        await self._empty_shelf()
-                else:
-                    self._discard(group.parts)
+            async with aclosing(one.groups()) as groups:
+                async for group in groups:
+                    if group.changed or len(group.sources) > 1:
+                        self._shelf.append(_Finished(partition, group, None, ()))
+                        if self._shelf_is_full():
+                            await self._empty_shelf()
+                    else:
+                        self._discard(group.parts)
         finally:
+            self._discard(one.open.parts)
             self.bytes_read += one.bytes_read
         # Only now: the groups before this one count also if the broker is killed before it gets here.
         self._shelf.append(_Finished(partition, Group(), one.end_offset, one.forgotten))

@@ -12,7 +12,8 @@ from running while it holds the interpreter, so it pauses for a moment after eac
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from typing import NamedTuple
 
 from penstock.clock import Clock
@@ -22,6 +23,7 @@ from penstock.log.compaction_keys import LatestOffsets
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.markers import AbortedTransaction
+from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.log.slicing import plan_ranges
 from penstock.storage.objects import StoreError
 from penstock.storage.partition import Partition
@@ -37,6 +39,7 @@ _STEP_EXTENTS = 1000  # Passed over before other work on the loop gets its turn.
 _WORK_SECONDS = 0.001
 _PAUSE_SECONDS = 0.0001
 _NO_LIMIT = 2**62
+_SEGMENTS_PER_RETENTION = 8
 
 
 class AbandonedError(Exception):
@@ -117,6 +120,8 @@ class CleaningPass:
         self._part_bytes = min(partition.policy.segment_bytes, SEGMENT_BYTES)
         self.end_offset = self._dirty[-1].end_offset
         """Below this, everything is clean after this pass."""
+        self.open = Group()
+        """What is being put together: to be dropped if the pass fails."""
         self.bytes_read = 0
 
     @property
@@ -128,41 +133,36 @@ class CleaningPass:
         """How many records the second pass saw, as far as it had to look, and kept."""
         return (self._sweep.records_seen, self._sweep.records_kept) if self._sweep is not None else (0, 0)
 
-    async def groups(self) -> AsyncIterator[Group]:
+    async def groups(self) -> AsyncGenerator[Group, None]:
         """Go through the partition: what is to be replaced, in the order of the log."""
         await self._collect_keys()
-        segment_ms = self._partition.policy.segment_ms
-        group = Group()
+        span_ms_max = _span_ms_max(self._partition.policy)
         for segment in self._segments:
             if segment.base_offset >= self.end_offset:
                 break
-            if group.sources and group.would_span_ms(segment) > segment_ms:
-                yield group
-                group = Group()
-            group.sources.append(segment)
-            await self._clean(segment, group)
-            if len(group.parts) > 1 or 2 * group.unwritten_bytes >= self._part_bytes:
-                yield group
-                group = Group()
-        if group.sources:
-            yield group
+            if self.open.sources and self.open.would_span_ms(segment) > span_ms_max:
+                yield self._finish_group()
+            self.open.sources.append(segment)
+            await self._clean(segment, self.open)
+            if len(self.open.parts) > 1 or 2 * self.open.unwritten_bytes >= self._part_bytes:
+                yield self._finish_group()
+        if self.open.sources:
+            yield self._finish_group()
+
+    def _finish_group(self) -> Group:
+        finished, self.open = self.open, Group()
+        return finished
 
     async def _collect_keys(self) -> None:
-        scan = self._scan
         for segment in self._dirty:
-            async for pieces in self._windows(segment, lambda _base, _last: True):
-                await asyncio.to_thread(self._see, pieces)
-                if scan.latest.full:
-                    break
-            if scan.latest.full:
-                assert scan.end_offset is not None
-                self.end_offset = scan.end_offset
+            if not await self._collect_keys_of(segment):
+                assert self._scan.end_offset is not None
+                self.end_offset = self._scan.end_offset
                 break
         dirty_offset = self._dirty[0].base_offset
-        marks = await asyncio.to_thread(scan.marks, dirty_offset, self.end_offset, self._producers)
-        policy = self._partition.policy
+        marks = await asyncio.to_thread(self._scan.marks, dirty_offset, self.end_offset, self._producers)
         self._sweep = BatchSweep(
-            scan,
+            self._scan,
             marks,
             log_start=self._partition.log_start_offset,
             dirty_offset=dirty_offset,
@@ -170,8 +170,17 @@ class CleaningPass:
             aborted=self._aborted,
             producers=self._producers,
             now_ms=self._clock.time_ms(),
-            delete_retention_ms=policy.delete_retention_ms,
+            delete_retention_ms=self._partition.policy.delete_retention_ms,
         )
+
+    async def _collect_keys_of(self, segment: SegmentRef) -> bool:
+        """False if there is no room for more keys."""
+        async with aclosing(self._windows(segment, lambda _base, _last: True)) as windows:
+            async for pieces in windows:
+                await asyncio.to_thread(self._see, pieces)
+                if self._scan.latest.full:
+                    return False
+        return True
 
     def _see(self, pieces: Sequence[_Piece]) -> None:
         """In a thread: collect the keys of a window."""
@@ -187,12 +196,12 @@ class CleaningPass:
         """Go through one segment and add what is left of it to the group."""
         assert self._sweep is not None
         seen = 0
-        async for pieces in self._windows(segment, self._may_keep):
-            seen += sum(len(piece.stored) for piece in pieces)
-            await asyncio.to_thread(self._judge, pieces, group)
-            if group.unwritten_bytes >= SEGMENT_BYTES:
-                await self._write(self._partition, group.parts)
-                group.parts.append(Part())
+        async with aclosing(self._windows(segment, self._may_keep)) as windows:
+            async for pieces in windows:
+                seen += sum(len(piece.stored) for piece in pieces)
+                await asyncio.to_thread(self._judge, pieces, group)
+                if group.unwritten_bytes >= SEGMENT_BYTES and len(group.parts) > 1:
+                    await self._write(self._partition, group.parts[:-1])  # The last one is not full yet.
         if seen != segment.size_bytes:
             group.changed = True  # Some of it was not even read.
 
@@ -227,7 +236,7 @@ class CleaningPass:
 
     async def _windows(
         self, segment: SegmentRef, wanted: Callable[[int, int], bool]
-    ) -> AsyncIterator[list[_Piece]]:
+    ) -> AsyncGenerator[list[_Piece], None]:
         """The wanted extents of a segment, some at a time."""
         extents = await self._reader.index(segment)
         start = 0
@@ -261,6 +270,14 @@ class CleaningPass:
                 view = stored[piece.start : piece.start + piece.length]
                 pieces.append(_Piece(view, extents.base_offsets[at], extents.last_offsets[at]))
         return pieces
+
+
+def _span_ms_max(policy: LogPolicy) -> int:
+    """How much time a cleaned segment may cover. Where old records are deleted, they are in whole segments;
+    elsewhere only size counts, because segment.ms is often set low to have records compacted early."""
+    if not policy.delete or policy.retention_ms == UNLIMITED:
+        return _NO_LIMIT
+    return max(policy.segment_ms, policy.retention_ms // _SEGMENTS_PER_RETENTION)
 
 
 def _batches(piece: _Piece) -> Iterator[tuple[memoryview, BatchHeader]]:
