@@ -25,7 +25,14 @@ import msgspec
 from penstock.clock import Clock
 from penstock.log.compaction import Dirt, Replacement, assess, replaced
 from penstock.log.markers import AbortedTransaction
-from penstock.storage.cleaner_pass import SEGMENT_BYTES, AbandonedError, CleaningPass, Group, Part
+from penstock.storage.cleaner_pass import (
+    SEGMENT_BYTES,
+    AbandonedError,
+    CleaningPass,
+    Group,
+    Part,
+    share_interpreter,
+)
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
 from penstock.storage.partition import Partition
@@ -109,6 +116,7 @@ class Cleaner:
 
     async def run(self) -> None:
         """Until cancelled."""
+        share_interpreter()
         while True:
             cleaned = 0
             try:
