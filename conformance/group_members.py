@@ -131,6 +131,8 @@ class Member:
                 break  # killed in the middle of a word
             said = json.loads(line)
             if "event" in said:
+                if said["event"] == "lost" and self._ending:
+                    said["event"] = "revoked"  # how Java says goodbye if it leaves while the group rebalances
                 self.history.add(_event(self.name, said))
             else:
                 if "error" in said:

@@ -17,6 +17,7 @@ NONE = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
 UNKNOWN_TOPIC_ID = 100
 NO_OFFSET = -1
+LATEST = -1
 COORDINATOR_NOT_READY = (14, 15, 16)
 """Loading, not available, not here: what a broker says while `__consumer_offsets` comes to be."""
 COORDINATOR_TIMEOUT_S = 30.0
@@ -86,6 +87,25 @@ def committed(server: Server, group: str, topic: Topic) -> dict[int, int]:
         answers = _fetch(connection, 8, [group], topic, range(topic.partitions))
     found = {each["PartitionIndex"]: each["CommittedOffset"] for each in answers[group][topic.name]}
     return {partition: offset for partition, offset in found.items() if offset != NO_OFFSET}
+
+
+def commit_plainly(server: Server, group: str, topic: Topic, offsets: dict[int, int]) -> None:
+    """As an administrator does, without being a member."""
+    await_coordinators(server, [group])
+    with Connection(server.host, server.port) as connection:
+        codes = _commit(connection, 8, group, topic, list(offsets), offsets)[topic.name]
+    if any(codes.values()):
+        raise ValueError(f"OffsetCommit answers {codes}")
+
+
+def log_ends(server: Server, topic: str = OFFSETS_TOPIC) -> dict[int, int]:
+    """The end of every partition of a topic."""
+    found = find_topic(server, topic)
+    partitions = [{"PartitionIndex": each, "Timestamp": LATEST} for each in range(found.partitions)]
+    body = {"ReplicaId": -1, "Topics": [{"Name": topic, "Partitions": partitions}]}
+    with Connection(server.host, server.port) as connection:
+        answer = connection.call("ListOffsets", 5, body)
+    return {each["PartitionIndex"]: each["Offset"] for each in answer["Topics"][0]["Partitions"]}
 
 
 def commit_history(server: Server, group: str, topic: str) -> list[Commit]:

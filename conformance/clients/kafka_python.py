@@ -85,7 +85,8 @@ class KafkaPython(Program):
         timing = {
             "session_timeout_ms": SESSION_TIMEOUT_MS,
             "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
-            "max_poll_interval_ms": REBALANCE_TIMEOUT_MS,
+            # A broker of 0.10.0 knows one time-out for both.
+            "max_poll_interval_ms": SESSION_TIMEOUT_MS if self.pinned else REBALANCE_TIMEOUT_MS,
             "fetch_max_wait_ms": POLL_MS,
         }
         consumer = KafkaConsumer(**self._group_settings(group, variant, instance), **timing)
