@@ -197,7 +197,7 @@ def main() -> int:
         with interrupted_cleanly(), server_named(options.against) as server:
             wrong = run(server, options)
     except (parts.PartMissing, ServerFailed, Unwell, Closed, Silent) as why:
-        print(f"abuse: {why or type(why).__name__}", file=sys.stderr)
+        print(f"abuse: {str(why) or type(why).__name__}", file=sys.stderr)
         return 2
     for each in wrong:
         print(f"FAILED {each}")

@@ -22,6 +22,7 @@ from conformance.wire.connection import Closed, Connection, Silent, advertised
 BOMB_BYTES = 512 << 20
 PLAIN, RECOMPRESS = "abuse-plain", "abuse-lz4"
 HALF_OPEN = 300
+PIPELINED = 20_000
 
 
 @dataclass
@@ -248,9 +249,12 @@ def deaf_readers(attacker: Attacker) -> None:
 
 @attack
 def pipelined_floods(attacker: Attacker) -> None:
+    """Twenty thousand requests in one write: they may take their time, others must have their turn between."""
     with attacker.connection() as connection:
         frame = connection.header(18, 0, False)
-        connection.send_bytes((struct.pack(">i", len(frame)) + frame) * 20_000)
+        connection.send_bytes((struct.pack(">i", len(frame)) + frame) * PIPELINED)
+        for _ in range(PIPELINED):
+            connection.receive_frame()
 
 
 @attack
