@@ -5,7 +5,7 @@ kill -9 and a start. Before, during and after each of these, every broker that r
 DescribeCluster and the coordinators of hundreds of groups: whatever is named must be in the broker list of
 the same broker, the list is exactly the live brokers (a killed one until its lease runs out), and the brokers
 agree. Meanwhile group consumers of many libraries, which know only that one address, read a topic that is
-being written, and must come to its end without a gap.
+being written, and must come to its end without a gap. When a broker is back, leaders are spread evenly again.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.cluster_processes import Cluster, Member
-from conformance.cluster_views import agreed_view, view, wait_for_brokers
+from conformance.cluster_views import agreed_view, view, wait_for_balance, wait_for_brokers
 from conformance.group_members import History, MemberFailed
 from conformance.group_members import Member as GroupMember
 from conformance.server import ServerFailed, interrupted_cleanly
@@ -29,6 +29,7 @@ from conformance.server import ServerFailed, interrupted_cleanly
 SESSION_TIMEOUT_S = 3.0
 LISTED_WITHIN_S = 8.0
 """A killed broker must be off every list by then: the session time-out, and slack for a busy machine."""
+BALANCED_WITHIN_S = 20.0
 SETTINGS = {
     "broker.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
     "group.initial.rebalance.delay.ms": "0",
@@ -235,11 +236,13 @@ def disturb(
         again = member.start()
         wait_for_brokers(cluster.running, groups, everybody, 1.0)
         agreed_view(cluster.running, groups)
+        even = wait_for_balance(cluster.running, BALANCED_WITHIN_S)
         go_on()
         print(
             f"  broker {broker}: stopped in {stopped:.2f} s ({looks} looks meanwhile), off all lists "
             f"{gone:.2f} s later; started in {started:.2f} s, on all lists {back:.2f} s later; killed, "
-            f"off all lists after {died:.2f} s; started again in {again:.2f} s",
+            f"off all lists after {died:.2f} s; started again in {again:.2f} s, leaders even "
+            f"{even:.1f} s later",
             flush=True,
         )
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -98,6 +99,21 @@ def wait_for_brokers(
         seen = {member.broker: sorted(one.brokers) for member, one in zip(chosen, views, strict=True)}
         late = time.monotonic() - began > within_s
         assert not late, f"after {within_s:.0f} s brokers list {seen}, not {sorted(wanted)}"
+
+
+def wait_for_balance(members: Iterable[Member], within_s: float) -> float:
+    """Wait until every broker leads its share, to within a tenth. Seconds it took; AssertionError if it took
+    too long."""
+    began = time.monotonic()
+    chosen = list(members)
+    while True:
+        leaders = Counter(view(chosen[0], ()).leaders.values())
+        counts = [leaders[member.broker] for member in chosen]
+        if max(counts) - min(counts) <= max(1, sum(counts) // (10 * len(counts))):
+            return time.monotonic() - began
+        late = time.monotonic() - began > within_s
+        assert not late, f"after {within_s:.0f} s brokers lead {dict(leaders)}"
+        time.sleep(0.2)
 
 
 def answers(member: Member) -> bool:
