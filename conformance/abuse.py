@@ -18,7 +18,7 @@ from conformance.server import Server, ServerFailed, interrupted_cleanly
 from conformance.target import add_against, server_named
 from conformance.wire import batches
 from conformance.wire.batches import Item
-from conformance.wire.connection import Closed, Connection, Silent
+from conformance.wire.connection import ANSWER_TIMEOUT_S, Closed, Connection, Silent
 
 HEALTHY, LARGE = "abuse-healthy", "abuse-large"
 PAUSE_S = 0.01
@@ -61,7 +61,11 @@ class HealthyClient(threading.Thread):
         self.sent += 1
 
     def window(self) -> list[float]:
-        """The latencies since the last call."""
+        """The latencies since the last call, with the round trip under way, which belongs to them."""
+        under_way = self.sent
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while self.sent == under_way and self.failure is None and time.monotonic() < deadline:
+            time.sleep(PAUSE_S / 4)
         taken, self.latencies_ms = self.latencies_ms, []
         return taken
 
@@ -124,6 +128,17 @@ def line(name: str, latencies: list[float], rss_bytes: int) -> str:
     )
 
 
+def judge(name: str, client: HealthyClient, server: Server, latency_ms: float) -> list[str]:
+    """What the healthy client noticed since it was last asked."""
+    latencies = client.window()
+    print(line(name, latencies, server.rss_bytes()), flush=True)
+    if client.failure:
+        return [f"{name}: the healthy client failed: {client.failure}"]
+    if not latencies or max(latencies) > latency_ms:
+        return [f"{name}: the healthy client waited longer than {latency_ms:.0f} ms"]
+    return []
+
+
 def run(server: Server, options: argparse.Namespace) -> list[str]:
     """What went wrong, one sentence each."""
     prepare(server)
@@ -146,16 +161,13 @@ def run(server: Server, options: argparse.Namespace) -> list[str]:
             peak_bytes = max(peak_bytes, server.rss_bytes() if server.alive() else 0)
         if not server.alive():
             return [f"the broker ended during {name}:\n{server.tail()}"]
-        latencies = client.window()
-        print(line(name, latencies, server.rss_bytes()), flush=True)
+        wrong += judge(name, client, server, options.latency_ms)
         if client.failure:
-            return [f"the healthy client failed beside {name}: {client.failure}"]
-        if not latencies or max(latencies) > options.latency_ms:
-            wrong.append(f"beside {name} the healthy client waited longer than {options.latency_ms} ms")
+            return wrong
     attacker.release()
-    time.sleep(1.0)
+    time.sleep(1.0)  # the broker notices that hundreds have gone, and that must not be noticed either
+    wrong += judge("afterwards", client, server, options.latency_ms)
     after_bytes = server.rss_bytes()
-    print(line("afterwards", client.window(), after_bytes), flush=True)
     client.ended.set()
     client.join(10)
     print(

@@ -249,7 +249,7 @@ def deaf_readers(attacker: Attacker) -> None:
 
 @attack
 def pipelined_floods(attacker: Attacker) -> None:
-    """Twenty thousand requests in one write: they may take their time, others must have their turn between."""
+    """Twenty thousand requests in one write: they may take their time, others must have their turns."""
     with attacker.connection() as connection:
         frame = connection.header(18, 0, False)
         connection.send_bytes((struct.pack(">i", len(frame)) + frame) * PIPELINED)
