@@ -59,7 +59,7 @@ abuse: $(VENV)/.dev ## hostile bytes beside a healthy client that must notice no
 groups: $(VENV)/.dev ## every kind of group member resumes exactly, also after kill -9 (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.groups
 
-compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys while read and killed; LogCompactionTester (needs Java, Maven)
+compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.compaction
 
 cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (needs Java, Maven, Go)

@@ -7,7 +7,8 @@ or not. In the end every partition must hold exactly the last update of each key
 more. Keys whose last update was a tombstone are found as such, and are gone once delete.retention.ms has
 passed and the partition was cleaned again. Readers that begin inside of a gap get what comes next.
 
-Then LogCompactionTester, the torture test that Apache Kafka ships, runs against the same kind of broker.
+Then every client of the matrix reads a compacted partition (`compaction_readers`), and LogCompactionTester,
+the torture test that Apache Kafka ships, runs against the same kind of broker.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance import parts
+from conformance.compaction_readers import readers_run
 from conformance.server import Server, ServerFailed, interrupted_cleanly
 from conformance.target import add_against, server_named
 
@@ -433,15 +435,20 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=2, help="partitions that they are spread over")
     parser.add_argument("--kills", type=int, default=2, help="how often the broker is killed meanwhile")
     parser.add_argument("--messages", type=int, default=200_000, help="for each topic of LogCompactionTester")
-    parser.add_argument("--only", choices=("updates", "tester"), help="only one of the two parts")
+    parser.add_argument("--only", choices=("updates", "readers", "tester"), help="only one of the parts")
     add_against(parser)
     asked = parser.parse_args()
     plan = Plan(asked.updates // asked.partitions, asked.keys // asked.partitions, asked.partitions)
     try:
         with interrupted_cleanly():
-            if asked.only != "tester":
+            if asked.only in (None, "updates"):
                 updates_run(asked.against, plan, asked.kills)
-            if asked.only != "updates":
+            if asked.only in (None, "readers"):
+                with server_named(asked.against, BROKER_SETTINGS) as server:
+                    problems = readers_run(server)
+                if problems:
+                    raise Broken(f"{len(problems)} clients cannot read a compacted partition")
+            if asked.only in (None, "tester"):
                 tester_run(asked.against, asked.messages, 20)
     except (Broken, ServerFailed, parts.PartMissing) as why:
         print(f"failed: {why}", file=sys.stderr)
