@@ -13,12 +13,14 @@ from penstock.metadata.commands import AssignLeaders, CreateTopic, FenceBroker
 from penstock.metadata.placement import successors
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -82,6 +84,18 @@ async def told(nodes: Nodes, broker: int) -> list[ErrorCode]:
     ]
 
 
+async def named(nodes: Nodes, broker: int) -> tuple[int, int]:
+    """Who leads the topic and who coordinates a group, by what the broker says."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    metadata = await nodes.ask(broker, request, MetadataResponse, 12)
+    (partition,) = metadata.topics[0].partitions
+    assert (partition.leader_id < 0) == (partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE)
+    found = await nodes.ask(
+        broker, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), FindCoordinatorResponse, 4
+    )
+    return partition.leader_id, found.coordinators[0].node_id
+
+
 async def test_who_holds_its_lease_answers(nodes: Nodes) -> None:
     await nodes.nodes[2].broker.metadata.catch_up()
     assert await told(nodes, 2) == [ErrorCode.NONE] * 3
@@ -90,6 +104,7 @@ async def test_who_holds_its_lease_answers(nodes: Nodes) -> None:
 async def test_who_slept_and_was_not_missed_looks_first_and_answers(nodes: Nodes) -> None:
     sleep(nodes, 2)
     assert await told(nodes, 2) == [ErrorCode.NONE] * 3
+    assert await named(nodes, 2) == (2, 2)
 
 
 async def test_who_slept_and_was_replaced_says_so_at_the_first_question(nodes: Nodes) -> None:
@@ -99,6 +114,7 @@ async def test_who_slept_and_was_replaced_says_so_at_the_first_question(nodes: N
     await propose(nodes, 1, FenceBroker(2, epoch, 0), AssignLeaders(1, own, successors(image, 2)))
     expected = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR]
     assert await told(nodes, 2) == expected
+    assert await named(nodes, 2) == (1, 1)
     assert await told(nodes, 1) == [ErrorCode.NONE] * 3
 
 
@@ -116,3 +132,5 @@ async def test_who_slept_and_cannot_look_sends_readers_elsewhere(
     monkeypatch.setattr(nodes.nodes[2].broker.metadata._store, "get", hang)
     expected = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR]
     assert await told(nodes, 2) == expected
+    # Nor does it tell anybody to come to it.
+    assert await named(nodes, 2) == (-1, -1)

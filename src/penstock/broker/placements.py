@@ -31,8 +31,10 @@ class Placement(NamedTuple):
 class Placements:
     """The placements of one image for the clients of one listener."""
 
-    def __init__(self, image: ClusterImage, listener: str) -> None:
+    def __init__(self, image: ClusterImage, listener: str, doubtful: int = NO_LEADER) -> None:
+        """`doubtful`: a broker that may not lead any more what it leads in this image."""
         self._image = image
+        self._doubtful = doubtful
         self.reachable = frozenset(
             info.id for info in image.live_brokers if info.listener(listener) is not None
         )
@@ -42,7 +44,9 @@ class Placements:
         image, reachable = self._image, self.reachable
         leader = partition.leader
         error = ErrorCode.NONE
-        if leader not in reachable:
+        if leader == self._doubtful:
+            error, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+        elif leader not in reachable:
             error = ErrorCode.LISTENER_NOT_FOUND if image.is_live(leader) else ErrorCode.LEADER_NOT_AVAILABLE
             leader = NO_LEADER
         replicas = image.shown_replicas(partition)

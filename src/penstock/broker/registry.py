@@ -69,7 +69,7 @@ _ROWS = (
     Api(3, "Metadata", 0, 13, Operation.DESCRIBE, Resource.TOPIC),
     Api(8, "OffsetCommit", 0, 10, Operation.READ, Resource.GROUP),
     Api(9, "OffsetFetch", 0, 10, Operation.DESCRIBE, Resource.GROUP),
-    Api(10, "FindCoordinator", 0, 6, Operation.DESCRIBE, Resource.GROUP, newest=True),
+    Api(10, "FindCoordinator", 0, 6, Operation.DESCRIBE, Resource.GROUP),
     Api(11, "JoinGroup", 0, 9, Operation.READ, Resource.GROUP),
     Api(12, "Heartbeat", 0, 4, Operation.READ, Resource.GROUP),
     Api(13, "LeaveGroup", 0, 5, Operation.READ, Resource.GROUP),

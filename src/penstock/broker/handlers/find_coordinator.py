@@ -3,6 +3,7 @@
 - The coordinator is the leader of the partition of `__consumer_offsets` (or `__transaction_state`) that the
   key hashes to. It is named only if it is alive in the same image, with its address for the listener that
   the client came in by; otherwise COORDINATOR_NOT_AVAILABLE, which clients try again.
+- A broker that could neither renew its lease nor look at the log for a session time-out does not name itself.
 - The internal topic is created here if it does not exist, and the answer waits for it: whoever is named
   serves already, or will as soon as it is asked.
 - From version 4 (KIP-699) many keys are asked for at once, each with its own code.
@@ -12,10 +13,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
+from penstock.broker.partitions import confirmed
 from penstock.groups.partitioner import partition_of
 from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.wire.api.find_coordinator import (
@@ -37,13 +38,14 @@ ADD_PARTITIONS_TO_TXN = 24
 NO_NODE = -1
 
 
-def handle(
+async def handle(
     broker: Broker, request: Request, message: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+) -> FindCoordinatorResponse:
+    sure = await confirmed(broker)
     topic = _topic(message.key_type)
-    if topic is None or topic in broker.image.topics:
-        return _answer(broker, broker.image, request, message, topic)
-    return _create(broker, request, message, topic)
+    if topic is not None and topic not in broker.image.topics:
+        await _create(broker, topic)
+    return _answer(broker, request, message, topic, sure)
 
 
 def _topic(key_type: int) -> str | None:
@@ -55,28 +57,23 @@ def _topic(key_type: int) -> str | None:
     return TRANSACTIONS_TOPIC if key_type == TRANSACTION and ADD_PARTITIONS_TO_TXN in APIS else None
 
 
-async def _create(
-    broker: Broker, request: Request, message: FindCoordinatorRequest, topic: str
-) -> FindCoordinatorResponse:
+async def _create(broker: Broker, topic: str) -> None:
     from penstock.broker.topics import create_automatically
 
-    image, _ = await create_automatically(broker, [topic])
+    await create_automatically(broker, [topic])
     await broker.opened()
-    return _answer(broker, image, request, message, topic)
 
 
 def _answer(
-    broker: Broker,
-    image: ClusterImage,
-    request: Request,
-    message: FindCoordinatorRequest,
-    topic: str | None,
+    broker: Broker, request: Request, message: FindCoordinatorRequest, topic: str | None, sure: bool
 ) -> FindCoordinatorResponse:
+    """From one image. `sure`: this broker coordinates what the image gives to it."""
+    image = broker.image
     if request.api_version >= MANY_SINCE:
         keys = message.coordinator_keys
-        found = [_find(broker, image, request, message.key_type, topic, key) for key in keys]
+        found = [_find(broker, image, request, message.key_type, topic, key, sure) for key in keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = _find(broker, image, request, message.key_type, topic, message.key)
+    one = _find(broker, image, request, message.key_type, topic, message.key, sure)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message or None,
@@ -93,6 +90,7 @@ def _find(
     key_type: int,
     topic: str | None,
     key: str,
+    sure: bool,
 ) -> Coordinator:
     resource = Resource.TRANSACTIONAL_ID if key_type == TRANSACTION else Resource.GROUP
     if not broker.authorized(request.session, Operation.DESCRIBE, resource, key):
@@ -110,7 +108,7 @@ def _find(
     if info is not None:
         leader = image.brokers.get(info.partitions[partition_of(key, len(info.partitions))].leader)
         address = None if leader is None or leader.fenced else leader.listener(request.session.listener)
-        if leader is not None and address is not None:
+        if leader is not None and address is not None and (sure or leader.id != broker.broker_id):
             return Coordinator(key=key, node_id=leader.id, host=address.host, port=address.port)
     return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
 

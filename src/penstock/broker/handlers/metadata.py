@@ -13,6 +13,8 @@
   version 0 REPLICA_NOT_AVAILABLE, whose replica lists hold only live brokers.
 - A request for all topics, or for none, is answered from the newest image too, so that a topic created
   through one broker is listed by the others at once. If the store does not answer, from the one at hand.
+- A broker that could neither renew its lease nor look at the log for a session time-out may not lead any more
+  what it led: those partitions are LEADER_NOT_AVAILABLE, so that clients ask elsewhere.
 - Authorised operations of topics (from version 8) and of the cluster (versions 8 to 10), if asked for.
 - Brokers, controller, leaders and replicas are computed from one image. An answer that needed nothing but
   the image is encoded once per image, version and question, and kept.
@@ -25,9 +27,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
 from penstock.broker.operations import NOT_ASKED, cluster_operations, topic_operations
-from penstock.broker.partitions import newest_image
+from penstock.broker.partitions import confirmed, newest_image
 from penstock.broker.placements import Placements
 from penstock.broker.topic_names import is_internal
+from penstock.metadata.image import NO_LEADER
 from penstock.metadata.names import topic_name_problem
 from penstock.wire.api.metadata import (
     MetadataRequest,
@@ -100,18 +103,39 @@ def handle(
     session = request.session
     # The frame may be used again before an answer that has to wait.
     key = (request.api_version, session.listener, session.principal, bytes(request.frame[request.body_at :]))
+    if not broker.leads_surely:
+        return _answer_doubtful(broker, request, message, key)
     if message.topics:
         known = broker.service(KeptAnswers).find(broker.image, key)
         if known is not None:
             return known
     if _malformed(message, request.api_version):
         return refused(message, ErrorCode.INVALID_REQUEST)
+    return _answer_surely(broker, request, message, key)
+
+
+def _answer_surely(
+    broker: Broker, request: Request, message: MetadataRequest, key: Key
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
     wanted = _wanted(message, request.api_version)
     if not wanted.names and not wanted.ids:
         return _answer_newest(broker, request, message, wanted, key)
     if not _all_known(broker.image, wanted):
         return _answer_unknown(broker, request, message, wanted)
     return _answer_known(broker, broker.image, request, message, wanted, key)
+
+
+async def _answer_doubtful(
+    broker: Broker, request: Request, message: MetadataRequest, key: Key
+) -> MetadataResponse | bytes:
+    """This broker was silent for too long. If it cannot look, it sends nobody here for what it led."""
+    if _malformed(message, request.api_version):
+        return refused(message, ErrorCode.INVALID_REQUEST)
+    if await confirmed(broker):
+        answer = _answer_surely(broker, request, message, key)
+        return await answer if isinstance(answer, Awaitable) else answer
+    wanted = _wanted(message, request.api_version)
+    return _answer(broker, broker.image, request, message, wanted, None, doubtful=broker.broker_id)
 
 
 async def _answer_newest(
@@ -213,9 +237,11 @@ def _answer(
     message: MetadataRequest,
     wanted: Wanted,
     created: Created | None,
+    *,
+    doubtful: int = NO_LEADER,
 ) -> MetadataResponse:
     version, session = request.api_version, request.session
-    placements = Placements(image, session.listener)
+    placements = Placements(image, session.listener, doubtful)
 
     def may_describe(name: str) -> bool:
         return broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, name)
