@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.clock import Clock
-from penstock.log.compaction import first_dirty
 from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef
@@ -367,7 +366,8 @@ class Settler:
                 limit = min(self._settings.merge_bytes_max, policy.segment_bytes)
                 segments = partition.manifest.segments
                 # What is clean stays apart from what is dirty; compaction itself keeps it in few segments.
-                first = first_dirty(segments, partition.manifest.compacted_end) if policy.compact else 0
+                clean_end = partition.manifest.compacted_end if policy.compact else 0
+                first = bisect_right(segments, clean_end, key=lambda segment: segment.end_offset)
                 found = merge_range(segments[first:], self._settings.merge_count, limit, policy.segment_ms)
                 if found is not None:
                     found = range(found.start + first, found.stop + first)
