@@ -16,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from conformance import parts
-
 from benchmarks import build
+from conformance import parts
 
 RUN_TIMEOUT_S = 300
 # Of the records that a Java client handles, this share is not timed: the JIT compiler is at work then.

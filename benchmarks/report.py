@@ -11,12 +11,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from conformance import parts
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import build
 from benchmarks.runner import Figures, Plan
+from conformance import parts
 
 TITLES = {"penstock": "Penstock", "kafka": f"Apache Kafka {parts.KAFKA_NEWEST}", "null": "null broker"}
 
