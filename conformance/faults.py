@@ -9,10 +9,12 @@ group, and observers of the ends of partitions run all the while. In each round 
     paused          SIGSTOP until it is fenced, then SIGCONT: what it acknowledges must be in the log
     blinked         SIGSTOP for less than the session time-out
     cut off         its store fails for longer than the session time-out
+    stopped         a controlled stop, and a start
 
-or the store of all brokers fails for a while, or is slow. After a kill, writing and reading must go on for
-every partition within five seconds; after a pause as well, and the time that a library itself waits for an
-answer. `--broken` runs variants that are broken on purpose: the checker must find something in each.
+or all brokers are killed at once, or the store of all of them fails for a while, or is slow. After a kill,
+writing and reading must go on for every partition within five seconds; after a pause as well, and the time
+that a library itself waits for an answer. `--broken` runs variants that are broken on purpose: the checker
+must find something in each.
 """
 
 import argparse
@@ -125,15 +127,17 @@ class World:
         # Everybody has a moment of peace, in which all must be seen to go on.
         time.sleep(0.5)
         ended = time.monotonic()
-        gap = max(self._longest_gaps(began, ended).values())
+        what, gap = max(self._longest_gaps(began, ended).items(), key=lambda found: found[1])
         self.rounds[fault.name] += 1
         self.longest[fault.name] = max(self.longest[fault.name], int(gap * 1000))
         if fault.within_s is not None and gap > fault.within_s:
-            self.late.append(f"{fault.name} of broker {victim.broker}: nothing went on for {gap:.1f} s")
+            self.late.append(f"{fault.name} of broker {victim.broker}: nothing of {what} for {gap:.1f} s")
         number = sum(self.rounds.values())
         writes = len(self.history.writes)
         print(
-            f"round {number}: {fault.name} broker {victim.broker}, longest gap {gap:.2f} s, {writes} writes"
+            f"round {number}: {fault.name} broker {victim.broker}, nothing of {what} for {gap:.2f} s, "
+            f"{writes} writes so far",
+            flush=True,
         )
 
     def _longest_gaps(self, began: float, ended: float) -> dict[str, float]:
@@ -148,8 +152,8 @@ class World:
             read = [
                 r.at for r in self.history.reads["reader-1"] if r.partition == partition and r.at >= began
             ]
-            found[f"writes to {partition}"] = gaps(acknowledged, began, ended)
-            found[f"reads of {partition}"] = gaps(read, began, ended)
+            found[f"the writes to partition {partition}"] = gaps(acknowledged, began, ended)
+            found[f"the reads of partition {partition}"] = gaps(read, began, ended)
         return found
 
     def finish(self) -> list[Violation]:
@@ -191,6 +195,16 @@ def cut_off(world: World, victim: Member) -> None:
     path.unlink()
 
 
+def stop(world: World, victim: Member) -> None:
+    victim.stop()
+    victim.start()
+
+
+def kill_all(world: World, victim: Member) -> None:
+    world.cluster.kill()
+    world.cluster.start()
+
+
 def outage(world: World, victim: Member) -> None:
     path = world.fault("outage", None)
     time.sleep(OUTAGE_S)
@@ -209,6 +223,8 @@ PAUSE = Fault("pause", pause, GO_ON_WITHIN_S + LIBRARY_TIMEOUT_MS / 1000)
 OTHERS = (
     Fault("blink", blink, GO_ON_WITHIN_S),
     Fault("cut off", cut_off, None),
+    Fault("stop", stop, GO_ON_WITHIN_S),
+    Fault("kill all", kill_all, None),
     Fault("outage", outage, None),
     Fault("slow", slow, None),
 )
@@ -272,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with interrupted_cleanly():
         try:
             if not chosen.broken:
-                rounds, others = (2, 4) if chosen.short else (chosen.rounds, chosen.others)
+                rounds, others = (2, 6) if chosen.short else (chosen.rounds, chosen.others)
                 well = prove_sound(rounds, rounds, others, chosen.seed)
             if chosen.broken or chosen.short:
                 well = prove_broken("no-fencing", PAUSE, 2, chosen.seed) and well

@@ -134,3 +134,10 @@ async def test_who_slept_and_cannot_look_sends_readers_elsewhere(
     assert await told(nodes, 2) == expected
     # Nor does it tell anybody to come to it.
     assert await named(nodes, 2) == (-1, -1)
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    request = FetchRequest(
+        max_wait_ms=0, max_bytes=1000, topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[part])]
+    )
+    fetched = await nodes.ask(2, request, FetchResponse, 16)
+    assert fetched.node_endpoints == []
+    assert fetched.responses[0].partitions[0].current_leader.leader_id == -1

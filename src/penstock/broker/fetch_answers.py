@@ -147,7 +147,10 @@ def _tags(version: int, wanted: Wanted, result: Result, leaders: Leaders) -> byt
         tags.append(b"\0\x0d" + _EPOCH_AND_OFFSET(*result.diverging) + b"\0")
     if version >= LEADER_HINTS_FROM and result.error in _HINTED:
         topic = leaders.image.topic_by_id(wanted.topic_id)
-        tags.append(b"\1\x09" + _LEADER(*leaders.of(topic, wanted.index)) + b"\0")
+        find = leaders.elsewhere if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER else leaders.of
+        leader = find(topic, wanted.index)
+        if leader[0] >= 0:
+            tags.append(b"\1\x09" + _LEADER(*leader) + b"\0")
     return unsigned(len(tags)) + b"".join(tags) if tags else b"\0"
 
 

@@ -52,7 +52,7 @@ def encoded(
     broker: Broker, asked: Asked, targets: Mapping[Key, Target], outcomes: Mapping[Key, Appended | Refused]
 ) -> list[Buffer]:
     """The whole answer: every partition that was asked for, with what became of its records."""
-    leaders = Leaders(broker.image, asked.listener)
+    leaders = Leaders(broker.image, asked.listener, broker.broker_id)
     topics: dict[bytes | str, TopicProduceResponse] = {}
     for key, target in targets.items():
         topic = topics.get(key[0])
@@ -97,6 +97,6 @@ def _partition(
         if partition is not None:
             answer.log_start_offset = partition.log_start_offset
     if outcome.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and asked.version >= LEADER_HINTS_FROM:
-        leader_id, leader_epoch = leaders.of(topic, target.partition)
+        leader_id, leader_epoch = leaders.elsewhere(topic, target.partition)
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
     return answer

@@ -274,5 +274,5 @@ class Fetch(Reply):
         self.answer(code, NO_SESSION, told)
 
     def answer(self, error: ErrorCode, session_id: int, told: Sequence[tuple[Wanted, Result]]) -> None:
-        leaders = Leaders(self._broker.image, self.reader.session.listener)
+        leaders = Leaders(self._broker.image, self.reader.session.listener, self._broker.broker_id)
         self.complete(encoded(self._version, self._correlation_id, error, session_id, told, leaders))
