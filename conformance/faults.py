@@ -222,7 +222,7 @@ KILL = Fault("kill", kill, GO_ON_WITHIN_S)
 PAUSE = Fault("pause", pause, GO_ON_WITHIN_S + LIBRARY_TIMEOUT_MS / 1000)
 OTHERS = (
     Fault("blink", blink, GO_ON_WITHIN_S),
-    Fault("cut off", cut_off, None),
+    Fault("cut off", cut_off, GO_ON_WITHIN_S),
     Fault("stop", stop, GO_ON_WITHIN_S),
     Fault("kill all", kill_all, None),
     Fault("outage", outage, None),
