@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster s3
+.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults s3
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -65,7 +65,12 @@ compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed m
 cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (needs Java, Maven, Go)
 	$(BIN)/python -m conformance.cluster
 	$(BIN)/python -m conformance.cluster_starts
-	$(BIN)/python -m conformance.cluster_topics
+	$(BIN)/python -m conformance.cluster_topics --tools
+	$(BIN)/python -m conformance.cluster_costs
+
+faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is checked; variants broken on purpose
+	$(BIN)/python -m conformance.faults
+	$(BIN)/python -m conformance.faults --broken
 
 s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
 	$(BIN)/python -m conformance.s3
