@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -100,6 +100,29 @@ class Stream(threading.Thread):
     def end(self) -> None:
         self._end.set()
         self.join()
+
+    def lacking(self, address: str) -> list[str]:
+        """What was acknowledged and cannot be read through a broker."""
+        consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "log_level": 0})
+        found: dict[int, dict[int, bytes]] = defaultdict(dict)
+        try:
+            consumer.assign([TopicPartition(self.topic, partition, 0) for partition in self.acknowledged])
+            wanted = sum(map(len, self.acknowledged.values()))
+            deadline = time.monotonic() + 30
+            while sum(map(len, found.values())) < wanted and time.monotonic() < deadline:
+                for message in consumer.consume(1000, 0.2):
+                    if message.error() is None:
+                        partition, offset = message.partition(), message.offset()
+                        assert partition is not None and offset is not None
+                        found[partition][offset] = message.value() or b""
+        finally:
+            consumer.close()
+        return [
+            f"partition {partition} offset {offset} is {found[partition].get(offset)!r}, not {value!r}"
+            for partition, values in self.acknowledged.items()
+            for offset, value in values.items()
+            if found[partition].get(offset) != value
+        ]
 
 
 class Follower:
