@@ -67,6 +67,7 @@ cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contra
 	$(BIN)/python -m conformance.cluster_starts
 	$(BIN)/python -m conformance.cluster_topics --tools
 	$(BIN)/python -m conformance.cluster_costs
+	$(BIN)/python -m conformance.cluster_tools
 
 faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is checked; variants broken on purpose
 	$(BIN)/python -m conformance.faults

@@ -11,7 +11,7 @@ Each module with a command line proves one claim and runs from the root of the r
     abuse          hostile bytes beside a healthy client
     groups, rebalance, group_etl, compaction
                    groups resume exactly, and lose nothing while members come and go
-    cluster, cluster_starts, cluster_topics, cluster_costs, faults
+    cluster, cluster_starts, cluster_topics, cluster_costs, cluster_tools, faults
                    several brokers as one cluster, whatever stops, dies or pauses
     s3, spark_connector
                    a real object store; Spark's own connector
