@@ -69,10 +69,9 @@ def refresh_regexes(context: Context, draft: Draft) -> bool:
     if not missing and not all_due:
         return False
     image = context.image
-    names = [name for name, topic in image.topics.items() if not topic.internal]
     changed = False
     for regex in list(group.regexes) if all_due else missing:
-        topics = resolve_pattern(regex, names)
+        topics = resolve_pattern(regex, image.topics)  # Internal ones too, as in Kafka.
         known = draft.group.resolved.get(regex)
         if known is None or known.topics != topics:
             changed = True
