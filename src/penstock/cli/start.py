@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 LISTEN = "127.0.0.1:9092"
 FILES = 1024
 """Descriptors for what is not a connection: write-ahead logs, segments, listeners."""
+REPLACED = 3
+"""The exit code of a broker that lost its place for good: its id is another process's, or it was removed."""
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -116,7 +118,7 @@ def serve(settings: Settings, values: Values) -> int:
         reason = await node.run()
         if reason is not None:
             print(f"penstock: {reason}", file=sys.stderr)
-            return 1
+            return REPLACED
         return 0
 
     loop = new_event_loop()

@@ -1,8 +1,10 @@
 """Several brokers on one machine: one process each, kept alive, one cluster in one store.
 
 The supervisor holds no state of the cluster. It starts a process per broker, starts one again that died,
-after a pause that grows while it keeps dying, and hands on the signal to stop. Brokers hold the reading end
-of a pipe that only the supervisor can write to: if it is closed, the supervisor is gone, and they stop too.
+after a pause that grows while it keeps dying, and hands on the signal to stop. A broker that an administrator
+removed, or whose id another process took, is left alone: starting it again would undo that. If one cannot
+start at all in the beginning, none is run. Brokers hold the reading end of a pipe that only the supervisor
+can write to: if it is closed, the supervisor is gone, and they stop too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from penstock.cli.start import LISTEN, REPLACED
+
 if TYPE_CHECKING:
     from penstock.cli.start_options import Values
 
@@ -28,6 +32,8 @@ STOP_SECONDS = 30.0
 """How long brokers may take to drain before they are killed."""
 
 
+START_FAILED = 1
+PORT_MAX = 65535
 LIFELINE = "PENSTOCK_LIFELINE"
 """The environment variable that tells a broker the number of its end of the pipe."""
 
@@ -35,6 +41,11 @@ LIFELINE = "PENSTOCK_LIFELINE"
 class Child:
     def __init__(self, broker_id: int, command: list[str], lifeline: int) -> None:
         self.broker_id = broker_id
+        self.gone = False
+        """It is not to be started again."""
+        self.refused = False
+        """Its very first start failed; it has said why."""
+        self._starts = 0
         self._command = command
         self._lifeline = lifeline
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,6 +55,7 @@ class Child:
 
     def start(self, now: float) -> None:
         self._began = now
+        self._starts += 1
         # Its own process group: a Ctrl-C in the terminal reaches the supervisor alone, which hands it on.
         self._process = subprocess.Popen(
             self._command,
@@ -55,20 +67,24 @@ class Child:
     def tend(self, now: float) -> None:
         """Start the broker if it is due; notice if it died."""
         if self._process is None:
-            if now >= self.start_at:
+            if now >= self.start_at and not self.gone:
                 self.start(now)
             return
         code = self._process.poll()
         if code is None:
             return
         self._process = None
+        self.refused = self._starts == 1 and code == START_FAILED
+        self.gone = self.refused or code == REPLACED
+        if self.gone:
+            _say(f"broker {self.broker_id} ended ({_how(code)}) and is not started again.")
+            return
         if now - self._began >= STEADY_SECONDS:
             self._pause = BACKOFF_FIRST_SECONDS
-        print(
-            f"penstock: broker {self.broker_id} ended (exit code {code}); starting it again in "
-            f"{self._pause:.1f} s",
-            file=sys.stderr,
-            flush=True,
+        lived = now - self._began
+        _say(
+            f"broker {self.broker_id} ended ({_how(code)}) after {lived:.1f} s; starting it again in "
+            f"{self._pause:.1f} s."
         )
         self.start_at = now + self._pause
         self._pause = min(self._pause * 2, BACKOFF_MAX_SECONDS)
@@ -91,8 +107,13 @@ class Child:
 
 def supervise(values: Values, count: int) -> int:
     """Run `count` brokers until a signal; the exit code."""
+    commands = [command(values, number) for number in range(1, count + 1)]
+    problem = next(filter(None, (_unusable(*listen(values, number)) for number in range(1, count + 1))), None)
+    if problem is not None:
+        _say(problem)
+        return START_FAILED
     lifeline, _held = os.pipe()
-    children = [Child(number, command(values, number), lifeline) for number in range(1, count + 1)]
+    children = [Child(number, made, lifeline) for number, made in enumerate(commands, 1)]
     woken, wake = socket.socketpair()
     wake.setblocking(False)
     stop = False
@@ -110,6 +131,9 @@ def supervise(values: Values, count: int) -> int:
             now = time.monotonic()
             for child in children:
                 child.tend(now)
+            if any(child.refused for child in children) or all(child.gone for child in children):
+                _stop(children)
+                return START_FAILED
             due = [child.start_at - now for child in children if child.start_at > now]
             if selector.select(min(due, default=1.0)):
                 woken.recv(4096)
@@ -129,16 +153,53 @@ def _stop(children: list[Child]) -> int:
     return 0 if all_ended else 1
 
 
+def _unusable(host: str, port: int) -> str | None:
+    """Why a broker will not be able to listen there, if that can be seen beforehand."""
+    from penstock.server.server import bind_failure
+
+    if port > PORT_MAX:
+        return f"There is no port {port}; choose a lower one with --listen."
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror:
+        return None  # The broker says what is wrong with the name.
+    family, kind, _protocol, _name, address = found[0]
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            return bind_failure(host, port, error)
+    return None
+
+
+def _how(code: int) -> str:
+    """How a process ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _say(sentence: str) -> None:
+    print(f"penstock: {sentence}", file=sys.stderr, flush=True)
+
+
+def listen(values: Values, number: int) -> tuple[str, int]:
+    """The address of one broker: consecutive ports from the first one's, or any if that is 0."""
+    host, _colon, port = (values.get("listen") or [LISTEN])[0].rpartition(":")
+    return host, int(port) + number - 1 if int(port) else 0
+
+
 def command(values: Values, number: int) -> list[str]:
     """How one broker is started: the supervisor's own options, with an id and a port of its own."""
-    from penstock.cli.start import LISTEN
-
-    host, _colon, port = (values.get("listen") or [LISTEN])[0].rpartition(":")
-    own_port = int(port) + number - 1 if int(port) else 0
-    made = [sys.executable, "-m", "penstock", "start", f"--broker-id={number}", f"--listen={host}:{own_port}"]
+    host, port = listen(values, number)
+    made = [sys.executable, "-m", "penstock", "start", f"--broker-id={number}", f"--listen={host}:{port}"]
     if "advertise" in values:
-        host, _colon, port = values["advertise"][0].rpartition(":")
-        made.append(f"--advertise={host}:{int(port) + number - 1}")
+        host, _colon, first = values["advertise"][0].rpartition(":")
+        made.append(f"--advertise={host}:{int(first) + number - 1}")
     for name, given in values.items():
         if name not in ("brokers", "listen", "advertise"):
             made += [f"--{name.replace('_', '-')}={value}" for value in given]

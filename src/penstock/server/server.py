@@ -82,7 +82,7 @@ class Server:
             listener.bind(address)
         except OSError as error:
             listener.close()
-            raise ListenError(_bind_failure(host, port, error)) from error
+            raise ListenError(bind_failure(host, port, error)) from error
         listener.setblocking(False)
         self._sockets.append((name, listener))
         return Bound(name, host, listener.getsockname()[1])
@@ -100,7 +100,7 @@ class Server:
                 )
             except OSError as error:
                 address = listener.getsockname()
-                raise ListenError(_bind_failure(address[0], address[1], error)) from error
+                raise ListenError(bind_failure(address[0], address[1], error)) from error
         self._sockets.clear()
         self._sweep()
 
@@ -231,7 +231,8 @@ class Server:
         self._sockets.clear()
 
 
-def _bind_failure(host: str, port: int, error: OSError) -> str:
+def bind_failure(host: str, port: int, error: OSError) -> str:
+    """Why an address cannot be listened on, in one sentence."""
     if error.errno == errno.EADDRINUSE:
         return f"The address {host}:{port} is in use by another process; choose another with --listen."
     if error.errno == errno.EACCES:
