@@ -63,7 +63,11 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
         self._ranges: dict[int, tuple[int, int]] = {}
-        self._learn_versions(min(10.0, seconds))
+        try:
+            self._learn_versions(min(10.0, seconds))
+        except BaseException:
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         self._socket.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from penstock.cli import cluster
 from penstock.client import Client
-from penstock.metadata.commands import CreateTopic
+from penstock.metadata.commands import CreateTopic, RegisterBroker
+from penstock.metadata.image import Listener
 from penstock.metadata.refusal import Refusal
 
 from .nodes import Nodes
@@ -81,6 +83,7 @@ async def test_a_dead_broker_does_not_answer_and_is_fenced(nodes: Nodes) -> None
     found = await status(nodes, 2)
     (problem,) = found["problems"]
     assert problem.startswith("Broker 3 is in the list and does not answer: No broker answers at ")
+    assert "It last renewed its lease " in problem
     fenced = asyncio.Event()
     nodes.nodes[1].broker.metadata.subscribe(lambda old, new: fenced.set() if not new.is_live(3) else None)
     await asyncio.wait_for(fenced.wait(), 20)
@@ -91,3 +94,22 @@ async def test_a_dead_broker_does_not_answer_and_is_fenced(nodes: Nodes) -> None
     rows = {row["broker"]: row for row in found["brokers"]}
     assert (rows[3]["state"], rows[3]["leads"], rows[1]["leads"]) == ("fenced", 0, 1)
     assert rows[3]["lease_seconds"] > 0.5
+
+
+async def test_one_that_is_silent_does_not_make_the_others_look_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paused process still accepts connections, and says nothing."""
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 1.2)
+    nodes = Nodes(tmp_path / "store")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        await nodes.start(1, 3)
+        listener = Listener("PLAINTEXT", "127.0.0.1", silent.getsockname()[1])
+        asleep = RegisterBroker(2, (listener,), incarnation="asleep")
+        done = await nodes.nodes[1].broker.metadata.propose(lambda _: [asleep])
+        assert not isinstance(done, Refusal)
+        found = await status(nodes, 1)
+        await nodes.close()
+    rows = {row["broker"]: row for row in found["brokers"]}
+    assert {broker: row["state"] for broker, row in rows.items()} == {1: "live", 2: "no answer", 3: "live"}
+    assert all(rows[broker]["lease_seconds"] < 1.0 for broker in (1, 3))

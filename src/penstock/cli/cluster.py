@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 5.0
 """How long a broker may take to say where it is, before it is told that it does not answer."""
+ASKED_AT_ONCE_MAX = 32
 LAG_SECONDS = 2.0
 """A broker looks for news several times a second. One that has not had all of it for so long lags."""
 
@@ -110,23 +111,12 @@ def _brokers(client: Client) -> list[Row]:
 
 def _ask_each(rows: list[Row]) -> int | None:
     """Ask every live broker where it is. Returns where the log ends, as far as anybody knows."""
-    from penstock.client import ClientError, Connection
+    from concurrent.futures import ThreadPoolExecutor
 
-    quorums: dict[int, ResponsePartitionData] = {}
-    for row in rows:
-        row |= {"lease_seconds": None, "position": None, "behind": None, "caught_up_seconds": None}
-        if row["state"] != "live":
-            continue
-        host, _colon, port = row["address"].rpartition(":")
-        try:
-            with contextlib.closing(Connection(host, int(port), ANSWER_SECONDS)) as connection:
-                quorum = _quorum(connection)
-        except ClientError as error:
-            row["state"] = "no answer"
-            row["error"] = str(error)
-            continue
-        if quorum is not None:
-            quorums[row["broker"]] = quorum
+    # All at once: one that does not answer must not make what the others said old.
+    with ThreadPoolExecutor(ASKED_AT_ONCE_MAX) as pool:
+        answers = list(pool.map(_ask, rows))
+    quorums = {row["broker"]: found for row, found in zip(rows, answers, strict=True) if found is not None}
     end = max((quorum.high_watermark for quorum in quorums.values()), default=None)
     # The clock of a broker that answers is the best there is for the leases of those that do not.
     now_ms = max((_of(quorum, broker).last_fetch_timestamp for broker, quorum in quorums.items()), default=-1)
@@ -147,6 +137,23 @@ def _ask_each(rows: list[Row]) -> int | None:
         if now_ms > 0 and heard > 0:
             row["lease_seconds"] = round(max(0, now_ms - heard) / 1000, 1)
     return end
+
+
+def _ask(row: Row) -> ResponsePartitionData | None:
+    """What one broker says of the metadata log. If it should be alive and says nothing, the row tells."""
+    from penstock.client import ClientError, Connection
+
+    row |= {"lease_seconds": None, "position": None, "behind": None, "caught_up_seconds": None}
+    if row["state"] != "live":
+        return None
+    host, _colon, port = row["address"].rpartition(":")
+    try:
+        with contextlib.closing(Connection(host, int(port), ANSWER_SECONDS)) as connection:
+            return _quorum(connection)
+    except ClientError as error:
+        row["state"] = "no answer"
+        row["error"] = str(error)
+        return None
 
 
 def _said_at(state: ReplicaState) -> int:
@@ -185,7 +192,9 @@ def _problem(row: Row, end: int | None) -> str | None:
     if row["state"] == "fenced":
         return f"Broker {broker} is fenced: it was silent for too long, and others lead what it led."
     if row["state"] == "no answer":
-        return f"Broker {broker} is in the list and does not answer: {row.pop('error')}"
+        silent = row["lease_seconds"]
+        renewed = "" if silent is None else f" It last renewed its lease {silent:.1f} s ago."
+        return f"Broker {broker} is in the list and does not answer: {row.pop('error')}{renewed}"
     late = row["caught_up_seconds"]
     if late is not None and late > LAG_SECONDS:
         return (
