@@ -155,11 +155,12 @@ class Cluster:
         program: Sequence[str] | None = None,
         environment: Callable[[Path], Mapping[str, str]] | None = None,
         racks: bool = False,
+        store: str | None = None,
     ) -> None:
         """`program`: what stands for the `penstock` command; a deliberately broken one, for instance.
-        `environment`: that of the brokers, given the folder of the cluster."""
+        `environment`: that of the brokers, given the folder of the cluster. `store`: if not in that folder."""
         self.folder = Path(tempfile.mkdtemp(prefix="conformance-cluster-"))
-        self.store = self.folder / "store"
+        self.store = store or str(self.folder / "store")
         chosen = [f"--set={name}={value}" for name, value in (settings or {}).items()]
         started = list(program or [penstock()])
         variables = environment(self.folder) if environment is not None else None
@@ -167,7 +168,7 @@ class Cluster:
         for broker in range(1, count + 1):
             port = free_port()
             command = [*started, "start", "--broker-id", str(broker), "--listen", f"{HOST}:{port}"]
-            command += ["--store", str(self.store), *chosen]
+            command += ["--store", self.store, *chosen]
             if racks:
                 command += ["--rack", f"rack-{broker}"]
             log = self.folder / f"broker-{broker}.log"

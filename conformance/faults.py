@@ -13,8 +13,9 @@ group, and observers of the ends of partitions run all the while. In each round 
 
 or all brokers are killed at once, or the store of all of them fails for a while, or is slow. After a kill,
 writing and reading must go on for every partition within five seconds; after a pause as well, and the time
-that a library itself waits for an answer. `--broken` runs variants that are broken on purpose: the checker
-must find something in each.
+that a library itself waits for an answer. `--s3` runs all this on a real S3 server, where an outage is that
+the server is killed or hangs. `--broken` runs variants that are broken on purpose: the checker must find
+something in each.
 """
 
 import argparse
@@ -22,8 +23,9 @@ import os
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,7 @@ from conformance.faults_clients import (
     read_log,
 )
 from conformance.faults_history import History, Violation, check, gaps
+from conformance.faults_store import S3Store
 from conformance.server import ServerFailed, interrupted_cleanly
 
 TOPIC = "history"
@@ -75,20 +78,27 @@ class Fault:
 class World:
     """The cluster, its clients and their history."""
 
-    def __init__(self, variant: str, seed: int) -> None:
+    def __init__(self, variant: str, seed: int, store: S3Store | None = None) -> None:
+        self.store = store
         self.cluster = Cluster(
-            3, SETTINGS, program=[sys.executable, str(VARIANTS), variant], environment=self._environment
+            3,
+            SETTINGS,
+            program=[sys.executable, str(VARIANTS), variant],
+            environment=self._environment,
+            store=None if store is None else store.url,
         )
         (self.cluster.folder / "faults").mkdir()
         self.history = History()
         self.chance = random.Random(seed)
         self.actors: list[Actor] = []
         self.rounds: Counter[str] = Counter()
-        self.longest: Counter[str] = Counter()
+        self.pauses: dict[str, list[float]] = defaultdict(list)
+        """By fault, the longest time in each round without a write, or without a read, of some partition."""
         self.late: list[str] = []
 
     def _environment(self, folder: Path) -> dict[str, str]:
-        return {**os.environ, "PENSTOCK_FAULTS": str(folder / "faults")}
+        own = {} if self.store is None else self.store.environment
+        return {**os.environ, **own, "PENSTOCK_FAULTS": str(folder / "faults")}
 
     def begin(self) -> None:
         self.cluster.start()
@@ -129,7 +139,7 @@ class World:
         ended = time.monotonic()
         what, gap = max(self._longest_gaps(began, ended).items(), key=lambda found: found[1])
         self.rounds[fault.name] += 1
-        self.longest[fault.name] = max(self.longest[fault.name], int(gap * 1000))
+        self.pauses[fault.name].append(gap)
         if fault.within_s is not None and gap > fault.within_s:
             self.late.append(f"{fault.name} of broker {victim.broker}: nothing of {what} for {gap:.1f} s")
         number = sum(self.rounds.values())
@@ -211,6 +221,20 @@ def outage(world: World, victim: Member) -> None:
     path.unlink()
 
 
+def store_down(world: World, victim: Member) -> None:
+    assert world.store is not None
+    world.store.kill()
+    time.sleep(OUTAGE_S)
+    world.store.start()
+
+
+def store_hangs(world: World, victim: Member) -> None:
+    assert world.store is not None
+    world.store.pause()
+    time.sleep(OUTAGE_S)
+    world.store.resume()
+
+
 def slow(world: World, victim: Member) -> None:
     path = world.fault("slow", None, SLOW_SECONDS)
     time.sleep(OUTAGE_S)
@@ -228,10 +252,19 @@ OTHERS = (
     Fault("outage", outage, None),
     Fault("slow", slow, None),
 )
+S3_OTHERS = (
+    Fault("store down", store_down, None),
+    Fault("blink", blink, GO_ON_WITHIN_S),
+    Fault("store hangs", store_hangs, None),
+    Fault("stop", stop, GO_ON_WITHIN_S),
+    Fault("kill all", kill_all, None),
+)
 
 
-def run(variant: str, faults: Sequence[Fault], seed: int) -> tuple[World, list[Violation], list[str]]:
-    world = World(variant, seed)
+def run(
+    variant: str, faults: Sequence[Fault], seed: int, store: S3Store | None = None
+) -> tuple[World, list[Violation], list[str]]:
+    world = World(variant, seed, store)
     with world.cluster:
         world.begin()
         time.sleep(1.0)
@@ -241,27 +274,38 @@ def run(variant: str, faults: Sequence[Fault], seed: int) -> tuple[World, list[V
         return world, violations, world.cluster.tracebacks()
 
 
-def prove_sound(kills: int, pauses: int, others: int, seed: int) -> bool:
+def prove_sound(kills: int, pauses: int, others: int, seed: int, store: S3Store | None) -> bool:
     chance = random.Random(seed)
-    faults = [KILL] * kills + [PAUSE] * pauses + [OTHERS[n % len(OTHERS)] for n in range(others)]
+    rest = OTHERS if store is None else S3_OTHERS
+    faults = [KILL] * kills + [PAUSE] * pauses + [rest[n % len(rest)] for n in range(others)]
     chance.shuffle(faults)
-    world, violations, tracebacks = run("sound", faults, seed)
-    history = world.history
-    acknowledged = sum(write.offset is not None for write in history.writes)
-    unknown = len(history.writes) - acknowledged
-    records = sum(map(len, history.log.values()))
-    print(
-        f"{acknowledged} writes acknowledged, {unknown} with another answer or none, {records} records in "
-        f"the log, {sum(map(len, history.reads.values()))} read, {len(history.watermarks)} ends told"
-    )
-    for name, count in world.rounds.items():
-        print(f"{count} rounds of {name}: the longest gap was {world.longest[name] / 1000:.2f} s")
+    world, violations, tracebacks = run("sound", faults, seed, store)
+    report(world)
     problems = [*map(str, violations), *world.late, *tracebacks]
     for problem in problems[:20]:
         print(f"FAILED: {problem}")
     if not problems:
         print("nothing lost, nothing twice, nothing out of order")
     return not problems
+
+
+def report(world: World) -> None:
+    history = world.history
+    acknowledged = sum(write.offset is not None for write in history.writes)
+    unknown = len(history.writes) - acknowledged
+    records = sum(map(len, history.log.values()))
+    print(
+        f"{acknowledged} writes acknowledged, {unknown} with another answer or none, {records} records in "
+        f"the log, {sum(map(len, history.reads.values()))} read, {len(history.watermarks)} ends told, "
+        f"{len(history.resumes)} times a group resumed"
+    )
+    for name, pauses in world.pauses.items():
+        pauses.sort()
+        nine_in_ten = pauses[min(len(pauses) - 1, len(pauses) * 9 // 10)]
+        print(
+            f"{len(pauses)} rounds of {name}: the longest pause of a round was {pauses[len(pauses) // 2]:.2f} s "
+            f"in the median, {nine_in_ten:.2f} s in nine of ten, {pauses[-1]:.2f} s at most"
+        )
 
 
 def prove_broken(variant: str, fault: Fault, rounds: int, seed: int) -> bool:
@@ -280,6 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.faults", description=summary)
     parser.add_argument("--rounds", type=int, default=200, help="of kills, and of pauses (default: 200 each)")
     parser.add_argument("--others", type=int, default=8, help="rounds of the other faults (default: 8)")
+    parser.add_argument("--s3", action="store_true", help="on an S3 server, which fails too (needs Go)")
     parser.add_argument("--short", action="store_true", help="a few rounds and the broken variants: for CI")
     parser.add_argument("--broken", action="store_true", help="only the variants that are broken on purpose")
     parser.add_argument("--seed", type=int, default=1)
@@ -289,7 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             if not chosen.broken:
                 rounds, others = (2, 6) if chosen.short else (chosen.rounds, chosen.others)
-                well = prove_sound(rounds, rounds, others, chosen.seed)
+                with S3Store() if chosen.s3 else nullcontext() as store:
+                    well = prove_sound(rounds, rounds, others, chosen.seed, store)
             if chosen.broken or chosen.short:
                 well = prove_broken("no-fencing", PAUSE, 2, chosen.seed) and well
                 well = prove_broken("early-answers", KILL, 2, chosen.seed) and well

@@ -4,14 +4,15 @@ import contextlib
 import threading
 import time
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from conformance.cluster_processes import HOST
-from conformance.faults_history import History, Read, Watermark, Write
+from conformance.faults_history import History, Read, Resume, Watermark, Write
 from penstock.client import Client, ClientError, Connection
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
@@ -34,6 +35,7 @@ LATEST = -1
 PATIENCE_S = 30.0
 RESTLESS_S = 2.0
 LIBRARY_TIMEOUT_MS = 1000
+COMMIT_EVERY_S = 0.5
 QUIET = {"log_level": 0, "log.connection.close": False}
 
 
@@ -179,11 +181,16 @@ class Reader(Actor):
 
 
 class GroupReader(Actor):
-    """A member of a group that commits. Each assignment is a reader of its own in the history, since what was
-    read and not committed is read again."""
+    """A member of a group that commits what it read, and waits for the answer. Each assignment is a reader of
+    its own in the history, since what was read and not committed is read again."""
 
     def __init__(self, bootstrap: str, topic: str, history: History, group: str) -> None:
         super().__init__(group, bootstrap, topic, history)
+        self._assignments = 0
+        self._fresh: set[int] = set()
+        """Partitions that were assigned and not read from yet."""
+        self._read: dict[int, int] = defaultdict(int)
+        self._committed: dict[int, int] = defaultdict(int)
 
     def act(self) -> None:
         consumer = Consumer(
@@ -191,25 +198,53 @@ class GroupReader(Actor):
                 "bootstrap.servers": self.bootstrap,
                 "group.id": self.name,
                 "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": 500,
+                "enable.auto.commit": False,
                 "session.timeout.ms": 10_000,
                 "reconnect.backoff.max.ms": 500,
                 "socket.timeout.ms": LIBRARY_TIMEOUT_MS,
                 **QUIET,
             }
         )
-        assignments = 0
-
-        def assigned(_consumer: Consumer, _partitions: Sequence[TopicPartition]) -> None:
-            nonlocal assignments
-            assignments += 1
-
-        consumer.subscribe([self.topic], on_assign=assigned)
+        consumer.subscribe([self.topic], on_assign=self._assigned)
+        commit_at = 0.0
         while not self.ending.is_set():
             taken = _take(consumer)
             # Assignments happen inside the taking, before what is taken.
-            self.history.reads[f"{self.name}-{assignments}"].extend(taken)
+            self._note(taken)
+            if time.monotonic() >= commit_at:
+                self._commit(consumer)
+                commit_at = time.monotonic() + COMMIT_EVERY_S
         consumer.close()
+
+    def _assigned(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self._assignments += 1
+        self._fresh = {one.partition for one in partitions}
+
+    def _note(self, taken: Sequence[Read]) -> None:
+        self.history.reads[f"{self.name}-{self._assignments}"].extend(taken)
+        for read in taken:
+            known = self._read[read.partition]
+            if read.partition in self._fresh:
+                self._fresh.discard(read.partition)
+                committed = self._committed[read.partition]
+                self.history.resumes.append(Resume(self.name, read.partition, read.offset, committed, known))
+            self._read[read.partition] = max(known, read.offset + 1)
+
+    def _commit(self, consumer: Consumer) -> None:
+        """What is read and belongs to this member: a partition that was not read from since it was assigned
+        may be committed further already."""
+        wanted = [
+            TopicPartition(self.topic, partition, offset)
+            for partition, offset in self._read.items()
+            if partition not in self._fresh and offset > self._committed[partition]
+        ]
+        if not wanted:
+            return
+        # No answer, or another one: the commit may count or not.
+        with contextlib.suppress(KafkaException):
+            for done in consumer.commit(offsets=wanted, asynchronous=False) or ():
+                if done.error is None:
+                    self._committed[done.partition] = max(self._committed[done.partition], done.offset)
 
 
 def _take(consumer: Consumer) -> list[Read]:

@@ -13,6 +13,8 @@ each observer was told; and at last the whole log as it is when everything is he
     backwards       a reader was given an offset that is not beyond the one before
     watermark       a partition ends before where it was known to end earlier, by whatever was told
     order           two writes of one writer are in the log in the other order
+    forgotten       a group resumed before an offset whose commit it had been told of
+    skipped         a group resumed beyond what it had read
 """
 
 from collections import defaultdict
@@ -57,12 +59,25 @@ class Watermark:
     told_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A group began to read a partition there, when its commits up to `committed` had been acknowledged and it
+    had read up to `read`, both exclusive."""
+
+    group: str
+    partition: int
+    offset: int
+    committed: int
+    read: int
+
+
 @dataclass(slots=True)
 class History:
     writes: list[Write] = field(default_factory=list)
     reads: dict[str, list[Read]] = field(default_factory=lambda: defaultdict(list))
     """By reader, in the order in which it was given them. A reader that starts anew is another reader."""
     watermarks: list[Watermark] = field(default_factory=list)
+    resumes: list[Resume] = field(default_factory=list)
     log: dict[int, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     """The whole log at the end."""
 
@@ -88,6 +103,7 @@ def check(history: History) -> list[Violation]:
         *_backwards(history),
         *_watermarks(history),
         *_order(history),
+        *_resumes(history.resumes),
     ]
 
 
@@ -220,6 +236,15 @@ def _order(history: History) -> Iterable[Violation]:
             if after < before:
                 text = f"{writer} wrote {first!r} before {second!r}, but they are at {before} and {after}"
                 yield Violation("order", text)
+
+
+def _resumes(resumes: Iterable[Resume]) -> Iterable[Violation]:
+    for resume in resumes:
+        where = f"{resume.group} resumed partition {resume.partition} at {resume.offset}"
+        if resume.offset < resume.committed:
+            yield Violation("forgotten", f"{where}, but had committed {resume.committed}")
+        elif resume.offset > resume.read:
+            yield Violation("skipped", f"{where}, but had read only up to {resume.read}")
 
 
 def gaps(times: Iterable[float], began: float, ended: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conformance.faults_history import History, Read, Watermark, Write, check, gaps
+from conformance.faults_history import History, Read, Resume, Watermark, Write, check, gaps
 
 
 def healthy() -> History:
@@ -21,6 +21,7 @@ def healthy() -> History:
     ]
     history.log[0] = {0: b"a0", 1: b"b0", 2: b"a1", 3: b"a2"}
     history.reads["r"] = [Read(0, offset, history.log[0][offset], 4.0 + offset) for offset in range(4)]
+    history.resumes = [Resume("g", 0, 0, 0, 0), Resume("g", 0, 2, 2, 4)]
     history.watermarks = [Watermark(0, 1, 1.1, 1.15), Watermark(0, 2, 1.4, 1.5), Watermark(0, 4, 4.0, 4.1)]
     return history
 
@@ -77,6 +78,14 @@ def swap(history: History) -> None:
     history.writes[2].sent_at = 3.15
 
 
+def forget(history: History) -> None:
+    history.resumes.append(Resume("g", 0, 1, 2, 3))
+
+
+def jump(history: History) -> None:
+    history.resumes.append(Resume("g", 0, 4, 2, 3))
+
+
 @pytest.mark.parametrize(
     ("spoil", "kinds"),
     [
@@ -92,6 +101,8 @@ def swap(history: History) -> None:
         (sink, {"watermark"}),
         (lag_behind_an_acknowledgement, {"watermark"}),
         (swap, {"order"}),
+        (forget, {"forgotten"}),
+        (jump, {"skipped"}),
     ],
 )
 def test_what_is_found(spoil: Callable[[History], None], kinds: set[str]) -> None:

@@ -5,6 +5,7 @@ from conformance.differential.scenarios import (
     configs,
     fetch,
     frames,
+    leaders,
     logs,
     offsets,
     produce,
@@ -12,4 +13,15 @@ from conformance.differential.scenarios import (
     topics,
 )
 
-__all__ = ["cluster", "configs", "fetch", "frames", "logs", "offsets", "produce", "producers", "topics"]
+__all__ = [
+    "cluster",
+    "configs",
+    "fetch",
+    "frames",
+    "leaders",
+    "logs",
+    "offsets",
+    "produce",
+    "producers",
+    "topics",
+]

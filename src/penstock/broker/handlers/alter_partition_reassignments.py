@@ -88,15 +88,17 @@ def _wish(
     if asked.replicas is None:
         move = image.moves.get((topic.id, index))
         if move is None or not move.former:
-            return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+            return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "")
         return SetReplicas(topic.id, index, move.former)
     order = tuple(asked.replicas)
+    refusal = check_assignment(image, index, order)
+    if refusal is not None:
+        return refusal
     present = len(topic.partitions[index].replicas)
     if not factor_may_change and len(order) != present:
         message = f"The replication factor of {name}:{index} is {present} and may not become {len(order)}."
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    refusal = check_assignment(image, index, order)
-    return refusal or SetReplicas(topic.id, index, order)
+    return SetReplicas(topic.id, index, order)
 
 
 def _answer(message: AlterPartitionReassignmentsRequest, outcomes: Outcomes) -> Response:
@@ -109,12 +111,14 @@ def _answer(message: AlterPartitionReassignmentsRequest, outcomes: Outcomes) -> 
                 ReassignablePartitionResponse(
                     partition_index=partition.partition_index,
                     error_code=ErrorCode.NONE if refusal is None else refusal.code,
-                    error_message=None if refusal is None else refusal.message,
+                    # A message that says no more than the code is left out, as Kafka does.
+                    error_message=None if refusal is None else refusal.message or None,
                 )
             )
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
     return Response(
         allow_replication_factor_change=message.allow_replication_factor_change,
-        error_message=None,
+        # Kafka's answer to a request for nothing is one that it has not touched.
+        error_message=None if message.topics else "",
         responses=responses,
     )

@@ -9,6 +9,7 @@
 - ELECTION_NOT_NEEDED if the partition is led as asked for; PREFERRED_LEADER_NOT_AVAILABLE if the first broker
   is not alive; ELIGIBLE_LEADERS_NOT_AVAILABLE if nobody is; UNKNOWN_TOPIC_OR_PARTITION.
 - A null list asks for every partition, and is answered without those that need no election, as in Kafka.
+- Whatever is asked for twice is answered twice.
 - Any broker serves it.
 """
 
@@ -45,7 +46,8 @@ TIMED_OUT = Refusal(ErrorCode.REQUEST_TIMED_OUT, "The leader did not hand the pa
 
 async def handle(broker: Broker, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
     if message.election_type not in (PREFERRED, UNCLEAN):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        reason = f"Unknown election type {message.election_type}"
+        return refused(message, ErrorCode.INVALID_REQUEST, reason)
     election = _Election(broker, message)
     try:
         outcome = await broker.metadata.propose(election.decide)
@@ -54,15 +56,15 @@ async def handle(broker: Broker, request: Request, message: ElectLeadersRequest)
     if isinstance(outcome, Refusal):
         return refused(message, outcome.code)
     await election.wait(message.timeout_ms / 1000)
-    return election.answer(everything=message.topic_partitions is None)
+    return election.answer()
 
 
-def refused(message: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+def refused(message: ElectLeadersRequest, code: ErrorCode, reason: str | None = None) -> ElectLeadersResponse:
     results = [
         ReplicaElectionResult(
             topic=topic.topic,
             partition_result=[
-                PartitionResult(partition_id=index, error_code=code, error_message=None)
+                PartitionResult(partition_id=index, error_code=code, error_message=reason)
                 for index in topic.partitions
             ],
         )
@@ -163,19 +165,27 @@ class _Election:
             if partition is None or partition.leader_epoch != leader_epoch:
                 del self._awaited[place]
 
-    def answer(self, *, everything: bool) -> ElectLeadersResponse:
-        by_topic: dict[str, list[PartitionResult]] = {}
-        for (name, index), refusal in self._results.items():
-            if everything and refusal is NOT_NEEDED:
-                continue
-            code = ErrorCode.NONE if refusal is None else refusal.code
-            text = None if refusal is None else refusal.message
-            by_topic.setdefault(name, []).append(
-                PartitionResult(partition_id=index, error_code=code, error_message=text)
-            )
+    def answer(self) -> ElectLeadersResponse:
+        if self._message.topic_partitions is not None:
+            asked = [(topic.topic, topic.partitions) for topic in self._message.topic_partitions]
+        else:
+            needed: dict[str, list[int]] = {}
+            for (name, index), refusal in self._results.items():
+                indexes = needed.setdefault(name, [])
+                if refusal is not NOT_NEEDED:
+                    indexes.append(index)
+            asked = list(needed.items())
         return ElectLeadersResponse(
             replica_election_results=[
-                ReplicaElectionResult(topic=name, partition_result=results)
-                for name, results in by_topic.items()
+                ReplicaElectionResult(
+                    topic=name, partition_result=[self._result(name, index) for index in indexes]
+                )
+                for name, indexes in asked
             ]
         )
+
+    def _result(self, name: str, index: int) -> PartitionResult:
+        refusal = self._results[name, index]
+        if refusal is None:
+            return PartitionResult(partition_id=index, error_code=ErrorCode.NONE, error_message=None)
+        return PartitionResult(partition_id=index, error_code=refusal.code, error_message=refusal.message)
