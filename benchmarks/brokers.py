@@ -60,6 +60,15 @@ class NullBroker(Server):
         return [str(self.program), self.bootstrap]
 
 
+class FileBroker(NullBroker):
+    """The null broker that also appends what it receives to a file: the limit of one that keeps anything."""
+
+    name = "null broker with a file"
+
+    def command(self) -> list[str]:
+        return [*super().command(), str(self.folder / "file")]
+
+
 def launch(server: Server) -> None:
     """Start the process and wait for nothing: how long it takes to serve is the measurement."""
     with server.log.open("ab") as output:
@@ -99,9 +108,9 @@ def durability_settings(name: str, durability: str) -> dict[str, str]:
 
 
 def broker_named(name: str, settings: dict[str, str] | None = None) -> Server:
-    """A broker that is not yet started: penstock, kafka or null."""
+    """A broker that is not yet started: penstock, kafka, null or file."""
     if name == "penstock":
         return Penstock(settings)
     if name == "kafka":
         return MeasuredKafka(settings)
-    return NullBroker()
+    return FileBroker() if name == "file" else NullBroker()

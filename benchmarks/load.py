@@ -76,7 +76,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("broker", nargs="?", help="HOST:PORT of a running broker")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"default: {' '.join(WORKLOADS)}")
-    parser.add_argument("--start", choices=("penstock", "kafka", "null"), help="start this broker instead")
+    parser.add_argument(
+        "--start", choices=("penstock", "kafka", "null", "file"), help="start this broker instead"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of --start"
     )

@@ -18,7 +18,13 @@ from benchmarks import build
 from benchmarks.runner import Figures, Plan
 from conformance import parts
 
-TITLES = {"penstock": "Penstock", "kafka": f"Apache Kafka {parts.KAFKA_NEWEST}", "null": "null broker"}
+TITLES = {
+    "penstock": "Penstock",
+    "kafka": f"Apache Kafka {parts.KAFKA_NEWEST}",
+    "null": "null broker",
+    "file": "null, to a file",
+}
+PEERS = {"kafka": "x Kafka", "null": "x null", "file": "x file"}
 
 
 def median(figures: Figures, name: str) -> float | None:
@@ -33,6 +39,10 @@ def advantage(figures: Figures, peer: str) -> float | None:
         return None
     pairs = [(a, b) if figures.row.higher_is_better else (b, a) for a, b in zip(ours, theirs, strict=False)]
     return statistics.median(a / b if b else math.inf for a, b in pairs)
+
+
+def ratios_of(figures: Figures) -> list[float | None]:
+    return [advantage(figures, peer) for peer in PEERS]
 
 
 def shortfalls(figures: Figures) -> list[str]:
@@ -62,19 +72,18 @@ def print_table(table: Sequence[Figures], console: Console) -> None:
     grid = Table(title="Penstock beside its peers", caption="x: times better, median of the rounds' ratios")
     grid.add_column("durability")
     grid.add_column("row")
-    for title in ("unit", *TITLES.values(), "x Kafka", "x null"):
+    for title in ("unit", *TITLES.values(), *PEERS.values()):
         grid.add_column(title, justify="right")
     grid.add_column("verdict")
     for figures in table:
         durability = figures.row.key.split("/")[0]
-        kafka, null = advantage(figures, "kafka"), advantage(figures, "null")
         missed = shortfalls(figures)
         failed = figures.failures.get("penstock")
         verdict = "[red]failed" if failed else "[yellow]short" if missed else "[green]met"
         if not figures.by_broker.get("penstock") and not failed:
             verdict = "-"
         values = [show(median(figures, name)) for name in TITLES]
-        ratios = ["-" if ratio is None else f"{ratio:.2f}" for ratio in (kafka, null)]
+        ratios = ["-" if ratio is None else f"{ratio:.2f}" for ratio in ratios_of(figures)]
         grid.add_row(durability, figures.row.label, figures.row.unit, *values, *ratios, verdict)
     console.print(grid)
     print_remarks(table, console)
@@ -120,7 +129,7 @@ def write_json(table: Sequence[Figures], plan: Plan, path: Path) -> None:
             "figures": figures.by_broker,
             "broker_processor_seconds": figures.processor,
             "median": {name: median(figures, name) for name in TITLES},
-            "times_better": {peer: advantage(figures, peer) for peer in ("kafka", "null")},
+            "times_better": {peer: advantage(figures, peer) for peer in PEERS},
             "shortfalls": shortfalls(figures),
             "failures": figures.failures,
             "profile": figures.profile and os.path.relpath(figures.profile, build.OUT),

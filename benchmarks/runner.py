@@ -18,7 +18,7 @@ from conformance.server import Server, ServerFailed
 from benchmarks import brokers, clients, control, profile, scenarios
 from benchmarks.scenarios import Row, Scenario, Size, Target
 
-NAMES = ("penstock", "kafka", "null")
+NAMES = ("penstock", "kafka", "null", "file")
 # Long enough for a JVM to finish its own start; then its memory counts as idle.
 SETTLE_S = 1.5
 
@@ -111,6 +111,8 @@ def run_scenario(plan: Plan, scenario: Scenario, targets: Sequence[Target], say:
     for number in range(plan.rounds):
         turn = number % len(targets)
         for target in [*targets[turn:], *targets[:turn]]:
+            if target.name == "file" and not scenario.heavy:
+                continue  # It differs from the null broker only where much is written.
             if any(target.name in figures.failures for figures in table):
                 continue
             say(f"{scenario.key}: round {number + 1} of {plan.rounds}, {target.name}")
@@ -152,6 +154,8 @@ def run_starting(plan: Plan, durability: str, scenario: Scenario, say: Say) -> l
     table = [Figures(row) for row in scenario.rows]
     for number in range(plan.rounds + 1):  # one more, not counted: the first finds files and caches cold
         for name in plan.names:
+            if name == "file":
+                continue
             say(f"{scenario.key}: round {number} of {plan.rounds}, {name}")
             try:
                 server = brokers.broker_named(name, brokers.durability_settings(name, durability))

@@ -60,8 +60,8 @@ class Target:
 
     @property
     def keeps(self) -> bool:
-        """False for the null broker, from which nothing can be read back."""
-        return self.name != "null"
+        """False for the null brokers, from which nothing can be read back."""
+        return self.name not in ("null", "file")
 
     def offers(self, api: int) -> bool:
         connection = control.Control(self.server.host, self.server.port)

@@ -55,7 +55,7 @@ def test_the_plot_and_the_json_can_be_read_back(tmp_path: Path) -> None:
     ElementTree.fromstring((tmp_path / "plot.svg").read_text())
     report.write_json(table, Plan(QUICK, rounds=1), tmp_path / "results.json")
     (row,) = json.loads((tmp_path / "results.json").read_text())["rows"]
-    assert row["times_better"] == {"kafka": 2.0, "null": 0.5}
+    assert row["times_better"] == {"kafka": 2.0, "null": 0.5, "file": None}
     assert row["shortfalls"] == ["0.50 of the null broker, goal 0.9"]
 
 
