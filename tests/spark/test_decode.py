@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.spark import memory
 from penstock.spark.decode import COLUMNS, AbortedRange, Decoder
 from penstock.spark.errors import CorruptLogError
-from penstock.wire.batch import HEADER_SIZE, Record, build_batch, iter_records, refresh_crc
+from penstock.wire.batch import HEADER_SIZE, Record, build_batch, iter_records, read_header, refresh_crc
 from penstock.wire.errors import WireError
 
 ALL = tuple(COLUMNS)
@@ -69,7 +70,8 @@ def expected(run: Sequence[bytes], columns: Sequence[str] = ALL) -> list[dict[st
 
 
 def decode(run: bytes, columns: Sequence[str] = ALL, **options: object) -> list[dict[str, object]]:
-    return rows_of(list(Decoder("events", 3, columns, **options).decode(run)))  # type: ignore[arg-type]
+    decoder = Decoder("events", 3, columns, **options)  # type: ignore[arg-type]
+    return rows_of([*decoder.decode(run), *decoder.finish()])
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -105,8 +107,22 @@ def test_batches_that_lie_apart(run: list[bytes], data: st.DataObject) -> None:
         window += data.draw(st.binary(max_size=100))
         pieces.append((len(window), len(batch)))
         window += batch
-    found = Decoder("events", 3, ALL).decode(window, pieces)
-    assert rows_of(list(found)) == expected(run)
+    decoder = Decoder("events", 3, ALL)
+    assert rows_of([*decoder.decode(window, pieces), *decoder.finish()]) == expected(run)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(batches(), st.data())
+def test_batches_that_come_one_after_the_other(run: list[bytes], data: st.DataObject) -> None:
+    """As a task feeds them: the range that is wanted moves on with what was taken."""
+    decoder = Decoder("events", 3, ALL)
+    found: list[pa.RecordBatch] = []
+    for batch in run:
+        found += decoder.decode(batch)
+        decoder.low = read_header(batch).last_offset + 1
+        if data.draw(st.booleans()):
+            found += decoder.finish()
+    assert rows_of([*found, *decoder.finish()]) == expected(run)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -225,16 +241,51 @@ def test_header_names_that_are_no_text_are_shown_as_java_shows_them() -> None:
 def test_arrow_batches_have_a_bounded_size() -> None:
     records = [Record(at, TIME, None, b"x" * 1000) for at in range(100)]
     run = b"".join(bytes(build_batch(records, base_offset=0)) for _ in range(200))
-    found = list(Decoder("events", 0, ["value"]).decode(run))
+    decoder = Decoder("events", 0, ["value"])
+    found = [*decoder.decode(run), *decoder.finish()]
     assert sum(batch.num_rows for batch in found) == 20_000
     assert max(batch.nbytes for batch in found) < 8 * 1024 * 1024
     assert len(found) <= 8
+
+
+def test_what_was_given_stays_as_it_was_while_more_is_decoded() -> None:
+    """Memory is used again only when nothing refers to it: no batch, no slice, no column."""
+    runs = [
+        bytes(build_batch([Record(at, TIME, b"k", bytes([seed]) * 40_000) for at in range(60)]))
+        for seed in range(40)
+    ]
+    decoder = Decoder("events", 0, ["key", "value", "offset"])
+    kept: list[tuple[int, pa.Array]] = []
+    for seed, run in enumerate(runs):
+        # The window's own memory goes back at once; the rows must not lie in it.
+        window = memory.room(len(run))
+        window[:] = run
+        for batch in (*decoder.decode(window), *decoder.finish()):
+            match seed % 4:
+                case 0:
+                    kept.append((seed, batch.column(1)))
+                case 1:
+                    kept.append((seed, batch.slice(50, 10).column(1)))
+                case 2:
+                    kept.append((seed, pa.Table.from_batches([batch]).column("value").chunk(0)))
+    assert len(kept) == 30
+    for seed, values in kept:
+        assert set(values.to_pylist()) == {bytes([seed]) * 40_000}
+
+
+def test_windows_that_wait_for_more_rows_are_bounded() -> None:
+    run = bytes(build_batch([Record(0, TIME, None, bytes(1 << 20))]))
+    decoder = Decoder("events", 0, ["offset"])
+    window = run * 8
+    found = [batch for at in range(20) for batch in decoder.decode(window)]
+    assert len(found) >= 3
 
 
 def test_one_batch_with_far_too_much_in_it_is_given_in_pieces() -> None:
     records = [Record(at, TIME, None, bytes(1000)) for at in range(40_000)]
     run = bytes(build_batch(records, codec=4))
     assert len(run) < 1_000_000
-    found = list(Decoder("events", 0, ["offset", "value"]).decode(run))
+    decoder = Decoder("events", 0, ["offset", "value"])
+    found = [*decoder.decode(run), *decoder.finish()]
     assert len(found) > 2
     assert [offset for batch in found for offset in batch.column(0).to_pylist()] == list(range(40_000))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import cgutils, types
+from numba.core.extending import intrinsic
 
 
 def compiled(signature: Any = None) -> Callable[[Callable[..., Any]], Any]:
@@ -29,6 +31,27 @@ def compiled(signature: Any = None) -> Callable[[Callable[..., Any]], Any]:
             return compiler(function)
 
     return decorate
+
+
+def _copy_bytes(typing: Any, dst: Any, to: Any, src: Any, at: Any, length: Any) -> Any:
+    """dst[to : to + length] = src[at : at + length], for arrays of bytes that do not overlap.
+
+    The machine's memcpy: assigning slices compiles to a loop over bytes, which is ten times slower.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        dst_type, _to, src_type, _at, _length = signature.args
+        into, to_value, out_of, at_value, count = arguments
+        into = context.make_array(dst_type)(context, builder, into)
+        out_of = context.make_array(src_type)(context, builder, out_of)
+        memcpy: Any = cgutils.raw_memcpy
+        memcpy(builder, builder.gep(into.data, [to_value]), builder.gep(out_of.data, [at_value]), count, 1)
+        return context.get_dummy_value()
+
+    return types.void(dst, types.int64, src, types.int64, types.int64), generate
+
+
+copy_bytes: Any = intrinsic(_copy_bytes)
 
 
 def _private_directory() -> str:

@@ -1,8 +1,9 @@
 """From record batches to Arrow: the driver of the compiled loops.
 
 `Decoder.decode` takes bytes in which whole batches of one partition lie and gives Arrow record batches of a
-bounded size. Control batches, records outside the asked range and those of aborted transactions are left
-out; the CRC of each batch that is decoded is checked unless told otherwise.
+bounded size; what is left for a further one is kept until there is enough, or until `finish`. Control
+batches, records outside the asked range and those of aborted transactions are left out; the CRC of each batch
+that is decoded is checked unless told otherwise.
 
 Per batch there is one pass over a row of numbers and one CRC; per record there is no Python at all.
 """
@@ -14,7 +15,7 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
-from penstock.spark import kernels
+from penstock.spark import kernels, memory
 from penstock.spark.errors import CorruptLogError
 from penstock.wire.batch import CODEC_MASK, CONTROL, CRC_FROM, TRANSACTIONAL
 from penstock.wire.buffers import Buffer
@@ -24,6 +25,8 @@ from penstock.wire.errors import WireError
 # Rows and bytes per Arrow batch: large enough that per-batch cost vanishes, small enough for Spark's memory.
 ROWS_MAX = 65_536
 BYTES_TARGET = 4 * 1024 * 1024
+# A row that waits for more keeps the whole window that it lies in.
+HELD_BYTES_MAX = 32 * 1024 * 1024
 # A batch may claim any size once decompressed; refuse what no broker would have accepted.
 DECOMPRESSED_BYTES_MAX = 1 << 30
 # Length, attributes, two deltas, key and value length, header count: a byte each at the least.
@@ -57,6 +60,8 @@ class _Part(NamedTuple):
     table: Any
     rows: int
     size: int
+    low: int
+    """Records below this offset are not wanted."""
 
 
 class Decoder:
@@ -87,6 +92,8 @@ class Decoder:
                 self._aborted.setdefault(entry.producer_id, []).append(entry)
         self._check_crc = check_crc
         self._constants: dict[str, pa.Array] = {}
+        self._pending: list[_Part] = []
+        self._rows = self._size = self._held = 0
         self._want = (
             (kernels.WANT_KEY if "key" in columns else 0)
             | (kernels.WANT_VALUE if "value" in columns else 0)
@@ -96,24 +103,30 @@ class Decoder:
     def decode(
         self, window: Buffer, pieces: Sequence[tuple[int, int]] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of the batches in `window`, as Arrow record batches. `pieces`: the start and length
-        of each run of whole batches in it; if not given, it is one."""
+        """Take the batches in `window`; Arrow record batches as soon as they are full. `pieces`: the start
+        and length of each run of whole batches in it; if not given, it is one."""
         source = np.frombuffer(window, dtype=np.uint8)
         view = memoryview(window)
         table = self._in_range(self._scan(source, pieces or ((0, len(view)),)))
         if self._check_crc:
             # Of markers and aborted batches too: a damaged one could pass for such.
             self._require_crc(view, table)
-        table = self._visible(table)
-        pending: list[_Part] = []
-        rows = size = 0
-        for part in self._parts(source, view, table):
-            if pending and (rows + part.rows > ROWS_MAX or size + part.size > BYTES_TARGET):
-                yield from self._emit(pending, rows)
-                pending, rows, size = [], 0, 0
-            pending.append(part)
-            rows += part.rows
-            size += part.size
+        for part in self._parts(source, view, self._visible(table)):
+            if self._rows + part.rows > ROWS_MAX or self._size + part.size > BYTES_TARGET:
+                yield from self.finish()
+            self._pending.append(part)
+            self._rows += part.rows
+            self._size += part.size
+        if self._pending:
+            self._held += len(view)
+            if self._held > HELD_BYTES_MAX:
+                yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What was taken and not given yet."""
+        pending, rows = self._pending, self._rows
+        self._pending = []
+        self._rows = self._size = self._held = 0
         if pending:
             yield from self._emit(pending, rows)
 
@@ -195,7 +208,9 @@ class Decoder:
             )
             end = max(end, start + 1)
             rows_after, size_after = int(rows[end - 1]), int(sizes[end - 1])
-            yield _Part(source, records[start:end], rows_after - rows_before, size_after - size_before)
+            yield _Part(
+                source, records[start:end], rows_after - rows_before, size_after - size_before, self.low
+            )
             start, rows_before, size_before = end, rows_after, size_after
 
     def _unpacked(self, view: memoryview, row: Any, codec: int) -> _Part:
@@ -211,7 +226,8 @@ class Decoder:
         records[0, kernels.POSITION] = 0
         records[0, kernels.SIZE] = len(data)
         self._require_room(records)
-        return _Part(np.frombuffer(data, dtype=np.uint8), records, int(records[0, kernels.COUNT]), len(data))
+        source = np.frombuffer(data, dtype=np.uint8)
+        return _Part(source, records, int(records[0, kernels.COUNT]), len(data), self.low)
 
     def _require_room(self, records: Any) -> None:
         """Memory is taken by the counts that batches claim, so those must be possible."""
@@ -228,7 +244,7 @@ class Decoder:
             buffers = _Buffers(pending, rows, header_rows, self._want)
             fault = 0
             for part in pending:
-                fault = buffers.decode(part, self.low, self._high, self._want)
+                fault = buffers.decode(part, self._high, self._want)
                 if fault:
                     break
             if fault != -kernels.HEADERS_FULL:
@@ -279,25 +295,24 @@ class _Buffers:
     def __init__(self, pending: Sequence[_Part], rows: int, header_rows: int, want: int) -> None:
         size = sum(part.size for part in pending)
         self.cursor = np.zeros(kernels.CURSOR_SLOTS, dtype=np.int64)
-        self._offsets = np.empty(rows, dtype=np.int64)
-        self._timestamps = np.empty(rows, dtype=np.int64)
-        self._append_time = np.empty(rows, dtype=np.uint8)
-        self._key = _Variable(rows, size if want & kernels.WANT_KEY else 0)
-        self._value = _Variable(rows, size if want & kernels.WANT_VALUE else 0)
+        self._offsets = memory.array(rows, np.int64)
+        self._timestamps = memory.array(rows, np.int64)
+        self._append_time = memory.array(rows, np.uint8)
+        self._key = _Variable(rows if want & kernels.WANT_KEY else 0, size)
+        self._value = _Variable(rows if want & kernels.WANT_VALUE else 0, size)
         headers = header_rows if want & kernels.WANT_HEADERS else 0
-        header_bytes = size if headers else 0
         self._header_ends = np.zeros(rows + 1 if headers else 1, dtype=np.int32)
-        self._header_key = _Variable(headers, header_bytes)
-        self._header_value = _Variable(headers, header_bytes)
+        self._header_key = _Variable(headers, size)
+        self._header_value = _Variable(headers, size)
 
     @property
     def rows(self) -> int:
         return int(self.cursor[kernels.ROW])
 
-    def decode(self, part: _Part, low: int, high: int, want: int) -> int:
+    def decode(self, part: _Part, high: int, want: int) -> int:
         key, value, name, header = self._key, self._value, self._header_key, self._header_value
         fault: int = kernels.decode_batches(
-            part.source, part.table, 0, len(part.table), low, high, want, self.cursor,
+            part.source, part.table, 0, len(part.table), part.low, high, want, self.cursor,
             self._offsets, self._timestamps, self._append_time,
             key.ends, key.data, key.valid, value.ends, value.data, value.valid,
             self._header_ends, name.ends, name.data, header.ends, header.data, header.valid,
@@ -337,11 +352,12 @@ class _Buffers:
 
 
 class _Variable:
-    """One variable-length column: ends, bytes and validity bits."""
+    """One variable-length column: ends, bytes and validity bits; next to nothing if it has no rows."""
 
     def __init__(self, rows: int, size: int) -> None:
-        self.ends = np.zeros(rows + 1, dtype=np.int32)
-        self.data = np.empty(size, dtype=np.uint8)
+        self.ends = memory.array(rows + 1, np.int32)
+        self.ends[0] = 0
+        self.data = memory.array(size if rows else 0, np.uint8)
         self.valid = np.zeros((rows >> 3) + 1, dtype=np.uint8)
 
     def arrow(self, kind: pa.DataType, rows: int, size: int, *, nullable: bool = True) -> pa.Array:

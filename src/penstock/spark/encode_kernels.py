@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from penstock.spark.compiled import compiled
+from penstock.spark.compiled import compiled, copy_bytes
 
 _U8 = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 _I32 = numba.types.Array(numba.int32, 1, "C", readonly=True)
@@ -94,13 +94,8 @@ def _varint_size(value: int) -> int:
 
 @compiled()
 def _put_bytes(out: Any, at: int, data: Any, start: int, end: int) -> int:
-    length = end - start
-    if length < 32:
-        for i in range(length):
-            out[at + i] = data[start + i]
-    else:
-        out[at : at + length] = data[start:end]
-    return at + length
+    copy_bytes(out, at, data, start, end - start)
+    return at + end - start
 
 
 @compiled([numba.void(_I64, _I64, _I64, _I64, _I64, _MI64)])

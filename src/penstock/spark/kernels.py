@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from penstock.spark.compiled import compiled
+from penstock.spark.compiled import compiled, copy_bytes
 
 # Columns of the batch table.
 FIELDS = (
@@ -124,15 +124,6 @@ def _varint(src: Any, at: int, end: int) -> tuple[int, int]:
 
 
 @compiled()
-def _copy(dst: Any, to: int, src: Any, at: int, length: int) -> None:
-    if length < 32:
-        for i in range(length):
-            dst[to + i] = src[at + i]
-    else:
-        dst[to : to + length] = src[at : at + length]
-
-
-@compiled()
 def _headers(
     src: Any,
     at: int,
@@ -155,14 +146,14 @@ def _headers(
         length, at = _varint(src, at, end)
         if at < 0 or length < 0 or length > end - at:
             return -BAD_RECORD
-        _copy(name_data, cursor[HEADER_KEY_BYTES], src, at, length)
+        copy_bytes(name_data, cursor[HEADER_KEY_BYTES], src, at, length)
         cursor[HEADER_KEY_BYTES] += length
         at += length
         length, at = _varint(src, at, end)
         if at < 0 or length < -1 or length > end - at:
             return -BAD_RECORD
         if length >= 0:
-            _copy(value_data, cursor[HEADER_VALUE_BYTES], src, at, length)
+            copy_bytes(value_data, cursor[HEADER_VALUE_BYTES], src, at, length)
             cursor[HEADER_VALUE_BYTES] += length
             at += length
             valid[row >> 3] |= np.uint8(1 << (row & 7))
@@ -220,7 +211,7 @@ def decode_batches(  # noqa: PLR0915 - one loop, kept whole for the compiler
                 return -BAD_RECORD
             if key_size >= 0:
                 if want & WANT_KEY:
-                    _copy(key_data, cursor[KEY_BYTES], src, at, key_size)
+                    copy_bytes(key_data, cursor[KEY_BYTES], src, at, key_size)
                     cursor[KEY_BYTES] += key_size
                     key_valid[row >> 3] |= np.uint8(1 << (row & 7))
                 at += key_size
@@ -229,7 +220,7 @@ def decode_batches(  # noqa: PLR0915 - one loop, kept whole for the compiler
                 return -BAD_RECORD
             if value_size >= 0:
                 if want & WANT_VALUE:
-                    _copy(value_data, cursor[VALUE_BYTES], src, at, value_size)
+                    copy_bytes(value_data, cursor[VALUE_BYTES], src, at, value_size)
                     cursor[VALUE_BYTES] += value_size
                     value_valid[row >> 3] |= np.uint8(1 << (row & 7))
                 at += value_size

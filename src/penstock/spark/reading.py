@@ -89,17 +89,20 @@ class _StretchReader:
         )
 
     def read(self) -> Iterator[Any]:
+        from penstock.spark.memory import room
+
         plan = self._stretch
         replans = 0
         while True:
             try:
-                for wanted, data in self._store.read(windows(self._store, plan, self._next_offset)):
+                wanted_windows = windows(self._store, plan, self._next_offset)
+                for wanted, data in self._store.read(wanted_windows, room):
                     window: Window = wanted.about
                     yield from self._decoder.decode(data, window.pieces)
-                    # Only now: were anything to fail before, the window is read again as a whole.
+                    # The decoder has all of it now, also what it has not given yet.
                     self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)
                     replans = 0
-                return
+                break
             except ObjectMissingError as error:
                 replans += 1
                 if replans > REPLANS_MAX:
@@ -108,7 +111,8 @@ class _StretchReader:
             except StoreError as error:
                 raise self._unreadable(error) from None
             if plan.low >= plan.high:
-                return
+                break
+        yield from self._decoder.finish()
 
     # When what was planned is not there any more.
 

@@ -8,7 +8,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,6 +33,10 @@ class RangeRead(NamedTuple):
     about: Any = None
 
 
+def _fresh(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
 class BlockingStore:
     def __init__(self, location: str) -> None:
         """`location`: as in `open_store`. Raises StoreError if it names no store."""
@@ -46,10 +50,14 @@ class BlockingStore:
         """Wait for a coroutine that uses the store."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def read(self, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeRead, Buffer]]:
-        """Each range with its bytes, in order. ObjectMissingError if an object is gone or shorter."""
+    def read(
+        self, wanted: Iterable[RangeRead], room: Callable[[int], memoryview] = _fresh
+    ) -> Iterator[tuple[RangeRead, Buffer]]:
+        """Each range with its bytes, in order. ObjectMissingError if an object is gone or shorter.
+
+        `room(size)` gives memory to read into, where that saves a copy."""
         if isinstance(self.store, DirectoryStore):
-            return _read_files(self.store.root, wanted)
+            return _read_files(self.store.root, wanted, room)
         return self._read_ahead(wanted)
 
     def _read_ahead(self, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeRead, Buffer]]:
@@ -85,7 +93,9 @@ class BlockingStore:
         self._loop.close()
 
 
-def _read_files(root: str, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeRead, Buffer]]:
+def _read_files(
+    root: str, wanted: Iterable[RangeRead], room: Callable[[int], memoryview]
+) -> Iterator[tuple[RangeRead, Buffer]]:
     # Not kept open beyond this: an idle worker would keep the space of deleted files taken.
     key, fd = "", -1
     try:
@@ -97,7 +107,8 @@ def _read_files(root: str, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeR
                         key, fd = "", -1
                     fd = os.open(f"{root}/{one.key}", os.O_RDONLY | os.O_CLOEXEC)
                     key = one.key
-                data = _read_file(fd, one)
+                data = room(one.length)
+                _read_file(fd, one, data)
             except OSError as error:
                 raise store_error(error, f"could not read {root}/{one.key}") from error
             yield one, data
@@ -106,14 +117,13 @@ def _read_files(root: str, wanted: Iterable[RangeRead]) -> Iterator[tuple[RangeR
             os.close(fd)
 
 
-def _read_file(fd: int, wanted: RangeRead) -> bytes:
-    data = os.pread(fd, wanted.length, wanted.start)
-    while len(data) < wanted.length:
-        more = os.pread(fd, wanted.length - len(data), wanted.start + len(data))
-        if not more:
+def _read_file(fd: int, wanted: RangeRead, data: memoryview) -> None:
+    done = 0
+    while done < wanted.length:
+        count = os.preadv(fd, [data[done:]], wanted.start + done)
+        if not count:
             raise ObjectMissingError(f"{wanted.key} ends before byte {wanted.start + wanted.length}")
-        data += more
-    return data
+        done += count
 
 
 async def _opened(location: str) -> ObjectStore:
