@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.cluster.metadata_log import MetadataLog
     from penstock.log.policy import LogPolicy
     from penstock.metadata.image import ClusterImage, Listener
-    from penstock.server.server import Bound
+    from penstock.server.server import Bound, Handle
     from penstock.storage.ledger import Ledger
     from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
     from penstock.storage.objects import ObjectStore
@@ -63,10 +63,13 @@ class Node:
         settings: Settings,
         clock: Clock | None = None,
         open_store: Callable[[Settings], ObjectStore] | None = None,
+        make_server: Callable[[Handle, Limits], Server] = Server,
     ) -> None:
-        """`open_store`: instead of the store that the settings name, to count its requests or fail them."""
+        """`open_store`: instead of the store that the settings name, to count its requests or fail them.
+        `make_server`: instead of one that listens on sockets."""
         self.settings = settings
         self._open_store = open_store or _open_store
+        self._make_server = make_server
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.bound: tuple[Bound, ...] = ()
         self._store: ObjectStore | None = None
@@ -141,7 +144,7 @@ class Node:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _bind(self) -> Server:
-        server = Server(_not_yet, limits_of(self.settings))
+        server = self._make_server(_not_yet, limits_of(self.settings))
         wanted = parse_listeners(self.settings.listeners)
         if self.bound:
             ports = {bound.name: bound.port for bound in self.bound}

@@ -130,7 +130,26 @@ async def test_leading_flushes_are_deleted(logs: Logs) -> None:
     with pytest.raises(StoreError):
         await logs.scan(8, 15)
     await logs.wal_store.delete(WAL)
-    assert await keys_of(logs.store, "wal/") == []
+    assert len(await keys_of(logs.store, "wal/")) == 1, "the seal stays"
+
+
+async def test_a_writer_that_slept_while_its_log_was_sealed_and_deleted_acknowledges_nothing(
+    logs: Logs,
+) -> None:
+    writer = await logs.create()
+    for number in range(3):
+        assert isinstance(await write(writer, number), Durable)
+    assert await logs.wal_store.seal(WAL) == 3
+    await logs.wal_store.delete(WAL)
+    await logs.wal_store.delete(WAL)
+    assert isinstance(await write(writer, 3), Fenced)
+    await writer.close()
+
+
+async def test_a_log_that_was_sealed_before_it_began_and_deleted_cannot_be_begun(logs: Logs) -> None:
+    assert await logs.wal_store.seal(WAL) == 0
+    await logs.wal_store.delete(WAL)
+    assert isinstance(await logs.wal_store.create(WAL), Fenced)
 
 
 async def test_everything_settled_and_deleted_can_still_be_sealed(logs: Logs) -> None:

@@ -24,7 +24,7 @@ from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.storage.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
-from penstock.storage.wal import WAL_PREFIX, WalStore
+from penstock.storage.wal import SEAL_BYTES_MAX, WAL_PREFIX, WalStore
 from penstock.storage.wal_files import WalFiles
 
 logger = logging.getLogger(__name__)
@@ -202,9 +202,9 @@ class Garbage:
             for prefix in (MANIFEST_PREFIX, SEGMENT_PREFIX):
                 keys = [key async for key in self._keys(f"{prefix}{broker}/")]
                 self._doom_left([key for key in keys if _is_over(image, _incarnation(key))], delay_ms)
-            async for key in self._keys(f"{WAL_PREFIX}{broker}/"):
-                wal = _incarnation(key)
-                if _is_over(image, wal) and not image.wal_uses.get(wal):
+            async for info in self._store.list(f"{WAL_PREFIX}{broker}/"):
+                wal = _incarnation(info.key)
+                if info.size > SEAL_BYTES_MAX and _is_over(image, wal) and not image.wal_uses.get(wal):
                     self.doom_log(wal, delay_ms)
 
     def _doom_left(self, keys: Sequence[str], delay_ms: int) -> None:

@@ -16,6 +16,8 @@ from penstock.storage.objects import StoreError
 from penstock.wire.buffers import Buffer
 
 WAL_PREFIX = "wal/"
+SEAL_BYTES_MAX = 8
+"""What marks a log as sealed is no larger than this, and is all that stays of it."""
 
 
 class Durable(NamedTuple):
@@ -98,6 +100,6 @@ class WalStore(Protocol):
         """Remove files (objects) that hold only flushes numbered below `flush`."""
 
     async def delete(self, wal: WalRef) -> None:
-        """Remove the log, which must be sealed."""
+        """Remove the flushes of the log, which must be sealed. It stays so: its seal is not removed."""
 
     async def close(self) -> None: ...

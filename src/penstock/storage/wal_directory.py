@@ -299,19 +299,10 @@ class DirectoryWalStore:
     async def delete(self, wal: WalRef) -> None:
         if self._files.exists(self._store.path(f"{_directory(wal)}/{_OPEN}")):
             raise StoreError(f"the write-ahead log {_directory(wal)} is not sealed")
+        # The directory and `sealed` stay, for ever: an incarnation that slept since before it began its log
+        # would begin it else, and acknowledge what it wrote there.
         for first in await self._store.run(self._first_flushes, wal):
             await self._store.delete(_file_key(wal, first))
-        await self._store.run(self._vanish, wal)
-
-    def _vanish(self, wal: WalRef) -> None:
-        path = self._store.path(_directory(wal))
-        try:
-            self._files.unlink(f"{path}/{_SEALED}")
-            self._files.rmdir(path)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise store_error(error, f"could not delete {path}") from error
 
     async def close(self) -> None:
         """Nothing is held open here."""

@@ -185,8 +185,11 @@ class ObjectWalStore:
             await self._store.delete(_key(wal, number))
 
     async def delete(self, wal: WalRef) -> None:
-        for number in await self._sizes(wal):
-            await self._store.delete(_key(wal, number))
+        # The seal stays, for ever: a writer that slept through all of this would create its number else, and
+        # acknowledge what it wrote there.
+        for number, size in (await self._sizes(wal)).items():
+            if size != len(SEAL):
+                await self._store.delete(_key(wal, number))
 
     async def close(self) -> None:
         """Nothing is held open here."""
