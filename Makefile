@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults s3
+.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults simulation s3
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -73,6 +73,10 @@ cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contra
 faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is checked; variants broken on purpose
 	$(BIN)/python -m conformance.faults
 	$(BIN)/python -m conformance.faults --broken
+
+simulation: $(VENV)/.dev ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose
+	$(BIN)/python -m simulation --seeds 2000
+	for variant in fencing ack-early no-seal sealed-end stale-image stale-reads; do $(BIN)/python -m simulation --seeds 100 --lines 5 --broken $$variant || exit 1; done
 
 s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
 	$(BIN)/python -m conformance.s3

@@ -1,0 +1,117 @@
+"""Run seeds; say which one failed, and what happened before.
+
+python -m simulation --seeds 1000            seeds 0 to 999, on as many processes as there are cores
+python -m simulation --seed 17               one seed again, exactly as it was, with all that happened
+python -m simulation --seeds 200 --broken fencing
+                                             brokers broken on purpose, until they are caught
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from simulation.broken import VARIANTS
+from simulation.scene import Outcome, Scene
+
+LINES_SHOWN = 60
+LINES_ALL = 10**7
+
+
+def play(
+    seed: int, broken: str | None = None, seconds: float | None = None, keep: int = LINES_SHOWN
+) -> Outcome:
+    """Run one seed."""
+    with VARIANTS[broken]() if broken else contextlib.nullcontext():
+        return Scene(seed, seconds=seconds, keep=keep).run()
+
+
+def play_all(
+    seeds: Iterable[int], jobs: int, broken: str | None = None, seconds: float | None = None
+) -> Iterator[Outcome]:
+    """Run seeds, several at once, each as it ends."""
+    one = partial(play, broken=broken, seconds=seconds)
+    if jobs == 1:
+        yield from map(one, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(one, seeds, chunksize=4)
+
+
+def main() -> int:
+    arguments = _arguments()
+    if arguments.seed is not None:
+        return _replay(arguments)
+    began = time.monotonic()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    done = acknowledged = reads = commits = steps = 0
+    virtual = 0.0
+    failed: list[Outcome] = []
+    for outcome in play_all(seeds, arguments.jobs, arguments.broken, arguments.seconds):
+        done += 1
+        acknowledged += outcome.acknowledged
+        reads += outcome.reads
+        commits += outcome.commits
+        steps += outcome.steps
+        virtual += outcome.seconds
+        if outcome.violations:
+            failed.append(outcome)
+            _show(outcome, arguments.lines)
+            if arguments.broken or len(failed) >= arguments.failures:
+                break
+        if arguments.minutes and time.monotonic() - began > arguments.minutes * 60:
+            break
+    took = time.monotonic() - began
+    print(
+        f"{done} seeds in {took:.0f} s: {virtual / 3600:.1f} simulated hours, {steps} steps, "
+        f"{acknowledged} records acknowledged, {reads} read, {commits} commits; {len(failed)} seeds failed"
+    )
+    if arguments.broken:
+        print(f"brokers with {arguments.broken} broken were {'caught' if failed else 'NOT caught'}")
+        return 0 if failed else 1
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run this one seed, and show all that happened")
+    parser.add_argument("--seconds", type=float, help="simulated seconds during which things go wrong")
+    parser.add_argument("--minutes", type=float, help="begin nothing more after so many real minutes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--failures", type=int, default=1, help="stop after so many failing seeds")
+    parser.add_argument(
+        "--lines", type=int, default=LINES_SHOWN, help="lines shown of what happened before a failure"
+    )
+    parser.add_argument("--broken", choices=sorted(VARIANTS), help="brokers with something wrong with them")
+    return parser.parse_args()
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    outcome = play(arguments.seed, arguments.broken, arguments.seconds, LINES_ALL)
+    for line in outcome.lines:
+        print(line)
+    for violation in outcome.violations:
+        print(violation)
+    print(f"seed {outcome.seed}: {outcome.steps} steps, trace {outcome.digest}")
+    return 1 if outcome.violations else 0
+
+
+def _show(outcome: Outcome, count: int) -> None:
+    print(f"seed {outcome.seed} failed; what happened before:")
+    for line in outcome.lines[-count:]:
+        print(f"  {line}")
+    for violation in outcome.violations:
+        print(f"seed {outcome.seed}: {violation}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""An event loop for a whole world of processes, in which nothing takes time and everything has an order.
+
+Every callback belongs to a *process*: the one that was current when it was scheduled, which a context
+variable carries along. A process is what an operating system would have given its own loop: its callbacks
+run in the order in which it scheduled them, as asyncio promises. Between processes there is no such promise,
+so after each callback a seeded choice says whose turn is next. When nobody has anything to do, time jumps to
+the next timer.
+
+    pause     the callbacks of a process wait, while its timers run out; then it wakes, late for everything
+    crash     its callbacks are gone, and whatever its coroutines held is never seen again
+    preempt   a pause in the middle of a callback, between two system calls: the others run meanwhile, nested
+
+Threads do not exist: what would run in one is a callback of the same process a little later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import itertools
+import random
+import weakref
+from asyncio.tasks import _enter_task, _leave_task
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+NESTED_MAX = 3
+"""Preemptions within preemptions. Each can only end after those inside of it."""
+
+THREAD_SECONDS_MAX = 0.004
+"""How long a thread needs to take up work, at most."""
+
+
+class Crashed(BaseException):
+    """The process died in the middle of what it did."""
+
+
+class Halted(Exception):
+    """The world has ended early: something was found."""
+
+
+class Process:
+    """What has its own turn: a broker, a client, the store."""
+
+    def __init__(self, loop: World, name: str) -> None:
+        self.name = name
+        self.ready: deque[asyncio.Handle] = deque()
+        self.paused = 0
+        self.dead = False
+        self.after: Callable[[], None] | None = None
+        """Called after each of its callbacks."""
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        self._context.run(CURRENT.set, self)
+
+    @property
+    def context(self) -> contextvars.Context:
+        """For callbacks that shall be this process's."""
+        return self._context.copy()
+
+    def post(self, callback: Callable[..., object], *arguments: Any) -> None:
+        """Let the process call this, soon."""
+        self._loop.call_soon(callback, *arguments, context=self.context)
+
+    def post_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> None:
+        self._loop.call_at(when, callback, *arguments, context=self.context)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self._loop.create_task(work, context=self.context)
+
+    def pause(self) -> None:
+        self.paused += 1
+
+    def resume(self) -> None:
+        self.paused -= 1
+        self._loop.consider(self)
+
+
+CURRENT: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class World(asyncio.BaseEventLoop):
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+        self._now = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = itertools.count()
+        self._runnable: list[Process] = []
+        self._depth = 0
+        self._graveyard: list[Any] = []
+        self._outside = Process(self, "world")
+        self.steps = 0
+        self._stopping = False
+        self.halted = False
+        """Something was found: run nothing more."""
+        self.set_exception_handler(lambda loop, context: None)
+
+    # Processes.
+
+    def process(self, name: str) -> Process:
+        return Process(self, name)
+
+    def consider(self, process: Process) -> None:
+        """It may have something to do."""
+        if process.ready and not process.paused and not process.dead and process not in self._runnable:
+            self._runnable.append(process)
+
+    def crash(self, process: Process) -> None:
+        """Nothing of this process happens any more. What it held is kept until the end of the world, because
+        letting go of it would run its `finally` blocks."""
+        process.dead = True
+        self._graveyard.append(list(process.tasks))
+        self._graveyard.append(list(process.ready))
+        process.ready.clear()
+        if process in self._runnable:
+            self._runnable.remove(process)
+
+    def preempt(self, process: Process, seconds: float) -> None:
+        """Called by a callback of `process`: let the others run for a while. Raises Crashed if it died."""
+        if self._depth >= NESTED_MAX or self.halted:
+            return
+        self._depth += 1
+        process.pause()
+        task = asyncio.current_task(self)
+        if task is not None:
+            _leave_task(self, task)
+        try:
+            until = self._now + seconds
+            while not self.halted and not self._stopping and self._turn(until):
+                pass
+        finally:
+            if task is not None:
+                _enter_task(self, task)
+            process.resume()
+            self._depth -= 1
+        if process.dead:
+            raise Crashed
+
+    # What asyncio calls.
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._enqueue(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Any = None
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        owner = CURRENT.get(self._outside) if context is None else context.get(CURRENT)
+        owner.tasks.add(task)
+        return task
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future = self.create_future()
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        self.call_later(self._rng.random() * THREAD_SECONDS_MAX, work)
+        return future
+
+    def _process_events(self, event_list: object) -> NoReturn:
+        raise AssertionError("there are no sockets in this world")
+
+    def _run_once(self) -> None:
+        if self.halted:
+            raise Halted
+        if not self._turn(None):
+            raise AssertionError("everybody waits for something that never happens")
+
+    def close(self) -> None:
+        self._graveyard.clear()
+        self._timers.clear()
+        self._runnable.clear()
+        super().close()
+
+    # One turn.
+
+    def _enqueue(self, handle: asyncio.Handle) -> None:
+        process = _process_of(handle)
+        if process is None:
+            process = self._outside
+        if process.dead:
+            self._graveyard.append(handle)
+            return
+        process.ready.append(handle)
+        if len(process.ready) == 1 and not process.paused:
+            self.consider(process)
+
+    def _turn(self, until: float | None) -> bool:
+        """Run one callback of somebody, after moving time on if need be; False if there is none before
+        `until`."""
+        runnable = self._runnable
+        while not runnable:
+            if not self._timers or (until is not None and self._timers[0][0] > until):
+                if until is not None:
+                    self._now = max(self._now, until)
+                return False
+            self._advance()
+        at = int(self._rng.random() * len(runnable))
+        process = runnable[at]
+        handle = process.ready.popleft()
+        if not process.ready:
+            runnable[at] = runnable[-1]
+            runnable.pop()
+        if handle._cancelled:
+            return True
+        self.steps += 1
+        handle._run()
+        if process.after is not None and not process.dead:
+            process.after()
+        return True
+
+    def _advance(self) -> None:
+        """Move time to the next timer, and let whoever's time has come be ready."""
+        timers = self._timers
+        self._now = now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= now:
+            timer = heapq.heappop(timers)[2]
+            if not timer._cancelled:
+                self._enqueue(timer)
+
+
+def _process_of(handle: asyncio.Handle) -> Process | None:
+    context: contextvars.Context = handle._context  # type: ignore[attr-defined]
+    return context.get(CURRENT)

@@ -1,0 +1,161 @@
+"""The brokers: real ones, `penstock.main.Node` and all below it, each a process of the simulated world."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from functools import partial
+
+from penstock.main import Node, StartError
+from penstock.metadata.image import ClusterImage
+from penstock.settings import Settings
+from penstock.storage.objects import ObjectStore
+from simulation.loop import Process, World
+from simulation.network import Network, SimulatedServer
+from simulation.store import Weather
+from simulation.trace import Trace
+
+START_AGAIN_SECONDS = 1.0
+"""What a supervisor waits before it starts a broker again that could not start."""
+PORT = 9092
+
+OpenStore = Callable[[Process, Weather], ObjectStore]
+
+
+class MachineClock:
+    """Clocks of machines differ, and say nothing about each other."""
+
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self._world = world
+        self._since = rng.random() * 1e6
+        self.wall_ahead = rng.uniform(-5, 5)
+
+    def time_ms(self) -> int:
+        return 1_700_000_000_000 + int((self._world.time() + self.wall_ahead) * 1000)
+
+    def monotonic(self) -> float:
+        return self._since + self._world.time()
+
+
+class Machine:
+    """Where one broker runs, again and again. Its `weather` is its way to the store."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        trace: Trace,
+        broker: int,
+        settings: Settings,
+        open_store: OpenStore,
+        rng: random.Random,
+        weather: Weather,
+    ) -> None:
+        self.broker = broker
+        self.host = host_of(broker)
+        self.settings = settings
+        self.weather = weather
+        self.clock = MachineClock(world, rng)
+        self.process: Process | None = None
+        self.node: Node | None = None
+        self.serving = False
+        """Its last start ended well, and it was not ended since."""
+        self.stopping = False
+        self.on_image: Callable[[Machine, ClusterImage], None] = lambda machine, image: None
+        self._world = world
+        self._network = network
+        self._trace = trace
+        self._open_store = open_store
+        self._starts = 0
+        self._seen: ClusterImage | None = None
+
+    @property
+    def up(self) -> bool:
+        return self.process is not None
+
+    @property
+    def paused(self) -> bool:
+        return self.process is not None and self.process.paused > 0
+
+    @property
+    def image(self) -> ClusterImage | None:
+        """What the broker that runs now knows."""
+        incarnation = self.node._incarnation if self.node is not None else None
+        metadata = incarnation._metadata if incarnation is not None else None
+        return metadata.image if metadata is not None else None
+
+    def start(self) -> None:
+        assert self.process is None
+        self._starts += 1
+        self.process = process = self._world.process(f"{self.host}.{self._starts}")
+        self.stopping = False
+        self._trace.note("faults", f"start {process.name}")
+        process.after = self._look
+        process.spawn(self._run(process))
+
+    def crash(self) -> None:
+        """kill -9."""
+        process = self.process
+        assert process is not None
+        self._trace.note("faults", f"crash {process.name}")
+        self._world.crash(process)
+        self._network.reset(process)
+        self._gone()
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self._trace.note("faults", f"pause {self.process.name}")
+        self.process.pause()
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self._trace.note("faults", f"resume {self.process.name}")
+        self.process.resume()
+
+    def stop(self) -> None:
+        """SIGTERM: a controlled stop."""
+        assert self.process is not None and self.node is not None
+        self._trace.note("faults", f"stop {self.process.name}")
+        self.stopping = True
+        self.process.post(self.node.stop)
+
+    async def _run(self, process: Process) -> None:
+        while True:
+            began = self._world.time()
+            self.node = node = Node(
+                self.settings,
+                self.clock,
+                lambda settings: self._open_store(process, self.weather),
+                partial(SimulatedServer, self._network),
+            )
+            try:
+                await node.start()
+                break
+            except StartError as error:
+                self._trace.note(process.name, f"did not start: {error}")
+                if self.stopping:
+                    self._gone()
+                    return
+                await asyncio.sleep(START_AGAIN_SECONDS)
+        self._trace.note(process.name, f"serves after {self._world.time() - began:.3f} s")
+        self.serving = True
+        why = await node.run()
+        self._trace.note(process.name, f"ended: {why or 'stopped'}")
+        process.dead = True
+        self._network.reset(process)
+        self._gone()
+
+    def _gone(self) -> None:
+        self.process = self.node = None
+        self.serving = False
+
+    def _look(self) -> None:
+        image = self.image
+        if image is not None and image is not self._seen:
+            self._seen = image
+            self.on_image(self, image)
+
+
+def host_of(broker: int) -> str:
+    return f"b{broker}"

@@ -1,0 +1,146 @@
+"""Readers, each of which reads one partition from its beginning and is given every offset once, in order; and
+observers, who only ask where a partition ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.wire.batch import iter_batches, iter_records
+from penstock.wire.errors import ErrorCode
+from simulation.client import NO_LEADER, Client, Unreachable
+from simulation.producers import TRY_AGAIN
+from simulation.topics import Topic
+
+if TYPE_CHECKING:
+    from simulation.scene import Scene
+
+LATEST = -1
+LIST_OFFSETS_VERSION = 7
+
+
+class Reader(Client):
+    def __init__(self, scene: Scene, name: str, topic: Topic, partition: int) -> None:
+        super().__init__(scene, name)
+        self._topic = topic
+        self._partition = partition
+        self.position = 0
+        self.records: dict[int, bytes] = {}
+
+    async def run(self) -> None:
+        while not self.scene.ending and self._topic.id not in self.scene.checker.deleted:
+            await self.step()
+
+    async def step(self) -> int | None:
+        """One fetch; the end of the partition as it was told, None if nothing was."""
+        topic, partition = self._topic, self._partition
+        leader = await self.leader(topic.name, topic.id, partition, anew=self.rng.random() < 0.02)
+        if leader == NO_LEADER:
+            await self.pause(0.1)
+            return None
+        asked_at = self.scene.world.time()
+        try:
+            told = await self._fetch(leader)
+        except Unreachable:
+            self.leaders.pop((topic.id, partition), None)
+            await self.pause(0.1)
+            return None
+        if told.error_code:
+            self.note(f"b{leader} said {self.code(told.error_code)} to a fetch at {self.position}")
+            if told.error_code not in TRY_AGAIN and topic.id not in self.scene.checker.deleted:
+                name = self.code(told.error_code)
+                self.scene.checker.fail("P3 read", f"b{leader} answered {name} to a fetch at {self.position}")
+            self.leaders.pop((topic.id, partition), None)
+            await self.pause(0.1)
+            return None
+        self._take(told, f"b{leader}", asked_at)
+        return told.high_watermark
+
+    async def _fetch(self, leader: int) -> PartitionData:
+        topic, partition = self._topic, self._partition
+        version = self.rng.choice((4, 11, 13, 16))
+        one = FetchPartition(
+            partition=partition, fetch_offset=self.position, partition_max_bytes=self.rng.choice((100, 4096))
+        )
+        request = FetchRequest(
+            max_wait_ms=self.rng.choice((0, 300)),
+            min_bytes=1,
+            max_bytes=65536,
+            topics=[FetchTopic(topic=topic.name, topic_id=topic.id, partitions=[one])],
+        )
+        answer = await self.ask(leader, request, FetchResponse, version)
+        parts = [one for told in answer.responses for one in told.partitions]
+        if [one.partition_index for one in parts] != [partition]:
+            self.scene.checker.fail(
+                "P5 whole", f"b{leader} answered a fetch of {topic.name}-{partition}: {answer}"
+            )
+        return parts[0]
+
+    def _take(self, told: PartitionData, by: str, asked_at: float) -> None:
+        checker = self.scene.checker
+        key = (self._topic.id, self._partition)
+        data = told.records or b""
+        for at, _header in iter_batches(data):
+            for record in iter_records(data, at):
+                if record.offset < self.position:
+                    continue
+                if record.offset > self.position:
+                    checker.fail(
+                        "P3 hole", f"{by} gave {record.offset} to {self.name}, which was at {self.position}"
+                    )
+                if record.offset >= told.high_watermark:
+                    checker.fail("P3 end", f"{by} gave {record.offset}, beyond its end {told.high_watermark}")
+                self.position = record.offset + 1
+                value = bytes(record.value or b"")
+                self.records[record.offset] = value
+                checker.record_read(key, record.offset, value, f"{self.name} from {by}")
+        checker.end_told(key, told.high_watermark, asked_at, by)
+
+
+class Observer(Client):
+    def __init__(self, scene: Scene, name: str, topics: list[Topic], every: float) -> None:
+        super().__init__(scene, name)
+        self._topics = topics
+        self._every = every
+
+    async def run(self) -> None:
+        while not self.scene.ending:
+            topic = self.rng.choice(self._topics)
+            partition = self.rng.randrange(topic.partitions)
+            # An old idea of who leads is asked too: whoever is wrong must say so.
+            leader = await self.leader(topic.name, topic.id, partition, anew=self.rng.random() < 0.2)
+            if self.rng.random() < 0.2:
+                leader = self.some_broker()
+            if leader != NO_LEADER:
+                await self._ask(leader, topic, partition)
+            await self.pause(self._every)
+
+    async def _ask(self, leader: int, topic: Topic, partition: int) -> None:
+        asked_at = self.scene.world.time()
+        one = ListOffsetsTopic(
+            topic.name, [ListOffsetsPartition(partition_index=partition, timestamp=LATEST)]
+        )
+        request = ListOffsetsRequest(replica_id=-1, topics=[one])
+        try:
+            answer = await self.ask(leader, request, ListOffsetsResponse, LIST_OFFSETS_VERSION)
+        except Unreachable:
+            self.leaders.pop((topic.id, partition), None)
+            return
+        parts = [one for told in answer.topics for one in told.partitions]
+        if [one.partition_index for one in parts] != [partition]:
+            self.scene.checker.fail(
+                "P5 whole", f"b{leader} was asked for the end of {topic.name}-{partition}: {answer}"
+            )
+        if parts[0].error_code == 0:
+            self.scene.checker.end_told((topic.id, partition), parts[0].offset, asked_at, f"b{leader}")
+            return
+        self.leaders.pop((topic.id, partition), None)
+        if parts[0].error_code not in TRY_AGAIN | {ErrorCode.OFFSET_NOT_AVAILABLE}:
+            name = self.code(parts[0].error_code)
+            self.scene.checker.fail("P5 code", f"b{leader} answered {name} when asked for an end")

@@ -1,0 +1,297 @@
+"""One seed: a cluster, its clients and its faults, from the first start to the last check."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from penstock.metadata.image import ClusterImage
+from penstock.settings import Settings
+from penstock.storage.objects import ObjectStore
+from simulation.admin import Admin
+from simulation.checker import Checker, Violation
+from simulation.client import Client, Unreachable
+from simulation.committers import Committer
+from simulation.faults import Faults
+from simulation.loop import CURRENT, Halted, Process, World
+from simulation.machines import Machine, host_of
+from simulation.network import Network
+from simulation.producers import BareWriter, IdempotentProducer
+from simulation.readers import Observer, Reader
+from simulation.store import SharedStore, StoreView, Weather
+from simulation.topics import Topic
+from simulation.trace import LINES_KEPT, Trace, TraceHandler
+from simulation.views import Views
+
+SETUP_SECONDS_MAX = 60.0
+HEALING_SECONDS_MAX = 60.0
+"""After the last fault, everything must be as it should after so long."""
+
+
+class Outcome(msgspec.Struct):
+    """What came of one seed."""
+
+    seed: int
+    violations: list[str]
+    digest: str
+    steps: int
+    acknowledged: int
+    reads: int
+    commits: int
+    entries: int
+    seconds: float
+    lines: list[str] = []
+
+
+class Scene:
+    def __init__(self, seed: int, *, seconds: float | None = None, keep: int = LINES_KEPT) -> None:
+        self.seed = seed
+        rng = random.Random(f"{seed}/scene")
+        self.world = World(random.Random(f"{seed}/turns"))
+        self.trace = Trace(self.world.time, keep=keep)
+        self.checker = Checker(self.world.time, self._found)
+        self.views = Views(self)
+        self.network = Network(self.world, random.Random(f"{seed}/network"))
+        self.shared = SharedStore(self.world, self.trace)
+        self.shared.on_effect = self.checker.effect
+        self.latency = rng.choice((0.002, 0.01, 0.05))
+        self.session_seconds = 3.0
+        self.seconds = rng.uniform(10, 25) if seconds is None else seconds
+        self.brokers = list(range(1, rng.choice((1, 2, 3, 3, 3, 3)) + 1))
+        self.machines = {broker: self._machine(broker, rng) for broker in self.brokers}
+        self.topics = [Topic(f"t{number}", rng.randint(1, 3)) for number in range(rng.randint(1, 2))]
+        self.clients: list[Client] = []
+        self.ending = False
+        self._settings: Settings
+        self._rng = rng
+        self._faults = Faults(self, random.Random(f"{seed}/faults"), rng.choice((0.7, 1.5, 3.0, 6.0)))
+        self._producer_ids: dict[int, str] = {}
+
+    def _machine(self, broker: int, rng: random.Random) -> Machine:
+        settings = Settings().with_values(
+            SETTINGS
+            | {
+                "broker.id": str(broker),
+                "default.replication.factor": str(len(self.brokers)),
+                "listeners": f"PLAINTEXT://{host_of(broker)}:9092",
+            }
+        )
+        weather = Weather(latency=self.latency)
+        machine = Machine(
+            self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather
+        )
+        machine.on_image = self._image_held
+        return machine
+
+    def _open_store(self, process: Process, weather: Weather) -> ObjectStore:
+        return StoreView(self.shared, process, weather, random.Random(f"{self.seed}/{process.name}/store"))
+
+    def _image_held(self, machine: Machine, image: ClusterImage) -> None:
+        self.checker.image_held(machine.host, image)
+
+    def _found(self, violation: Violation) -> None:
+        self.trace.note("CHECK", str(violation))
+        self.world.halted = True
+
+    # What clients need to know.
+
+    def producer_ids(self, producer_id: int, who: str) -> None:
+        other = self._producer_ids.setdefault(producer_id, who)
+        if other != who:
+            self.checker.fail("P3 producer", f"{who} was given producer id {producer_id}, as was {other}")
+
+    def reads_well(self, broker: int, since: float) -> bool:
+        """Could this broker read the store all the time?"""
+        weather = self.machines[broker].weather
+        return weather.latency < 0.1 and weather.troubled_at < since - 15.0
+
+    # The course of things.
+
+    def run(self) -> Outcome:
+        with _entropy(self.seed), self._logging():
+            main = self.world.create_task(self._course())
+            try:
+                self.world.run_until_complete(main)
+            except Halted:
+                main.cancel()
+            except Exception as error:
+                self.checker.violations.append(Violation("simulator", f"{type(error).__name__}: {error}"))
+        commits = sum(client.commits for client in self.clients if isinstance(client, Committer))
+        outcome = Outcome(
+            self.seed,
+            [str(violation) for violation in self.checker.violations],
+            self.trace.digest,
+            self.world.steps,
+            len(self.checker.acknowledged),
+            self.checker.reads,
+            commits,
+            self.checker.version,
+            self.world.time(),
+            list(self.trace.lines),
+        )
+        self._end_of_the_world()
+        return outcome
+
+    def _end_of_the_world(self) -> None:
+        """Letting go of coroutines in the middle of things makes some of them complain."""
+        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            self.world.close()
+            self.clients.clear()
+            self.machines.clear()
+            gc.collect()
+        finally:
+            sys.unraisablehook = hook
+
+    async def _course(self) -> None:
+        for machine in self._rng.sample(list(self.machines.values()), len(self.machines)):
+            machine.start()
+            await asyncio.sleep(self._rng.choice((0.0, 0.0, 1.0)) * self._rng.random())
+        admin = Admin(self, "admin", self._rng.choice((0.5, 2.0)))
+        async with asyncio.timeout(SETUP_SECONDS_MAX):
+            await admin.process.spawn(admin.make(self.topics))
+        self.clients = [admin, *self._cast()]
+        runs = [client.process.spawn(client.run()) for client in self.clients]  # type: ignore[attr-defined]
+        await self._faults.run(self.seconds)
+        await self._converge()
+        self.ending = True
+        await asyncio.wait(runs, timeout=HEALING_SECONDS_MAX)
+        left = [client.name for client, run in zip(self.clients, runs, strict=True) if not run.done()]
+        if left:
+            self.checker.fail("liveness", f"all is well, but {left} do not come to an end")
+        await asyncio.gather(*runs)
+        await self._last_look()
+
+    def _cast(self) -> list[Client]:
+        rng = self._rng
+        every = rng.choice((0.1, 0.3, 0.8))
+        cast: list[Client] = [
+            IdempotentProducer(self, f"p{n}", self.topics, every) for n in range(rng.randint(1, 2))
+        ]
+        cast.append(BareWriter(self, "w0", self.topics, every))
+        cast.append(Observer(self, "o0", self.topics, every))
+        for topic in self.topics:
+            for partition in range(topic.partitions):
+                if rng.random() < 0.6:
+                    cast.append(Reader(self, f"r-{topic.name}-{partition}", topic, partition))
+        cast.extend(Committer(self, f"c{n}", self.topics[0], every) for n in range(rng.randint(1, 2)))
+        return cast
+
+    async def _converge(self) -> None:
+        """When nothing is wrong, all brokers must soon say the same, and all of it must be so."""
+        looker = Client(self, "looker")
+        deadline = self.world.time() + HEALING_SECONDS_MAX
+        told: object = None
+        while self.world.time() < deadline:
+            await asyncio.sleep(1.0)
+            for machine in self.machines.values():
+                if not machine.up:
+                    machine.start()
+            told = await looker.process.spawn(self._agree(looker))
+            if told is None:
+                return
+        self.checker.fail("P2 converge", f"all is well for {HEALING_SECONDS_MAX} s, but {told}")
+
+    async def _agree(self, looker: Client) -> object:
+        """None if all brokers list all brokers, and leaders for all partitions; else what is wrong."""
+        views = []
+        for broker in self.brokers:
+            try:
+                answer = await looker.metadata(broker, None)
+            except Unreachable as error:
+                return f"b{broker}: {error}"
+            if sorted(one.node_id for one in answer.brokers) != self.brokers:
+                return f"b{broker} lists {[one.node_id for one in answer.brokers]}"
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    if part.leader_id < 0:
+                        return f"b{broker} knows no leader of {topic.name}-{part.partition_index}"
+            views.append(sorted((str(one.name), one.topic_id) for one in answer.topics))
+        return None if all(view == views[0] for view in views) else f"topics differ: {views}"
+
+    async def _last_look(self) -> None:
+        for topic in self.topics:
+            for partition in range(topic.partitions):
+                reader = Reader(self, f"last-{topic.name}-{partition}", topic, partition)
+                end = None
+                deadline = self.world.time() + HEALING_SECONDS_MAX
+                while end is None or reader.position < end:
+                    end = await reader.process.spawn(reader.step())
+                    if self.world.time() > deadline:
+                        self.checker.fail("liveness", f"{topic.name}-{partition} cannot be read to its end")
+                self.checker.log_is((topic.id, partition), reader.records, 0, end)
+        for client in self.clients:
+            if isinstance(client, Committer):
+                await client.process.spawn(self._last_commit(client))
+
+    async def _last_commit(self, client: Committer) -> None:
+        for attempt in range(100):
+            try:
+                coordinator = await client.coordinator(client.group, anew=attempt > 0)
+                if coordinator >= 0 and await client.fetch(coordinator) is not None:
+                    return
+            except Unreachable:
+                pass
+            await client.pause(0.2)
+        self.checker.fail("liveness", f"what {client.group} committed cannot be fetched")
+
+    @contextmanager
+    def _logging(self) -> Iterator[None]:
+        def who() -> str:
+            process = CURRENT.get(None)
+            return process.name if process is not None else "world"
+
+        def bug(text: str) -> None:
+            self.checker.fail("bug", text)
+
+        handler = TraceHandler(self.trace, who, bug)
+        logger = logging.getLogger("penstock")
+        before = (logger.level, logger.propagate)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+
+
+SETTINGS = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "leader.imbalance.check.interval.seconds": "2",
+    "metadata.snapshot.entries": "15",
+    "wal.settle.interval.ms": "2000",
+    "offsets.topic.num.partitions": "3",
+    "log.segment.delete.delay.ms": "3000",
+    "log.cleaner.backoff.ms": "3000",
+    "auto.create.topics.enable": "false",
+    "shutdown.drain.ms": "5000",
+}
+
+
+@contextmanager
+def _entropy(seed: int) -> Iterator[None]:
+    """Whoever asks the system for random bytes gets seeded ones; and memory is freed at known moments."""
+    rng = random.Random(f"{seed}/entropy")
+    system: Any = os.urandom
+    collecting = gc.isenabled()
+    gc.disable()
+    os.urandom = rng.randbytes
+    try:
+        yield
+    finally:
+        os.urandom = system
+        if collecting:
+            gc.enable()

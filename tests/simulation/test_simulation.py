@@ -1,0 +1,44 @@
+"""The simulator: what it finds is there again the next time, and it finds what is broken on purpose."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulation.__main__ import play
+from simulation.broken import VARIANTS
+
+ROOT = Path(__file__).parents[2]
+SEEDS_MAX = 40
+"""Within so many seeds, brokers that are broken on purpose are caught; it takes fewer than ten."""
+
+
+def test_seeds_keep_their_promises() -> None:
+    for seed in range(8):
+        outcome = play(seed, seconds=8)
+        assert outcome.violations == [], f"python -m simulation --seed {seed} --seconds 8"
+        assert outcome.acknowledged and outcome.reads, f"nothing happened in seed {seed}"
+
+
+def test_a_seed_is_the_same_in_another_process() -> None:
+    """Also with other hashes of strings, and after other seeds."""
+    play(1, seconds=3)
+    here = play(5, seconds=8)
+    for hash_seed in ("1", "2"):
+        program = "from simulation.__main__ import play; print(play(5, seconds=8).digest)"
+        told = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert told.stdout.strip() == here.digest
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_brokers_that_are_broken_on_purpose_are_caught(variant: str) -> None:
+    assert any(play(seed, variant).violations for seed in range(SEEDS_MAX))
