@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from simulation.__main__ import play
 from simulation.broken import VARIANTS
 
