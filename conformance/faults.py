@@ -5,8 +5,10 @@ Three brokers with a session time-out of 3 s, as processes. An idempotent produc
 writer for each partition that sends to whoever leads and waits for its answer whatever happens, readers, a
 group, and observers of the ends of partitions run all the while. In each round the leader of a partition is
 
-    killed          kill -9, and started again later
-    paused          SIGSTOP until it is fenced, then SIGCONT: what it acknowledges must be in the log
+    killed          kill -9, and started again when the others have noticed
+    restarted       kill -9, and started again at once
+    paused          SIGSTOP until it is fenced, or until about then, and SIGCONT: what it acknowledges when it
+                    wakes must be in the log
     blinked         SIGSTOP for less than the session time-out
     cut off         its store fails for longer than the session time-out
     stopped         a controlled stop, and a start
@@ -189,7 +191,13 @@ def kill(world: World, victim: Member) -> None:
 
 def pause(world: World, victim: Member) -> None:
     victim.pause()
-    time.sleep(PAUSE_S)
+    if world.chance.random() < 0.5:
+        rest = [member for member in world.cluster.running if member is not victim]
+        wait_for_brokers(rest, (), [member.broker for member in rest], 15)
+        time.sleep(world.chance.uniform(0.0, 1.0))
+    else:
+        # It wakes while it is being fenced, or just before or after.
+        time.sleep(SESSION_TIMEOUT_S + world.chance.uniform(-0.5, 0.5))
     victim.resume()
 
 
@@ -197,6 +205,11 @@ def blink(world: World, victim: Member) -> None:
     victim.pause()
     time.sleep(BLINK_S)
     victim.resume()
+
+
+def restart(world: World, victim: Member) -> None:
+    victim.kill()
+    victim.start()
 
 
 def cut_off(world: World, victim: Member) -> None:
@@ -246,6 +259,7 @@ KILL = Fault("kill", kill, GO_ON_WITHIN_S)
 PAUSE = Fault("pause", pause, GO_ON_WITHIN_S + LIBRARY_TIMEOUT_MS / 1000)
 OTHERS = (
     Fault("blink", blink, GO_ON_WITHIN_S),
+    Fault("restart", restart, GO_ON_WITHIN_S),
     Fault("cut off", cut_off, GO_ON_WITHIN_S),
     Fault("stop", stop, GO_ON_WITHIN_S),
     Fault("kill all", kill_all, None),
@@ -256,6 +270,7 @@ S3_OTHERS = (
     Fault("store down", store_down, None),
     Fault("blink", blink, GO_ON_WITHIN_S),
     Fault("store hangs", store_hangs, None),
+    Fault("restart", restart, GO_ON_WITHIN_S),
     Fault("stop", stop, GO_ON_WITHIN_S),
     Fault("kill all", kill_all, None),
 )
@@ -323,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary = " ".join((__doc__ or "").split("\n\n")[0].split())
     parser = argparse.ArgumentParser(prog="python -m conformance.faults", description=summary)
     parser.add_argument("--rounds", type=int, default=200, help="of kills, and of pauses (default: 200 each)")
-    parser.add_argument("--others", type=int, default=8, help="rounds of the other faults (default: 8)")
+    parser.add_argument("--others", type=int, default=14, help="rounds of the other faults (default: 14)")
     parser.add_argument("--s3", action="store_true", help="on an S3 server, which fails too (needs Go)")
     parser.add_argument("--short", action="store_true", help="a few rounds and the broken variants: for CI")
     parser.add_argument("--broken", action="store_true", help="only the variants that are broken on purpose")
@@ -333,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with interrupted_cleanly():
         try:
             if not chosen.broken:
-                rounds, others = (2, 6) if chosen.short else (chosen.rounds, chosen.others)
+                rounds, others = (2, 7) if chosen.short else (chosen.rounds, chosen.others)
                 with S3Store() if chosen.s3 else nullcontext() as store:
                     well = prove_sound(rounds, rounds, others, chosen.seed, store)
             if chosen.broken or chosen.short:

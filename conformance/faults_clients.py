@@ -36,6 +36,8 @@ PATIENCE_S = 30.0
 RESTLESS_S = 2.0
 LIBRARY_TIMEOUT_MS = 1000
 COMMIT_EVERY_S = 0.5
+MEMBER_S = 6.0
+"""So long a member of the group stays."""
 QUIET = {"log_level": 0, "log.connection.close": False}
 
 
@@ -181,8 +183,9 @@ class Reader(Actor):
 
 
 class GroupReader(Actor):
-    """A member of a group that commits what it read, and waits for the answer. Each assignment is a reader of
-    its own in the history, since what was read and not committed is read again."""
+    """A member of a group that commits what it read, waits for the answer, and leaves and comes back now and
+    then. Each assignment is a reader of its own in the history, since what was read and not committed is read
+    again."""
 
     def __init__(self, bootstrap: str, topic: str, history: History, group: str) -> None:
         super().__init__(group, bootstrap, topic, history)
@@ -193,6 +196,10 @@ class GroupReader(Actor):
         self._committed: dict[int, int] = defaultdict(int)
 
     def act(self) -> None:
+        while not self.ending.is_set():
+            self._be_a_member()
+
+    def _be_a_member(self) -> None:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -207,7 +214,8 @@ class GroupReader(Actor):
         )
         consumer.subscribe([self.topic], on_assign=self._assigned)
         commit_at = 0.0
-        while not self.ending.is_set():
+        leave_at = time.monotonic() + MEMBER_S
+        while not self.ending.is_set() and time.monotonic() < leave_at:
             taken = _take(consumer)
             # Assignments happen inside the taking, before what is taken.
             self._note(taken)
