@@ -1,5 +1,7 @@
 """Silence is judged by the observer's own clock, and never against a broker that could have been heard."""
 
+import pytest
+
 from penstock.cluster.leases import Lease, LeaseTable, decode_lease, encode_lease
 from penstock.metadata.image import BrokerInfo, ClusterImage, derive
 
@@ -16,7 +18,7 @@ def image(*brokers: int) -> ClusterImage:
 
 
 def table(me: int) -> LeaseTable:
-    return LeaseTable(me, doubt=2.5)
+    return LeaseTable(me, heartbeat_interval=1.0, timeout=TIMEOUT, look_interval=0.75)
 
 
 def test_a_lease_comes_back_and_nonsense_is_nothing() -> None:
@@ -31,9 +33,9 @@ def test_a_counter_that_stands_still_is_silence() -> None:
     for second in range(9):
         leases.hear(broker(2), Lease(2, 7), second, second + 0.1)
     assert leases.silence(broker(2)) == 8 - 0.1
-    assert not leases.overdue(image(1, 2), TIMEOUT, STAGGER)
+    assert not leases.overdue(image(1, 2), STAGGER)
     leases.hear(broker(2), Lease(2, 7), 9.2, 9.3)
-    assert leases.overdue(image(1, 2), TIMEOUT, STAGGER) == [broker(2)]
+    assert leases.overdue(image(1, 2), STAGGER) == [broker(2)]
     leases.hear(broker(2), Lease(2, 8), 10, 10.1)
     assert leases.silence(broker(2)) == 0
 
@@ -43,7 +45,7 @@ def test_a_broker_that_never_spoke_is_given_its_time() -> None:
     leases.hear(broker(2), None, 100, 100)
     assert leases.silence(broker(2)) == 0
     leases.hear(broker(2), None, 109.5, 109.5)
-    assert leases.overdue(image(1, 2), TIMEOUT, STAGGER) == [broker(2)]
+    assert leases.overdue(image(1, 2), STAGGER) == [broker(2)]
 
 
 def test_the_silence_of_one_incarnation_is_not_that_of_the_next() -> None:
@@ -79,19 +81,19 @@ def test_the_lowest_goes_first_and_the_others_wait_a_bit_longer() -> None:
             leases.hear(broker(number), Lease(number, 100), 9.5, 9.5)
         leases.hear(broker(4), Lease(4, 7), 0, 0)
         leases.hear(broker(4), Lease(4, 7), 9.5, 9.5)
-    assert first.overdue(everybody, TIMEOUT, STAGGER) == [broker(4)]
-    assert second.overdue(everybody, TIMEOUT, STAGGER) == []
+    assert first.overdue(everybody, STAGGER) == [broker(4)]
+    assert second.overdue(everybody, STAGGER) == []
     second.hear(broker(4), Lease(4, 7), 11.5, 11.5)
     third.hear(broker(4), Lease(4, 7), 11.5, 11.5)
-    assert second.overdue(everybody, TIMEOUT, STAGGER) == [broker(4)]
-    assert third.overdue(everybody, TIMEOUT, STAGGER) == []
+    assert second.overdue(everybody, STAGGER) == [broker(4)]
+    assert third.overdue(everybody, STAGGER) == []
 
 
 def test_a_silent_lowest_does_not_hold_up_the_next() -> None:
     second = table(2)
     for now in (0.0, 9.5):
         second.hear(broker(1), Lease(1, 7), now, now)
-    assert second.overdue(image(1, 2, 3), TIMEOUT, STAGGER) == [broker(1)]
+    assert second.overdue(image(1, 2, 3), STAGGER) == [broker(1)]
 
 
 def test_few_listen_for_all_and_all_listen_for_few() -> None:
@@ -116,3 +118,34 @@ def test_who_is_gone_is_forgotten() -> None:
     leases.hear(broker(2), Lease(2, 7), 20, 20)
     leases.forget([])
     assert leases.silence(broker(2)) == 0
+
+
+def test_a_heartbeat_is_listened_for_when_it_is_due() -> None:
+    """One look when it is about to come, close looks until it has; then none until the next is due."""
+    leases = table(1)
+    others = [broker(2)]
+    assert leases.due(others, 0.0) == others
+    leases.hear(broker(2), Lease(2, 1), 10.0, 10.0)
+    assert leases.due(others, 10.5) == []
+    assert leases.pause(others, 10.5) == pytest.approx(0.4)
+    assert leases.due(others, 10.9) == others
+    leases.hear(broker(2), Lease(2, 1), 10.9, 10.9)
+    assert leases.pause(others, 10.9) == pytest.approx(0.05)
+    leases.hear(broker(2), Lease(2, 2), 11.0, 11.0)
+    assert leases.pause(others, 11.2) == pytest.approx(0.7)
+
+
+def test_one_that_is_late_is_listened_for_now_and_then_and_when_its_time_is_over() -> None:
+    leases = table(1)
+    others = [broker(2)]
+    now = 10.0
+    looks = []
+    leases.hear(broker(2), Lease(2, 1), now, now)
+    while not leases.overdue(image(1, 2), STAGGER):
+        now += leases.pause(others, now)
+        for info in leases.due(others, now):
+            leases.hear(info, Lease(2, 1), now, now)
+            looks.append(now)
+    assert now == pytest.approx(10.0 + TIMEOUT)
+    late = [at for at in looks if at >= 11.6]
+    assert 9 <= len(late) <= 12

@@ -7,6 +7,11 @@ and while the observer cannot read or write the store, nobody's silence counts, 
 
 Nothing here is needed for safety: a broker that is fenced by mistake finds its log sealed and registers
 again. It only decides how soon a dead broker's partitions move.
+
+How often to listen: a silence counts from when the last heartbeat was seen, so it is seen late at the cost of
+a later takeover. Heartbeats come at even times. So an observer listens when the next one is due, closely
+until it comes, then not until the one after is due; and when none comes, again at the very moment at which
+the time-out is over.
 """
 
 from collections.abc import Iterable
@@ -14,6 +19,12 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.metadata.image import BrokerInfo, ClusterImage
+
+# From this part of an interval after a heartbeat on, the next is listened for, in steps of that part.
+DUE_PART = 0.9
+STEP_PART = 0.05
+# By then it is not just a bit late, and there is no hurry before the time-out.
+LATE_PART = 1.5
 
 # Brokers below this rank watch everybody; the others only watch those, so that the number of reads grows
 # with the number of brokers and not with its square.
@@ -56,15 +67,21 @@ class _Heard(msgspec.Struct):
     lease: Lease | None
     since: float
     until: float
+    look_at: float = 0.0
+    """When to listen again."""
 
 
 class LeaseTable:
     """What one observer has heard of the other brokers."""
 
-    def __init__(self, broker: int, doubt: float) -> None:
-        """`doubt`: seconds of silence after which a broker no longer counts as one that watches others."""
+    def __init__(self, broker: int, heartbeat_interval: float, timeout: float, look_interval: float) -> None:
+        """Times in seconds. `look_interval`: between looks for one that is late."""
         self._me = broker
-        self._doubt = doubt
+        self._heartbeat = heartbeat_interval
+        self._timeout = timeout
+        self._look_interval = look_interval
+        # Two heartbeats in a row were missed: such a broker no longer counts as one that watches others.
+        self._doubt = 2.5 * heartbeat_interval
         self._heard: dict[int, _Heard] = {}
 
     def watched(self, image: ClusterImage) -> list[BrokerInfo]:
@@ -80,14 +97,35 @@ class LeaseTable:
         """The lease of `info` was read between `began` and `ended`."""
         heard = self._heard.get(info.id)
         if heard is None or heard.epoch != info.epoch or heard.lease != lease:
-            self._heard[info.id] = _Heard(info.epoch, lease, ended, ended)
-        else:
-            heard.until = max(heard.until, began)
+            due = ended + DUE_PART * self._heartbeat
+            self._heard[info.id] = _Heard(info.epoch, lease, ended, ended, due)
+            return
+        heard.until = max(heard.until, began)
+        heard.look_at = ended + STEP_PART * self._heartbeat
+        if ended - heard.since >= LATE_PART * self._heartbeat:
+            heard.look_at = ended + self._look_interval
+            over = heard.since + self._timeout
+            if ended < over < heard.look_at:
+                heard.look_at = over
+
+    def due(self, watched: Iterable[BrokerInfo], now: float) -> list[BrokerInfo]:
+        """Those of `watched` to listen for now."""
+        return [info for info in watched if self._look_at(info) <= now]
+
+    def pause(self, watched: Iterable[BrokerInfo], now: float) -> float:
+        """For how many seconds there is nobody to listen for."""
+        looks = [self._look_at(info) - now for info in watched]
+        return min(max(0.0, min(looks, default=self._look_interval)), self._look_interval)
+
+    def _look_at(self, info: BrokerInfo) -> float:
+        heard = self._heard.get(info.id)
+        return heard.look_at if heard is not None and heard.epoch == info.epoch else 0.0
 
     def excuse(self, now: float) -> None:
         """The store could not be read or written: whoever was silent meanwhile may not have been."""
         for heard in self._heard.values():
             heard.since = heard.until = now
+            heard.look_at = now + self._look_interval
 
     def forget(self, live: Iterable[BrokerInfo]) -> None:
         """Keep only those that are alive."""
@@ -100,15 +138,15 @@ class LeaseTable:
         heard = self._heard.get(info.id)
         return heard.until - heard.since if heard is not None and heard.epoch == info.epoch else 0.0
 
-    def overdue(self, image: ClusterImage, timeout: float, stagger: float) -> list[BrokerInfo]:
+    def overdue(self, image: ClusterImage, stagger: float) -> list[BrokerInfo]:
         """The brokers that it is this observer's turn to fence.
 
         The lowest-numbered broker that is not itself silent goes first; each next one waits `stagger`
         longer, in case those before it do not act.
         """
-        silent = [info for info in image.live_brokers if self.silence(info) >= timeout]
+        silent = [info for info in image.live_brokers if self.silence(info) >= self._timeout]
         rank = sum(1 for info in image.live_brokers if info.id < self._me and info not in silent)
-        return [info for info in silent if self.silence(info) >= timeout + rank * stagger]
+        return [info for info in silent if self.silence(info) >= self._timeout + rank * stagger]
 
     def _is_doubtful(self, info: BrokerInfo) -> bool:
         return self.silence(info) > self._doubt

@@ -51,8 +51,10 @@ how many flushes the log holds. May be called again, and by several brokers at o
 
 PartitionKey = tuple[bytes, int]
 
-# How often silence is looked for, so that it is noticed soon after the session time-out.
+# How often a broker that is late is listened for, and whether everything has a leader is looked at.
 WATCHES_PER_SESSION = 12
+# A pause of the watcher is never shorter: the clock and the loop's timers need not agree to the last digit.
+WATCH_PAUSE_MIN_SECONDS = 0.005
 # A hand-over settles records and stops writes to the partitions meanwhile, so it is done in bites.
 HAND_OVERS_PER_ROUND_MAX = 200
 
@@ -125,8 +127,8 @@ class Membership:
         self._balance_interval = balance_interval
         self._on_lost = on_lost
         self._leadership: Leadership | None = None
-        # Two heartbeats in a row were missed.
-        self._leases = LeaseTable(broker, doubt=2.5 * heartbeat_interval)
+        look_interval = min(heartbeat_interval, session_timeout / WATCHES_PER_SESSION)
+        self._leases = LeaseTable(broker, heartbeat_interval, session_timeout, look_interval)
         self._lost = False
         self._counter = 0
         self._heard_ourselves = 0.0
@@ -185,15 +187,18 @@ class Membership:
             await self.heartbeat()
         except StoreError as error:
             logger.warning("the first heartbeat was not written error=%s", error)
-        watch_interval = min(self._heartbeat_interval, self._session_timeout / WATCHES_PER_SESSION)
+        watching = self._every(self._watch_pause, self._watch_due)
         self._tasks = [
-            asyncio.create_task(self._every(self._heartbeat_interval, self.heartbeat), name="heartbeat"),
-            asyncio.create_task(self._every(watch_interval, self.watch), name="watch brokers"),
+            asyncio.create_task(
+                self._every(lambda: self._heartbeat_interval, self.heartbeat), name="heartbeat"
+            ),
+            asyncio.create_task(watching, name="watch brokers"),
         ]
         if leadership is not None:
             self._tasks.append(asyncio.create_task(self._obey(), name="hand over what is asked for"))
-            if self._balance_interval is not None:
-                work = self._every(self._balance_interval, self.balance)
+            interval = self._balance_interval
+            if interval is not None:
+                work = self._every(lambda: interval, self.balance)
                 self._tasks.append(asyncio.create_task(work, name="balance leaders"))
 
     async def stop(self) -> None:
@@ -300,10 +305,10 @@ class Membership:
 
     # In the background.
 
-    async def _every(self, interval: float, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, pause: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
         failing = False
         while True:
-            await asyncio.sleep(interval)
+            await asyncio.sleep(pause())
             try:
                 await work()
             except (StoreError, MetadataUnavailableError) as error:
@@ -352,8 +357,16 @@ class Membership:
                 found[info.id] = lease
         return found
 
-    async def watch(self) -> None:
-        """Listen once for the others, and act on those that are silent for too long."""
+    def _watch_pause(self) -> float:
+        watched = self._leases.watched(self._log.image)
+        return max(WATCH_PAUSE_MIN_SECONDS, self._leases.pause(watched, self._clock.monotonic()))
+
+    async def _watch_due(self) -> None:
+        await self.watch(only_due=True)
+
+    async def watch(self, *, only_due: bool = False) -> None:
+        """Listen once for the others, and act on those that are silent for too long. `only_due`: listen for
+        those only that it is time to listen for."""
         image = self._log.image
         if not image.is_current(self.broker, self.epoch):
             return
@@ -363,13 +376,16 @@ class Membership:
             # Who cannot make itself heard is in no position to judge others.
             self._leases.excuse(began)
             return
+        watched = self._leases.watched(image)
+        if only_due:
+            watched = self._leases.due(watched, began)
         try:
-            await asyncio.gather(*(self._listen(info) for info in self._leases.watched(image)))
+            await asyncio.gather(*(self._listen(info) for info in watched))
         except StoreError:
             self._leases.excuse(self._clock.monotonic())
             raise
         stagger = max(self._heartbeat_interval, self._session_timeout / 4)
-        for info in self._leases.overdue(image, self._session_timeout, stagger):
+        for info in self._leases.overdue(image, stagger):
             await self._fence(info)
         if image.controller_id == self.broker and leaderless_count(image):
             await self._adopt()
