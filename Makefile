@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults simulation s3
+.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults simulation s3 etcd
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -80,6 +80,9 @@ simulation: $(VENV)/.dev ## 2,000 seeds of a simulated cluster under faults (abo
 
 s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
 	$(BIN)/python -m conformance.s3
+
+etcd: $(VENV)/.dev ## the metadata log and a cluster on a real etcd whose leader is killed; 4 minutes (needs Go)
+	$(BIN)/python -m conformance.etcd
 
 bench: $(VENV)/.dev ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 	$(BIN)/python -m benchmarks

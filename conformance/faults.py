@@ -26,7 +26,7 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,11 +80,13 @@ class Fault:
 class World:
     """The cluster, its clients and their history."""
 
-    def __init__(self, variant: str, seed: int, store: S3Store | None = None) -> None:
+    def __init__(
+        self, variant: str, seed: int, store: S3Store | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.store = store
         self.cluster = Cluster(
             3,
-            SETTINGS,
+            {**SETTINGS, **(settings or {})},
             program=[sys.executable, str(VARIANTS), variant],
             environment=self._environment,
             store=None if store is None else store.url,

@@ -82,17 +82,24 @@ class Node:
 
     async def start(self) -> None:
         """Return when the broker accepts and serves. StartError says why it cannot."""
+        from penstock.cluster.home import HomeError
         from penstock.cluster.membership import RegistrationError
         from penstock.cluster.metadata_log import MetadataUnavailableError
         from penstock.metadata.codec import FormatError
 
-        if self.settings.metadata:
-            raise StartError("This version keeps the metadata log in the store; --metadata is not served.")
+        refused = (
+            ListenError,
+            StoreError,
+            HomeError,
+            RegistrationError,
+            MetadataUnavailableError,
+            SettingsError,
+        )
         try:
             server = self._bind()
             self._store = self._open_store(self.settings)
             await self._begin(server)
-        except (ListenError, StoreError, RegistrationError, MetadataUnavailableError, SettingsError) as error:
+        except refused as error:
             await self._abandon()
             raise StartError(str(error)) from error
         except FormatError as error:
@@ -255,7 +262,7 @@ class Incarnation:
 
         return Membership(
             metadata,
-            self._store,
+            metadata.store,
             self._node.clock,
             seal,
             broker=settings.broker_id,
@@ -403,6 +410,8 @@ def _random_name() -> str:
 def _open_store(settings: Settings) -> ObjectStore:
     from penstock.storage import open_store
 
+    if settings.store.startswith(("etcd://", "etcds://")):
+        raise SettingsError("etcd holds metadata and no records: give it as --metadata, beside a --store.")
     return open_store(settings.store, sync=settings.durability == "fsync")
 
 
@@ -412,6 +421,7 @@ def _metadata_log(settings: Settings, store: ObjectStore, clock: Clock) -> Metad
     return MetadataLog(
         store,
         clock,
+        metadata=settings.metadata,
         poll_interval=(settings.metadata_poll_interval_ms or DEFAULT_POLL_MS) / 1000,
         snapshot_entries=settings.metadata_snapshot_entries,
     )

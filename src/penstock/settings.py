@@ -45,7 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: str = "./penstock-data"
     """The directory or URL (s3://bucket/prefix, ...) where the cluster lives. Same store, same cluster."""
     metadata: str = ""
-    """Where the metadata log and leases live; empty: in the store. etcd://HOST:PORT,... for an etcd."""
+    """Where the metadata log and leases live: etcd://HOST:PORT,.../PREFIX, or etcds:// for TLS; empty: where
+    the store says they are, which is in the store itself for a new cluster."""
 
     # Topics.
 

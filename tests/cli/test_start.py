@@ -153,10 +153,25 @@ def test_mistakes_are_told_in_one_sentence(arguments: tuple[str, ...], sentence:
     assert len(problem.splitlines()) == 1
 
 
-def test_metadata_elsewhere_is_refused(tmp_path: Path) -> None:
-    code, problem = failing("--store", str(tmp_path), "--listen=127.0.0.1:0", "--metadata=etcd://127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("metadata", "sentence"),
+    [
+        ("etcd://127.0.0.1:1", "etcd at 127.0.0.1:1 is not available"),
+        ("etcd://user:secret@127.0.0.1:1", "PENSTOCK_ETCD_PASSWORD"),
+        ("zookeeper://127.0.0.1:1", "in the store or in etcd://"),
+    ],
+)
+def test_metadata_elsewhere_that_cannot_be_had(tmp_path: Path, metadata: str, sentence: str) -> None:
+    code, problem = failing("--store", str(tmp_path), "--listen=127.0.0.1:0", f"--metadata={metadata}")
     assert code == 1
-    assert "metadata log" in problem
+    assert sentence in problem
+    assert len(problem.splitlines()) == 1
+
+
+def test_etcd_is_no_place_for_records() -> None:
+    code, problem = failing("--store", "etcd://127.0.0.1:1", "--listen=127.0.0.1:0")
+    assert code == 1
+    assert "--metadata" in problem
 
 
 def test_several_supervised_brokers_are_one_cluster(start: Callable[..., Running], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from penstock.metadata.codec import (
     Entry,
     FormatError,
+    Identity,
     Stub,
     decode_entry,
     decode_identity,
@@ -79,8 +80,9 @@ def test_a_stub_keeps_version_and_floor() -> None:
 
 
 def test_the_identity_can_be_read_by_a_person() -> None:
-    assert encode_identity("abc") == b'{"kind":"penstock-cluster","format":1,"cluster_id":"abc"}'
-    assert decode_identity(encode_identity("abc")) == "abc"
+    here, there = Identity.new("abc"), Identity.new("abc", "etcd://one:2379/penstock")
+    assert encode_identity(here) == b'{"kind":"penstock-cluster","format":1,"cluster_id":"abc"}'
+    assert [decode_identity(encode_identity(one)) for one in (here, there)] == [here, there]
 
 
 def test_a_store_that_holds_something_else() -> None:

@@ -1,7 +1,8 @@
 """One behaviour suite for the ObjectStore port, run against every implementation.
 
-The remote one runs against the SDK's own store in memory. Against a real server as well if
-PENSTOCK_TEST_STORE names one (s3://bucket/prefix, with the service's usual environment variables).
+The remote one runs against the SDK's own store in memory, the one on etcd against a fake member. Against a
+real server as well if PENSTOCK_TEST_STORE names one (s3://bucket/prefix, with the service's usual environment
+variables, or etcd://host:port).
 """
 
 import asyncio
@@ -23,9 +24,10 @@ from penstock.storage.objects import (
     StoreUnavailableError,
 )
 from penstock.storage.remote import RemoteStore
+from tests.storage.fake_etcd import FakeMember, Keys
 from tests.storage.world import keys_of
 
-KINDS = ["directory", "directory-fsync", "memory", "remote-memory"]
+KINDS = ["directory", "directory-fsync", "memory", "remote-memory", "etcd"]
 if os.environ.get("PENSTOCK_TEST_STORE"):
     KINDS.append("remote")
 
@@ -33,6 +35,7 @@ if os.environ.get("PENSTOCK_TEST_STORE"):
 @pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
     opened: ObjectStore
+    member: FakeMember | None = None
     match request.param:
         case "directory":
             opened = open_store(str(tmp_path / "store"))
@@ -44,12 +47,17 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             from obstore.store import MemoryStore as Backend
 
             opened = RemoteStore("memory://", backend=Backend())
+        case "etcd":
+            member = FakeMember(Keys())
+            opened = open_store(f"etcd://{await member.start()}/suite")
         case _:
             opened = open_store(f"{os.environ['PENSTOCK_TEST_STORE']}/{os.urandom(6).hex()}")
     yield opened
     async for info in opened.list(""):
         await opened.delete(info.key)
     await opened.close()
+    if member is not None:
+        await member.stop()
 
 
 async def test_create_is_once(store: ObjectStore) -> None:
@@ -131,6 +139,22 @@ async def test_list_gives_keys_in_order_with_sizes(store: ObjectStore) -> None:
     assert await keys_of(store, "none/") == []
     found = [info async for info in store.list("meta/log/11")]
     assert found == [ObjectInfo("meta/log/11", 11)]
+
+
+async def test_large_objects(store: ObjectStore) -> None:
+    """Snapshots of large clusters, on stores whose requests are bounded too."""
+    one, two = random.Random(1).randbytes(5_000_000), random.Random(2).randbytes(2_000_000)
+    assert await store.create("snapshot", one)
+    assert not await store.create("snapshot", two)
+    assert await store.get("snapshot") == one
+    await store.put("snapshot", two)
+    assert await store.get("snapshot") == two
+    assert await store.get_range("snapshot", 1_900_000, 100_000) == two[1_900_000:]
+    await store.put("snapshot", b"small")
+    assert await store.get("snapshot") == b"small"
+    await store.put("snapshot", one)
+    await store.delete("snapshot")
+    assert await keys_of(store) == []
 
 
 # What only some implementations have.

@@ -1,8 +1,8 @@
 """The shared metadata log: how brokers agree without talking to each other.
 
-Objects in the store:
+Objects in the store, or in etcd where the cluster keeps them there (`home`):
 
-    meta/cluster          what lives here: cluster id and format version, created once
+    meta/cluster          what lives here: cluster id and format version
     meta/log/<n>          entry n, created once; whoever creates n + 1 decided on the image of entry n
     meta/snapshot/<k>     the image at some entry, created once; k counts snapshots from 1
     meta/hint             {"snapshot": k}, overwritten; only saves looking
@@ -30,14 +30,13 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.clock import Clock
+from penstock.cluster.home import join, open_elsewhere
 from penstock.cluster.snapshots import SnapshotChain, entry_key
 from penstock.metadata.apply import apply_entry, apply_to, perform
 from penstock.metadata.codec import (
     Entry,
     decode_entry,
-    decode_identity,
     encode_entry,
-    encode_identity,
 )
 from penstock.metadata.commands import AllocateProducerIds, AnyCommand
 from penstock.metadata.draft import Draft
@@ -49,8 +48,6 @@ from penstock.wire.uuids import uuid_text
 
 Decide = Callable[[ClusterImage], Sequence[AnyCommand] | Refusal]
 Subscriber = Callable[[ClusterImage, ClusterImage], None]
-
-IDENTITY_KEY: Final = "meta/cluster"
 
 # One entry holds at most this many wishes: an entry stays small enough to write and read at once.
 PROPOSALS_PER_ENTRY_MAX: Final = 1000
@@ -97,15 +94,19 @@ class MetadataLog:
         store: ObjectStore,
         clock: Clock,
         *,
+        metadata: str = "",
         poll_interval: float | None = None,
         propose_timeout: float = 10.0,
         snapshot_entries: int = 1000,
         jitter: Callable[[], float] | None = None,
         token: Callable[[], bytes] | None = None,
     ) -> None:
-        """`poll_interval`: seconds between looks for new entries (None: only when asked to catch up).
+        """`store`: the store of the cluster; `metadata`: where its log is to be, if not there.
+        `poll_interval`: seconds between looks for new entries (None: only when asked to catch up).
         `jitter` gives numbers in [0, 1), `token` sixteen unique bytes; both default to the system's."""
         self.image = ClusterImage()
+        self._home = store
+        self._metadata = metadata
         self._store = store
         self._clock = clock
         self._poll_interval = poll_interval
@@ -137,12 +138,15 @@ class MetadataLog:
     async def open(self) -> ClusterImage:
         """Create or join the cluster that lives in the store, and read its log to the end.
 
-        FormatError if this version cannot serve it; MetadataUnavailableError if the store fails.
+        FormatError if this version cannot serve it; HomeError if the store is another cluster's;
+        MetadataUnavailableError if the store fails.
         """
         self._author = self._token().hex()
         try:
-            cluster_id = await self._identify()
-            self.image = await self._chain.find() or ClusterImage(cluster_id=cluster_id)
+            home = await join(self._home, self._metadata, lambda: uuid_text(self._token()), open_elsewhere)
+            self._store = home.metadata_store
+            self._chain = SnapshotChain(self._store)
+            self.image = await self._chain.find() or ClusterImage(cluster_id=home.cluster_id)
             await self._read_on()
         except StoreError as error:
             raise MetadataUnavailableError(f"The metadata log cannot be read: {error}") from error
@@ -163,6 +167,13 @@ class MetadataLog:
         self._queue = []
         if self._next_round is not None and not self._next_round.done():
             self._next_round.set_exception(error)
+        if self._store is not self._home:
+            await self._store.close()
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where the log is, and leases too. Known once the log is open."""
+        return self._store
 
     # Reading.
 
@@ -216,16 +227,6 @@ class MetadataLog:
                         waiting.set_result(None)
         finally:
             self._round = None
-
-    async def _identify(self) -> str:
-        """The id of the cluster in the store, which is created if the store is empty."""
-        data = await self._store.get(IDENTITY_KEY)
-        if data is None:
-            await self._store.create(IDENTITY_KEY, encode_identity(uuid_text(self._token())))
-            data = await self._store.get(IDENTITY_KEY)
-        if data is None:
-            raise StoreUnavailableError(f"{IDENTITY_KEY} was written and cannot be read back")
-        return decode_identity(data)
 
     async def _read_on(self) -> None:
         """Apply entries until there are none, or from the newest snapshot on if they were trimmed."""

@@ -1,16 +1,18 @@
 """Reading the metadata log without joining the cluster: for those who only look, such as Spark.
 
 Nothing is ever written. Which entries count is decided as in `metadata_log`: entries are read first, then the
-chain of snapshots is looked at, and an entry counts only above the floor that is known by then.
+chain of snapshots is looked at, and an entry counts only above the floor that is known by then. Where the log
+is, the store says (`home`).
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
-from penstock.cluster.metadata_log import IDENTITY_KEY
+from penstock.cluster.home import find, open_elsewhere
 from penstock.cluster.snapshots import SnapshotChain, entry_key
 from penstock.metadata.apply import apply_to
-from penstock.metadata.codec import decode_entry, decode_identity
+from penstock.metadata.codec import decode_entry
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import ClusterImage
 from penstock.storage.objects import ObjectStore
@@ -37,11 +39,7 @@ class ImageReader:
         Raises NoClusterError, FormatError for what this version cannot read, and StoreError.
         """
         if not self.image.cluster_id:
-            data = await self._store.get(IDENTITY_KEY)
-            if data is None:
-                raise NoClusterError("The store holds no Penstock cluster.")
-            cluster_id = decode_identity(data)
-            self.image = await self._chain.find() or ClusterImage(cluster_id=cluster_id)
+            await self._find()
         window = 1
         while True:
             first = self.image.version + 1
@@ -59,6 +57,15 @@ class ImageReader:
             if len(found) < window:
                 return self.image
             window = min(window * 2, _WINDOW_MAX)
+
+    async def _find(self) -> None:
+        # Nobody tells a reader when to let go, so it keeps no connection between its looks.
+        home = await find(self._store, partial(open_elsewhere, idle_max=0))
+        if home is None:
+            raise NoClusterError("The store holds no Penstock cluster.")
+        self._store = home.metadata_store
+        self._chain = SnapshotChain(self._store)
+        self.image = await self._chain.find() or ClusterImage(cluster_id=home.cluster_id)
 
     async def _entries(self, first: int, count: int) -> list[bytes]:
         """Entries from `first` on, at most `count`, up to the first that does not exist."""

@@ -39,11 +39,17 @@ class Entry(msgspec.Struct, frozen=True):
     commands: list[AnyCommand]
 
 
-class Identity(msgspec.Struct, frozen=True, tag_field="kind", tag="penstock-cluster"):
-    """What lives in a store. Written once."""
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="penstock-cluster"):
+    """What lives in a store."""
 
     format: int
     cluster_id: str
+    metadata: str = ""
+    """Where the metadata log is; "": in the store."""
+
+    @classmethod
+    def new(cls, cluster_id: str, metadata: str = "") -> "Identity":
+        return cls(FORMAT_VERSION, cluster_id, metadata)
 
 
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,12 +141,12 @@ def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub
     return snapshot.floor, derive(image)
 
 
-def encode_identity(cluster_id: str) -> bytes:
-    return msgspec.json.encode(Identity(format=FORMAT_VERSION, cluster_id=cluster_id))
+def encode_identity(identity: Identity) -> bytes:
+    return msgspec.json.encode(identity)
 
 
-def decode_identity(data: bytes) -> str:
-    """The cluster id; FormatError if this version cannot serve what lives in the store."""
+def decode_identity(data: bytes) -> Identity:
+    """FormatError if this version cannot serve what lives in the store."""
     try:
         identity = msgspec.json.decode(data, type=Identity)
     except msgspec.DecodeError as error:
@@ -152,7 +158,7 @@ def decode_identity(data: bytes) -> str:
             f"the store holds a cluster in format {identity.format}; this version of Penstock reads and "
             f"writes format {FORMAT_VERSION}"
         )
-    return identity.cluster_id
+    return identity
 
 
 def _frame(magic: bytes, body: bytes) -> bytes:

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
 
 def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
-    """The store at a directory, or at a URL: file:///dir, memory://, s3://bucket/prefix, gs://, az://.
+    """The store at a directory, or at a URL: file:///dir, memory://, s3://bucket/prefix, gs://, az://, or
+    etcd://host:port,.../prefix, which is for metadata and not for records.
 
     `sync`: on a directory, what is written survives a loss of power. Raises StoreError, with one
     sentence, for a URL that names no store.
@@ -22,6 +23,10 @@ def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
         from penstock.storage.memory import MemoryStore
 
         return MemoryStore()
+    if scheme in ("etcd", "etcds"):
+        from penstock.storage.etcd import EtcdStore
+
+        return EtcdStore(location)
     from penstock.storage.remote import RemoteStore
 
     return RemoteStore(location)

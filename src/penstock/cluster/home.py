@@ -1,0 +1,142 @@
+"""Where a cluster lives: which store is whose, and where its metadata log and leases are.
+
+`meta/cluster` in the store, created once, names the cluster. If the metadata log is not kept in the store
+itself, it also says where it is (`metadata`, an etcd:// address without secrets), so that whoever knows the
+store finds everything: a broker that was not told, the command line, Spark. There, in etcd, `meta/cluster`
+names the same cluster, so that neither can be taken for another cluster's.
+
+The store's object is created first. A crash in between leaves a store without records that names an empty
+etcd; the next broker completes it. If the store does hold write-ahead logs, an empty etcd is a lost or a
+wrong one, and nothing is started on it: numbers that were used would be used again.
+
+Addresses change when members of etcd are replaced. Who is told others than the store names, and finds the
+same cluster there, writes them into the store.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from penstock.metadata.codec import Identity, decode_identity, encode_identity
+from penstock.storage.objects import ObjectStore, StoreUnavailableError
+from penstock.storage.wal import WAL_PREFIX
+
+IDENTITY_KEY: Final = "meta/cluster"
+
+
+class HomeError(Exception):
+    """The store and the place of the metadata log do not belong together. One sentence for a person."""
+
+
+class Home(NamedTuple):
+    cluster_id: str
+    metadata_store: ObjectStore
+    """Where the metadata log, its snapshots and the leases are: the store itself, or another one."""
+
+
+async def join(
+    store: ObjectStore, metadata: str, new_id: Callable[[], str], open_elsewhere: Callable[[str], ObjectStore]
+) -> Home:
+    """Find the cluster that lives in `store`, or found it. `metadata` is where its metadata log is to be;
+    "": where it is, or in the store for a new cluster.
+
+    HomeError if this is not one cluster's; FormatError if this version cannot serve it; StoreError.
+    """
+    data = await store.get(IDENTITY_KEY)
+    if data is None and not metadata:
+        identity = await _create(store, Identity.new(new_id()))
+        return await _found(store, "", identity, open_elsewhere)
+    if data is not None:
+        return await _found(store, metadata, decode_identity(data), open_elsewhere)
+    elsewhere = open_elsewhere(metadata)
+    try:
+        taken = await elsewhere.get(IDENTITY_KEY)
+        if taken is not None and (await store.get(IDENTITY_KEY)) is None:
+            other = decode_identity(taken).cluster_id
+            raise HomeError(
+                f"{_name(elsewhere, metadata)} holds the metadata log of cluster {other}, which does not "
+                "live in this store; give another prefix."
+            )
+    finally:
+        await elsewhere.close()
+    identity = await _create(store, Identity.new(new_id(), _name(elsewhere, metadata)))
+    return await _found(store, metadata, identity, open_elsewhere)
+
+
+async def find(store: ObjectStore, open_elsewhere: Callable[[str], ObjectStore]) -> Home | None:
+    """The cluster that lives in `store`, for those who only read."""
+    data = await store.get(IDENTITY_KEY)
+    if data is None:
+        return None
+    identity = decode_identity(data)
+    return Home(identity.cluster_id, open_elsewhere(identity.metadata) if identity.metadata else store)
+
+
+async def _found(
+    store: ObjectStore, metadata: str, identity: Identity, open_elsewhere: Callable[[str], ObjectStore]
+) -> Home:
+    if not identity.metadata:
+        if metadata:
+            raise HomeError(
+                f"The cluster {identity.cluster_id} keeps its metadata log in the store; start its brokers "
+                "without --metadata."
+            )
+        return Home(identity.cluster_id, store)
+    elsewhere = open_elsewhere(metadata or identity.metadata)
+    try:
+        name = _name(elsewhere, metadata or identity.metadata)
+        data = await elsewhere.get(IDENTITY_KEY)
+        if data is None:
+            await _require_unused(store, identity, name)
+            # Without an address of its own: it is where it says.
+            there = await _create(elsewhere, Identity.new(identity.cluster_id))
+        else:
+            there = decode_identity(data)
+        if there.cluster_id != identity.cluster_id:
+            raise HomeError(
+                f"{name} holds the metadata log of cluster {there.cluster_id}, and the store holds the "
+                f"records of cluster {identity.cluster_id}, whose metadata log is at {identity.metadata}."
+            )
+        if name != identity.metadata:
+            await store.put(IDENTITY_KEY, encode_identity(Identity.new(identity.cluster_id, name)))
+    except BaseException:
+        await elsewhere.close()
+        raise
+    return Home(identity.cluster_id, elsewhere)
+
+
+async def _require_unused(store: ObjectStore, identity: Identity, name: str) -> None:
+    if name != identity.metadata:
+        raise HomeError(
+            f"The cluster {identity.cluster_id} keeps its metadata log at {identity.metadata}; there is none "
+            f"of it at {name}."
+        )
+    async for _info in store.list(WAL_PREFIX):
+        raise HomeError(
+            f"The metadata log of cluster {identity.cluster_id} is gone from {name}: the store holds "
+            "records, and nothing there says which."
+        )
+
+
+async def _create(store: ObjectStore, identity: Identity) -> Identity:
+    """The identity that is there afterwards: this one, or that of whoever was first."""
+    await store.create(IDENTITY_KEY, encode_identity(identity))
+    data = await store.get(IDENTITY_KEY)
+    if data is None:
+        raise StoreUnavailableError(f"{IDENTITY_KEY} was written and cannot be read back")
+    return decode_identity(data)
+
+
+def _name(store: ObjectStore, location: str) -> str:
+    """The one spelling of a place."""
+    return getattr(store, "url", location)
+
+
+def open_elsewhere(location: str, *, idle_max: int | None = None) -> ObjectStore:
+    """A place for metadata alone. `idle_max`: how many connections stay open between requests."""
+    if not location.startswith(("etcd://", "etcds://")):
+        raise HomeError(
+            f"The metadata log is kept in the store or in etcd://HOST:PORT,..., not in {location!r}."
+        )
+    from penstock.storage.etcd import EtcdStore
+
+    return EtcdStore(location) if idle_max is None else EtcdStore(location, idle_max=idle_max)
