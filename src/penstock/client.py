@@ -141,7 +141,7 @@ class Client:
 
     def __init__(self, bootstrap: str, seconds: float = 30.0) -> None:
         self._seconds = seconds
-        self._bootstrap = [_address(part) for part in bootstrap.split(",")]
+        self._bootstrap = addresses(bootstrap)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[tuple[str, int], int] = {}
@@ -272,6 +272,11 @@ def messages(name: str) -> Sequence[Any]:
     module = import_module(f"penstock.wire.api.{name}")
     camel = "".join(part.capitalize() for part in name.split("_"))
     return getattr(module, f"{camel}Request"), getattr(module, f"{camel}Response")
+
+
+def addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """The addresses in HOST:PORT,HOST:PORT,..."""
+    return [_address(part) for part in bootstrap.split(",")]
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from penstock.cli.output import say, show, wants_json
 from penstock.wire.api.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -58,21 +60,31 @@ def create_topic(
     bootstrap: str, as_json: bool, name: str, partitions: int, replicas: int, configs: tuple[str, ...]
 ) -> None:
     """Create a topic."""
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replicas,
-        configs=[_config(text) for text in configs],
-    )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
     with connected(bootstrap) as client:
-        (result,) = client.controller().ask(request, CreateTopicsResponse).topics
-        if result.error_code:
-            raise AnswerError(result.error_code, f"Creating topic {name!r}", result.error_message)
+        settings = [_config(text) for text in configs]
+        result = create(client, name, partitions=partitions, replicas=replicas, configs=settings)
         count = result.num_partitions if result.num_partitions > 0 else len(client.partitions(name))
     plural = "partition" if count == 1 else "partitions"
     fields = {"created": name, "partitions": count, "id": uuid_text(result.topic_id)}
     say(f"Created topic {name} with {count} {plural}.", fields, as_json=wants_json(as_json))
+
+
+def create(
+    client: Client,
+    name: str,
+    *,
+    partitions: int = -1,
+    replicas: int = -1,
+    configs: Sequence[CreatableTopicConfig] = (),
+) -> CreatableTopicResult:
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=replicas, configs=list(configs)
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+    (result,) = client.controller().ask(request, CreateTopicsResponse).topics
+    if result.error_code:
+        raise AnswerError(result.error_code, f"Creating topic {name!r}", result.error_message)
+    return result
 
 
 @topics.command("delete")
@@ -80,21 +92,24 @@ def create_topic(
 @click.argument("names", nargs=-1, required=True)
 def delete_topics(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None:
     """Delete topics and everything in them."""
+    with connected(bootstrap) as client:
+        delete(client, names)
+    sentence = f"Deleted topic{'s' if len(names) > 1 else ''} {', '.join(names)}."
+    say(sentence, {"deleted": list(names)}, as_json=wants_json(as_json))
+
+
+def delete(client: Client, names: Sequence[str]) -> None:
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names], topic_names=list(names), timeout_ms=TIMEOUT_MS
     )
-    with connected(bootstrap) as client:
-        controller = client.controller()
-        if controller.version_of(request) >= 6:
-            request.topic_names = []
-        else:
-            request.topics = []
-        results = controller.ask(request, DeleteTopicsResponse).responses
-    for result in results:
+    controller = client.controller()
+    if controller.version_of(request) >= 6:
+        request.topic_names = []
+    else:
+        request.topics = []
+    for result in controller.ask(request, DeleteTopicsResponse).responses:
         if result.error_code:
             raise AnswerError(result.error_code, f"Deleting topic {result.name!r}", result.error_message)
-    sentence = f"Deleted topic{'s' if len(names) > 1 else ''} {', '.join(names)}."
-    say(sentence, {"deleted": list(names)}, as_json=wants_json(as_json))
 
 
 @topics.command("describe")
