@@ -1,4 +1,4 @@
-"""`penstock doctor`: it finds what is wrong in answers that contradict each other, and a broker of ours well."""
+"""`penstock doctor` finds what is wrong in answers that contradict each other, and a broker of ours well."""
 
 from __future__ import annotations
 
