@@ -371,7 +371,7 @@ async def test_a_batch_that_expands_without_end_is_refused(rig: Rig) -> None:
     struct.pack_into(">h", bomb, 21, compression.ZSTD)
     refresh_crc(bomb)
     answer = await produce(rig, "t", bomb)
-    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 async def test_log_append_time(rig: Rig) -> None:

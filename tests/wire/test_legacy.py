@@ -188,7 +188,7 @@ def test_relative_and_absolute_offsets_of_a_wrapper_mean_nothing_here() -> None:
             message(1, 0, b"v") + message(1, GZIP, compress(GZIP, message(1, 0, b"v"))),
             ErrorCode.INVALID_RECORD,
         ),
-        (message(1, GZIP, compress(GZIP, message(1, 0, bytes(2_000_000)))), ErrorCode.INVALID_RECORD),
+        (message(1, GZIP, compress(GZIP, message(1, 0, bytes(2_000_000)))), ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
 def test_what_is_refused(data: bytes, code: ErrorCode) -> None:

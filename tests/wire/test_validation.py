@@ -104,7 +104,7 @@ def test_expansion_is_bounded() -> None:
     data = build_batch([Record(0, NOW, b"k", bytes(1_000_000))], codec=ZSTD)
     with pytest.raises(BatchError) as refusal:
         validate_records(data, 0, read_header(data), None, keys_required=True, limit=500_000)
-    assert refusal.value.code == ErrorCode.INVALID_RECORD
+    assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_the_timestamp_type_is_that_of_the_topic() -> None:

@@ -114,6 +114,22 @@ async def settled(reader: Reader, found: Sequence[Result | Waiting]) -> list[Res
     return results
 
 
+async def read_on(reader: Reader, wanted: Wanted, offset: int) -> Result:
+    """What one partition has from a later offset on than was asked for."""
+    partition = _find(reader, reader.broker.image, wanted)
+    if isinstance(partition, Result):
+        return partition
+    end = partition.last_stable_offset if reader.committed else partition.high_watermark
+    if offset >= end:
+        return _result(reader, partition, _EMPTY, True, 0)
+    try:
+        data = reader.broker.ledger.read(partition, offset, wanted.max_bytes, limit_offset=end)
+        found = data if isinstance(data, Slice) else await data
+    except (OffsetOutOfRangeError, StoreError) as error:
+        return _failure(partition, error)
+    return _result(reader, partition, found, True, wanted.max_bytes, offset)
+
+
 def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Result:
     topic: TopicInfo | None
     if reader.by_id:

@@ -130,8 +130,11 @@ def first_batch(records: memoryview | None, version: int) -> memoryview | Refuse
     return CORRUPT if isinstance(rest, Refused) else NO_BATCH
 
 
-def check(batch: memoryview, rules: Rules, now_ms: int) -> memoryview | bytearray | Refused:
-    """The batch as it is to be appended, or why it is not. The batch is whole and of magic 2."""
+def check(
+    batch: memoryview, rules: Rules, now_ms: int, limit: int | None = None
+) -> memoryview | bytearray | Refused:
+    """The batch as it is to be appended, or why it is not. The batch is whole and of magic 2. BatchError with
+    MESSAGE_TOO_LARGE if it has to be opened and that exceeds a `limit`."""
     size = len(batch)
     if size < HEADER_SIZE:
         return CORRUPT
@@ -157,7 +160,7 @@ def check(batch: memoryview, rules: Rules, now_ms: int) -> memoryview | bytearra
     if rules.compacted or (
         limits is not None and (rules.before_max_ms != UNLIMITED or not limits.allow(max_timestamp))
     ):
-        refused = _check_records(batch, rules, limits)
+        refused = _check_records(batch, rules, limits, limit)
         if refused is not None:
             return refused
     if attributes & LOG_APPEND_TIME:
@@ -165,16 +168,19 @@ def check(batch: memoryview, rules: Rules, now_ms: int) -> memoryview | bytearra
             return _claimed_append_time(count)
         batch = _with_create_time(batch, max_timestamp)
     if rules.codec is not None and rules.codec != attributes & CODEC_MASK:
-        return _recompressed(batch, rules)
+        return _recompressed(batch, rules, limit)
     return batch
 
 
-def _check_records(batch: memoryview, rules: Rules, limits: TimestampLimits | None) -> Refused | None:
+def _check_records(
+    batch: memoryview, rules: Rules, limits: TimestampLimits | None, limit: int | None
+) -> Refused | None:
     """Look into the records: only where the topic or the header demands it."""
+    header = read_header(batch)
     try:
-        faults = validate_records(batch, 0, read_header(batch), limits, keys_required=rules.compacted)
+        faults = validate_records(batch, 0, header, limits, keys_required=rules.compacted, limit=limit)
     except BatchError as error:
-        return Refused(error.code, shows_log_start=True)
+        return refused_opening(error, limit)
     if not faults:
         return None
     named = tuple((fault.index, fault.message) for fault in faults[:_RECORD_ERRORS_MAX])
@@ -201,11 +207,23 @@ def _with_create_time(batch: memoryview, max_timestamp: int) -> memoryview:
     return memoryview(changed)
 
 
-def _recompressed(batch: memoryview, rules: Rules) -> bytearray | Refused:
+def refused_opening(error: BatchError, limit: int | None) -> Refused:
+    """Why records that had to be opened are not taken. What is only beyond a caller's
+    `limit` is raised."""
+    if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+        return Refused(error.code, shows_log_start=True)
+    if limit is not None:
+        raise error
+    return TOO_LARGE._replace(message=str(error))
+
+
+def _recompressed(batch: memoryview, rules: Rules, limit: int | None) -> bytearray | Refused:
     """The batch with its records block in the topic's codec, whole."""
     assert rules.codec is not None
     try:
-        changed = recompress(batch, 0, rules.codec, rules.codec_level)
+        changed = recompress(batch, 0, rules.codec, rules.codec_level, limit)
+    except BatchError as error:
+        return refused_opening(error, limit)
     except WireError:
         return INVALID
     return TOO_LARGE if len(changed) > rules.max_message_bytes else changed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.broker.produce_checks import CORRUPT, TOO_LARGE, Refused, Rules, batch_size
+from penstock.broker.produce_checks import CORRUPT, TOO_LARGE, Refused, Rules, batch_size, refused_opening
 from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.legacy import upconvert
 
 
-def converted(records: memoryview, rules: Rules) -> bytearray | Refused | None:
-    """The records as one batch; None if there is not one whole message among them."""
+def converted(records: memoryview, rules: Rules, limit: int | None) -> bytearray | Refused | None:
+    """The records as one batch; None if there is not one whole message among them. BatchError with
+    MESSAGE_TOO_LARGE if they exceed a `limit`."""
     at = 0
     while at < len(records):
         size = batch_size(records[at:])
@@ -22,8 +23,8 @@ def converted(records: memoryview, rules: Rules) -> bytearray | Refused | None:
     if at == 0:
         return None
     try:
-        return upconvert(records[:at])
+        return upconvert(records[:at], limit)
     except BatchError as error:
         if error.code is ErrorCode.CORRUPT_MESSAGE:
             return CORRUPT
-        return Refused(error.code, shows_log_start=True)
+        return refused_opening(error, limit)

@@ -31,6 +31,7 @@ from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
 from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.storage.recovery import DamagedError, Opening, Recovery
@@ -106,7 +107,9 @@ class Ledger:
         self._files = WalFiles()
         self._cache = TailCache(settings.tail_cache_bytes)
         self._reader = Reader(store, self._files.key, settings.index_cache_bytes)
-        self._times = TimeSearch(self._reader)
+        self.openers = Openers()
+        """For batches that must be opened and may cost much: the broker's handlers use them too."""
+        self._times = TimeSearch(self._reader, self.openers)
         self._recovery = Recovery(store, wal_store, self.wal, self._files)
         self._garbage = Garbage(
             store, wal_store, self.wal, self._files, clock, self._reader.held.__contains__
@@ -494,6 +497,7 @@ class Ledger:
                 await asyncio.wait_for(self._flusher.drain(), timeout_seconds)
             except TimeoutError:
                 logger.warning("flushes were given up that the store did not take in time")
+        self.openers.close()
         if self._writer is not None:
             await self._writer.close()
 

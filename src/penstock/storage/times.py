@@ -1,12 +1,13 @@
 """Offsets by time: extents narrow the search, then one extent is read and decoded."""
 
-import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import NamedTuple
 
 from penstock.log.extents import Extents
 from penstock.log.times import first_at_or_after, greatest
 from penstock.storage.answers import TimestampOffset
+from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.wire.buffers import Buffer
@@ -21,8 +22,9 @@ class _Source(NamedTuple):
 
 
 class TimeSearch:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, openers: Openers) -> None:
         self._reader = reader
+        self._openers = openers
 
     async def first_at_or_after(
         self, partition: Partition, timestamp: int, limit_offset: int
@@ -32,9 +34,8 @@ class TimeSearch:
             at = extents.find_timestamp(timestamp, extents.find(partition.log_start_offset))
             while at < len(extents) and extents.base_offsets[at] < limit_offset:
                 stored = await self._extent(source, at)
-                # In a thread: a client chose how much these few bytes decompress to.
-                found = await asyncio.to_thread(
-                    first_at_or_after, stored, timestamp, partition.log_start_offset, limit_offset
+                found = await self._openers.run(
+                    partial(first_at_or_after, stored, timestamp, partition.log_start_offset, limit_offset)
                 )
                 if found is not None:
                     return TimestampOffset(*found)
@@ -53,7 +54,7 @@ class TimeSearch:
                 if extents.base_offsets[at] < start:
                     # The record with that time may lie below the log start.
                     stored = await self._extent(source, at)
-                    time = await asyncio.to_thread(greatest, stored, start, limit)
+                    time = await self._openers.run(partial(greatest, stored, start, limit))
                 if time is not None and (best is None or time > best):
                     best = time
         return None if best is None else await self.first_at_or_after(partition, best, limit)

@@ -37,8 +37,10 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 
+EXPANDED_BYTES_FLOOR = 32 * 1024 * 1024
 EXPANDED_BYTES_MAX = 256 * 1024 * 1024
-"""Unless told otherwise, what a batch may become: well above what any topic accepts in one request."""
+_EXPANSION_MAX = 32
+"""What a batch may become when it is opened: see `expanded_max`."""
 
 STAMP = Struct(">qii")
 """Base offset, length and leader epoch, for who knows all three: one call where `stamp` needs two."""
@@ -268,13 +270,33 @@ RawRecord = tuple[int, int, int, int, int, int, int]
 key, start and end of the value, start of the headers. What is absent ends before it starts."""
 
 
-def records_block(buf: Buffer, pos: int, header: BatchHeader, limit: int = EXPANDED_BYTES_MAX) -> bytes:
-    """The records of the batch at `pos`, taken out of their codec. WireError if they would exceed `limit`."""
+def expanded_max(size: int) -> int:
+    """How large the records of a compressed batch of `size` bytes may be.
+
+    32 MiB, or 32 times the batch where that is more, up to 256 MiB. Text compresses by 5 to 20, so that even
+    a batch of the usual greatest size (1 MiB) is well within it, and a small batch of records that are all
+    alike, which may compress by thousands, has the floor. What expands further is not opened: a producer is
+    answered MESSAGE_TOO_LARGE, upon which Java's splits the batch. It depends on nothing but the batch, so
+    what was accepted once can be opened later. (Kafka bounds single records, by a setting, and by default
+    only by the size of an array.)
+    """
+    return min(max(EXPANDED_BYTES_FLOOR, _EXPANSION_MAX * size), EXPANDED_BYTES_MAX)
+
+
+def records_block(buf: Buffer, pos: int, header: BatchHeader, limit: int | None = None) -> bytes:
+    """The records of the batch at `pos`, taken out of their codec. WireError if they cannot be; BatchError
+    with MESSAGE_TOO_LARGE if they would exceed `expanded_max` or, before and after, a `limit`."""
     block = buf[pos + HEADER_SIZE : pos + LENGTH_FROM + header.length]
-    return bytes(compression.decompress(header.attributes & CODEC_MASK, block, limit))
+    codec = header.attributes & CODEC_MASK
+    if limit is not None and len(block) > limit:
+        raise compression.too_large(limit)
+    if codec == compression.NONE:
+        return bytes(block)
+    most = expanded_max(header.size)
+    return bytes(compression.decompress(codec, block, most if limit is None else min(limit, most)))
 
 
-def iter_records(buf: Buffer, pos: int = 0, limit: int = EXPANDED_BYTES_MAX) -> Iterator[Record]:
+def iter_records(buf: Buffer, pos: int = 0, limit: int | None = None) -> Iterator[Record]:
     """The records of the batch at `pos`, control records too, with the offsets and timestamps that consumers
     see. WireError if they are malformed. The CRC is not checked."""
     header = read_header(buf, pos)
@@ -417,7 +439,7 @@ def encode_record(record: Record, base_offset: int, base_timestamp: int) -> byte
 
 
 def recompress(
-    buf: Buffer, pos: int, codec: int, level: int | None = None, limit: int = EXPANDED_BYTES_MAX
+    buf: Buffer, pos: int, codec: int, level: int | None = None, limit: int | None = None
 ) -> bytearray:
     """The batch at `pos` in another codec. The records block is moved whole: no record is touched."""
     header = read_header(buf, pos)

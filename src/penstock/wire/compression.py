@@ -4,17 +4,22 @@ A few bytes can stand for gigabytes, so the frames of lz4 and zstd are walked fi
 what they can become. Only where that bound exceeds the limit is the data expanded into a buffer of the
 limit's size, and refused if it does not fit. Snappy says its size, and gzip can be told where to stop.
 
+Large blocks are expanded in a thread beside an event loop, which needs the interpreter meanwhile. zlib, zstd,
+the decoder of lz4 and blocks of snappy let go of it while they work; what does not (copying, and lz4's
+compressor at its higher levels) is done in pieces.
+
 Kafka's readers want particular dialects: snappy in the chunks of the xerial library (or bare), and lz4 in
 frames whose blocks do not depend on each other.
 """
 
 from collections.abc import Iterator
+from io import BytesIO
 from struct import Struct
 from struct import error as struct_error
 from typing import Any
 
 from penstock.wire.buffers import Buffer
-from penstock.wire.errors import WireError
+from penstock.wire.errors import BatchError, ErrorCode, WireError
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -39,6 +44,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK = 128 * 1024
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
+_GZIP_PIECE = 1024 * 1024
 _GZIP_WINDOW = 31
 """zlib's way to say: a window of 32 KiB and a gzip header."""
 
@@ -57,7 +63,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         if level is None or level == _LZ4_LEVEL_FAST:
             return b"".join(_lz4_blocks(data))
         compressor = _cramjam().lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        view = memoryview(data)
+        for start in range(0, len(view), _LZ4_BLOCK):
+            compressor.compress(bytes(view[start : start + _LZ4_BLOCK]))
         return bytes(compressor.finish())
     if codec == ZSTD:
         return bytes(_cramjam().zstd.compress(data, _ZSTD_LEVEL if level is None else level))
@@ -65,10 +73,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
-    """The records block taken out of a codec. WireError if it is damaged or would exceed `limit` bytes."""
+    """The records block taken out of a codec. WireError if it is damaged; BatchError with MESSAGE_TOO_LARGE
+    if it would exceed `limit` bytes."""
     if codec == NONE:
         if len(data) > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         return data
     try:
         if codec == GZIP:
@@ -84,15 +93,15 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
     raise WireError(f"no codec has the number {codec}")
 
 
+def too_large(limit: int) -> BatchError:
+    return BatchError(ErrorCode.MESSAGE_TOO_LARGE, f"The records expand to more than {limit} bytes.")
+
+
 def _cramjam() -> Any:
     """Imported when first needed: most brokers pass batches through as they are."""
     import cramjam
 
     return cramjam
-
-
-def _too_large(limit: int) -> WireError:
-    return WireError(f"the records expand to more than {limit} bytes")
 
 
 def _expand(codec: str, data: Buffer, limit: int, bound: int) -> Buffer:
@@ -106,37 +115,48 @@ def _expand(codec: str, data: Buffer, limit: int, bound: int) -> Buffer:
         return memoryview(out)[:size]
     except cramjam.DecompressionError as error:
         if "whole buffer" in str(error):
-            raise _too_large(limit) from None
+            raise too_large(limit) from None
         raise WireError(f"bad {codec} data: {error}") from None
 
 
 def _gunzip(data: Buffer, limit: int) -> bytes:
     import zlib
 
-    parts: list[bytes] = []
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    out: BytesIO | None = None
     remaining = limit
     rest: Buffer = data
-    while len(rest) and not (parts and bytes(rest[:2]) != b"\x1f\x8b"):
-        member = zlib.decompressobj(_GZIP_WINDOW)
-        try:
-            part = member.decompress(rest, remaining + 1)
-        except zlib.error as error:
-            raise WireError(f"bad gzip data: {error}") from None
-        remaining -= len(part)
-        if remaining < 0:
-            raise _too_large(limit)
-        if not member.eof:
-            raise WireError("gzip data ends too soon")
-        parts.append(part)
-        rest = member.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    try:
+        while True:
+            part = member.decompress(rest, min(_GZIP_PIECE, remaining + 1))
+            remaining -= len(part)
+            if remaining < 0:
+                raise too_large(limit)
+            if member.eof:
+                rest = member.unused_data
+                if rest[:2] != b"\x1f\x8b":
+                    break
+                member = zlib.decompressobj(_GZIP_WINDOW)  # members may be joined end to end
+            else:
+                rest = member.unconsumed_tail
+                if not rest and not part:
+                    raise WireError("gzip data ends too soon")
+            if out is None:
+                out = BytesIO()
+            out.write(part)
+    except zlib.error as error:
+        raise WireError(f"bad gzip data: {error}") from None
+    if out is None:
+        return part
+    out.write(part)
+    return out.getvalue()  # without a copy
 
 
 def _unsnappy(data: Buffer, limit: int) -> Buffer:
     raw = _cramjam().snappy
     if data[:8] != _XERIAL_HEADER[:8]:
         return _unsnappy_chunk(raw, data, limit)
-    parts = []
+    out = BytesIO()
     remaining = limit
     pos = len(_XERIAL_HEADER)
     end = len(data)
@@ -150,16 +170,16 @@ def _unsnappy(data: Buffer, limit: int) -> Buffer:
             raise WireError("snappy data ends too soon")
         part = _unsnappy_chunk(raw, data[pos : pos + size], remaining)
         remaining -= len(part)
-        parts.append(part)
+        out.write(part)
         pos += size
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return out.getvalue()
 
 
 def _unsnappy_chunk(raw: Any, chunk: Buffer, remaining: int) -> Buffer:
     try:
         size = raw.decompress_raw_len(chunk)
         if size > remaining:
-            raise _too_large(remaining)
+            raise too_large(remaining)
         if size > len(chunk) * _SNAPPY_RATIO_MAX:
             raise WireError("bad snappy data: its length is impossible")
         return memoryview(raw.decompress_raw(chunk))

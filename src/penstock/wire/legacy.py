@@ -19,13 +19,16 @@ import msgspec
 from penstock.wire import compression
 from penstock.wire.batch import (
     CODEC_MASK,
-    EXPANDED_BYTES_MAX,
     LOG_APPEND_TIME,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     Record,
-    build_batch,
+    assemble,
     check_produced,
+    encode_record,
+    expanded_max,
     iter_batches,
     iter_records,
 )
@@ -59,54 +62,105 @@ class _Message(msgspec.Struct, gc=False):
     value: bytes | None
 
 
-def upconvert(buf: Buffer, limit: int = EXPANDED_BYTES_MAX) -> bytearray | None:
+def upconvert(buf: Buffer, limit: int | None = None) -> bytearray | None:
     """What an old client produced, as one record batch in the same codec; None if there is no whole message.
 
-    A record batch passes as it is once `check_produced` has nothing against it. Raises BatchError.
+    A record batch passes as it is once `check_produced` has nothing against it. Raises BatchError, with
+    MESSAGE_TOO_LARGE also where the messages, or what they expand to, exceed a `limit`.
     """
     if len(buf) > MAGIC_AT and buf[MAGIC_AT] == 2:
         check_produced(buf)
         return bytearray(buf)
-    outer = list(_iter_messages(buf))
-    if not outer:
+    if limit is not None and len(buf) > limit:
+        raise compression.too_large(limit)
+    messages = _iter_messages(buf)
+    first = next(messages, None)
+    if first is None:
         return None
-    codec = max(message.attributes & CODEC_MASK for message in outer)
-    if codec and len(outer) > 1:
-        raise _invalid("a compressed message must be the only one of its set")
-    if len({message.magic for message in outer}) > 1:
-        raise _invalid("the messages of a set have different magic numbers")
-    inner = _unwrap(outer[0], limit) if codec else outer
-    records = [Record(at, message.timestamp, message.key, message.value) for at, message in enumerate(inner)]
-    return build_batch(records, codec=codec)
+    codec = first.attributes & CODEC_MASK
+    if not codec:
+        return _as_batch(_alike(first, messages), codec)
+    if next(messages, None) is not None:
+        raise _not_alone()
+    return _as_batch(_unwrap(first, limit), codec)
 
 
-def downconvert(buf: Buffer, magic: int, first_offset: int, limit: int = EXPANDED_BYTES_MAX) -> bytes:
-    """Record batches as a message set of magic 0 or 1, for who fetches from `first_offset`.
+def _as_batch(messages: Iterator[_Message], codec: int) -> bytearray:
+    """Messages become records one by one: there may be very many, and an object for each would be much."""
+    block = bytearray()
+    count, base_timestamp, max_timestamp = 0, NO_TIMESTAMP, NO_TIMESTAMP
+    for message in messages:
+        if not count:
+            base_timestamp = message.timestamp
+        max_timestamp = max(max_timestamp, message.timestamp)
+        block += encode_record(
+            Record(count, message.timestamp, message.key, message.value), 0, base_timestamp
+        )
+        count += 1
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+        record_count=count,
+    )
+    return assemble(header, compression.compress(codec, block))
 
-    Control batches are left out: old readers know nothing of transactions. The result can therefore be empty
-    though there was something, and the caller has to read on. Raises BatchError for zstd, which old readers
-    do not have, and WireError for damaged records.
+
+def _alike(first: _Message, others: Iterator[_Message]) -> Iterator[_Message]:
+    """All messages of a set that is not compressed."""
+    yield first
+    for message in others:
+        if message.attributes & CODEC_MASK:
+            raise _not_alone()
+        if message.magic != first.magic:
+            raise _invalid("the messages of a set have different magic numbers")
+        yield message
+
+
+def downconvert(buf: Buffer, magic: int, first_offset: int) -> bytes:
+    """Record batches as a message set: see `downconvert_batch`."""
+    return b"".join(
+        downconvert_batch(buf, pos, header, magic, first_offset) for pos, header in iter_batches(buf)
+    )
+
+
+def downconvert_batch(
+    buf: Buffer, pos: int, header: BatchHeader, magic: int, first_offset: int, limit: int | None = None
+) -> bytes:
+    """The record batch at `pos` as a message set of magic 0 or 1, for who fetches from `first_offset`.
+
+    Control batches are left out: old readers know nothing of transactions. So are records before the offset,
+    except those inside a wrapper that also holds later ones. The result can therefore be empty though there
+    was something, and the caller has to read on. Raises BatchError for zstd, which old readers do not have
+    (UNSUPPORTED_COMPRESSION_TYPE), and for what would exceed `expanded_max` or a smaller limit that is given
+    (MESSAGE_TOO_LARGE); WireError for damaged records.
     """
-    out = []
-    for pos, header in iter_batches(buf):
-        if header.is_control:
-            continue
-        if header.codec == compression.ZSTD:
-            raise BatchError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd records cannot be given to a client this old"
-            )
-        records = iter_records(buf, pos, limit)
-        if header.codec:
-            out += _wrap(header, list(records), magic)
-        else:
-            kind = header.attributes & LOG_APPEND_TIME
-            # Some clients cannot skip messages before the offset they asked for, except inside a wrapper.
-            out += [
-                _encode(magic, kind, record.offset, record.timestamp, record.key, record.value)
-                for record in records
-                if record.offset >= first_offset
-            ]
-    return b"".join(out)
+    if header.is_control or not header.record_count:
+        return b""
+    if header.codec == compression.ZSTD:
+        raise BatchError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd records cannot be given to a client this old"
+        )
+    records = iter_records(buf, pos, limit)
+    if header.codec:
+        most = expanded_max(header.size)
+        return _wrap(header, records, magic, first_offset, most if limit is None else min(limit, most))
+    kind = header.attributes & LOG_APPEND_TIME
+    # Some clients cannot skip messages before the offset they asked for, except inside a wrapper.
+    return b"".join(
+        _encode(magic, kind, record.offset, record.timestamp, record.key, record.value)
+        for record in records
+        if record.offset >= first_offset
+    )
 
 
 def _iter_messages(buf: Buffer) -> Iterator[_Message]:
@@ -147,43 +201,51 @@ def _read_field(view: memoryview, at: int, stop: int) -> tuple[bytes | None, int
     return bytes(view[at : at + size]), at + size
 
 
-def _unwrap(wrapper: _Message, limit: int) -> list[_Message]:
+def _unwrap(wrapper: _Message, limit: int | None) -> Iterator[_Message]:
     codec = wrapper.attributes & CODEC_MASK
     if wrapper.value is None or codec > compression.LZ4:
         raise _invalid(f"a message of magic {wrapper.magic} has codec {codec}, or no value")
     value = wrapper.value
     if codec == compression.LZ4 and wrapper.magic == 0:
         value = _repair_lz4(value)
+    most = expanded_max(len(value))
     try:
-        inner = list(_iter_messages(compression.decompress(codec, value, limit)))
+        expanded = compression.decompress(codec, value, most if limit is None else min(limit, most))
     except BatchError:
         raise
     except WireError as error:
         raise _invalid(str(error)) from None
-    if not inner:
-        raise _invalid("a compressed message has nothing in it")
-    for message in inner:
+    empty = True
+    for message in _iter_messages(expanded):
+        empty = False
         if message.magic != wrapper.magic or message.attributes & CODEC_MASK:
             raise _invalid("a compressed message has messages of another kind in it")
         if wrapper.magic and wrapper.attributes & LOG_APPEND_TIME:
             message.timestamp = wrapper.timestamp
-    return inner
+        yield message
+    if empty:
+        raise _invalid("a compressed message has nothing in it")
 
 
-def _wrap(header: BatchHeader, records: list[Record], magic: int) -> list[bytes]:
-    if not records:
-        return []
+def _wrap(header: BatchHeader, records: Iterator[Record], magic: int, first_offset: int, limit: int) -> bytes:
     kind = header.attributes & LOG_APPEND_TIME
-    base = records[0].offset if magic else 0
-    inner = b"".join(
-        _encode(magic, kind, record.offset - base, record.timestamp, record.key, record.value)
-        for record in records
-    )
+    inner = bytearray()
+    base = last = -1
+    timestamp = NO_TIMESTAMP
+    for record in records:
+        if base < 0:
+            base = record.offset if magic else 0
+        inner += _encode(magic, kind, record.offset - base, record.timestamp, record.key, record.value)
+        if len(inner) > limit:
+            raise compression.too_large(limit)
+        last = record.offset
+        timestamp = max(timestamp, record.timestamp)
+    if last < first_offset:
+        return b""  # Compaction took what was asked for; a reader given the rest would ask again for ever.
     value = compression.compress(header.codec, inner)
     if header.codec == compression.LZ4 and magic == 0:
         value = _LZ4_BROKEN_HEADER + value[_LZ4_HEADER_SIZE:]
-    timestamp = max(record.timestamp for record in records)
-    return [_encode(magic, kind | header.codec, records[-1].offset, timestamp, None, value)]
+    return _encode(magic, kind | header.codec, last, timestamp, None, value)
 
 
 def _encode(
@@ -225,6 +287,10 @@ def _xxh32_short(data: bytes) -> int:
     state = (state ^ state >> 15) * 2246822519 & mask
     state = (state ^ state >> 13) * 3266489917 & mask
     return state ^ state >> 16
+
+
+def _not_alone() -> BatchError:
+    return _invalid("a compressed message must be the only one of its set")
 
 
 def _invalid(message: str) -> BatchError:

@@ -20,7 +20,6 @@ looked at; Kafka renumbers them.
 import msgspec
 
 from penstock.wire.batch import (
-    EXPANDED_BYTES_MAX,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
     BatchHeader,
@@ -90,11 +89,11 @@ def validate_records(
     limits: TimestampLimits | None,
     *,
     keys_required: bool,
-    limit: int = EXPANDED_BYTES_MAX,
+    limit: int | None = None,
 ) -> list[RecordError]:
     """What is wrong with single records of the batch at `pos`; nothing, mostly.
 
-    Raises BatchError with INVALID_RECORD if the records do not parse, or expand to more than `limit` bytes.
+    Raises BatchError: INVALID_RECORD if the records do not parse, MESSAGE_TOO_LARGE if they expand too far.
     """
     errors: list[RecordError] = []
     base = header.base_timestamp
@@ -112,6 +111,8 @@ def validate_records(
             elif not oldest <= base + when <= newest and base + when != NO_TIMESTAMP:
                 errors.append(_out_of_range(expected, base + when, oldest, newest))
             expected += 1
+    except BatchError:
+        raise
     except WireError as error:
         raise BatchError(ErrorCode.INVALID_RECORD, str(error)) from None
     return errors

@@ -10,7 +10,8 @@
 - read_committed from version 4: up to the last stable offset, with the aborted transactions.
 - Leader epochs from version 9 (KIP-320), diverging epochs from version 12 (KIP-595), topic ids from
   version 13 (KIP-516), the present leader and its address from version 16 (KIP-951).
-- Older readers are given what they can read: `broker.fetch_conversion`.
+- Older readers are given what they can read: `broker.fetch_conversion`. Where batches hold nothing for them,
+  as control batches and what compaction leaves do, they are given what follows.
 - There are no followers here: brokers share the store. A fetch in the name of a replica is answered
   NOT_LEADER_OR_FOLLOWER; a preferred read replica is never named.
 - Topics that are not known are looked for in the newest image before the answer says so.
@@ -20,11 +21,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_answers import encoded
-from penstock.broker.fetch_conversion import ZSTD_FROM, converted
+from penstock.broker.fetch_conversion import (
+    BATCHES_FROM,
+    CONVERTED_BYTES,
+    ZSTD_FROM,
+    downconverted,
+    with_records,
+)
+from penstock.broker.fetch_conversion import (
+    refused as refused_to_old,
+)
 from penstock.broker.fetch_reading import (
     CONSUMER,
     DEBUGGING,
@@ -34,6 +45,7 @@ from penstock.broker.fetch_reading import (
     Reader,
     Waiting,
     read_all,
+    read_on,
     settled,
 )
 from penstock.broker.fetch_results import Result
@@ -51,6 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.broker.context import Broker
+    from penstock.storage.ledger import Partition
     from penstock.wire.exchange import Request
 
 log = logging.getLogger(__name__)
@@ -119,8 +132,10 @@ class Fetch(Reply):
     """One fetch, from its first look to its answer."""
 
     __slots__ = (
+        "_abandoned",
         "_broker",
         "_context",
+        "_converting",
         "_correlation_id",
         "_deadline",
         "_expired",
@@ -157,6 +172,11 @@ class Fetch(Reply):
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._unwatch: list[Callable[[], None]] = []
+        self._deadline: float | None = None
+        self._converting = self._abandoned = False
+        if version < BATCHES_FROM:
+            for one in context.wanted:
+                one.max_bytes = min(one.max_bytes, CONVERTED_BYTES)
         replica = message.replica_id if message.replica_id != CONSUMER else message.replica_state.replica_id
         self.reader = Reader(
             broker,
@@ -166,7 +186,7 @@ class Fetch(Reply):
             replica not in (CONSUMER, DEBUGGING),
             max_bytes,
         )
-        self.on_abandon = self._stop_waiting
+        self.on_abandon = self._abandon
         self.on_hurry = self._expire
 
     # -- reading and waiting --------------------------------------------------------------------------
@@ -186,21 +206,23 @@ class Fetch(Reply):
     def attempt(self) -> None:
         """Answer if there is enough, or an error, or no more time; else wait for more."""
         self._scheduled = False
-        if self.done:
+        if self.done or self._converting:
             return
         found = read_all(self.reader, self._context.wanted)
         if found.waits:
             self._stop_waiting()
             self._broker.spawn(self._answer_later(found))
         elif self._expired or found.failed or found.size >= self._min_bytes:
-            self._finish(found.found)  # type: ignore[arg-type]
+            self._finish(found.found, found.partitions)  # type: ignore[arg-type]
         elif not self._unwatch:
-            self._wait(found)
+            self._wait(found.partitions)
 
-    def _wait(self, found: Pass) -> None:
+    def _wait(self, partitions: Sequence[Partition]) -> None:
         wake = self._wake
-        self._unwatch = [partition.watch(wake) for partition in found.partitions]
-        self._timer = self._loop.call_later(self._max_wait_ms / 1000, self._expire)
+        self._unwatch = [partition.watch(wake) for partition in partitions]
+        if self._deadline is None:
+            self._deadline = self._loop.time() + self._max_wait_ms / 1000
+        self._timer = self._loop.call_at(self._deadline, self._expire)
 
     def _wake(self) -> None:
         """A partition has more, or is no longer led here. All that one flush brings is looked at once."""
@@ -218,6 +240,10 @@ class Fetch(Reply):
             self.attempt()
         except Exception:
             self._fail()
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        self._stop_waiting()
 
     def _stop_waiting(self) -> None:
         for unwatch in self._unwatch:
@@ -238,7 +264,8 @@ class Fetch(Reply):
             finally:
                 if memory is not None:
                     memory.free(expected)
-            self._finish(results)
+            waited_for = [one.partition for one in found.found if isinstance(one, Waiting)]
+            self._finish(results, found.partitions + waited_for)
         except asyncio.CancelledError:
             self.close()
             raise
@@ -247,20 +274,52 @@ class Fetch(Reply):
 
     # -- answering ------------------------------------------------------------------------------------
 
-    def _finish(self, results: Sequence[Result]) -> None:
+    def _finish(self, results: Sequence[Result], partitions: Sequence[Partition]) -> None:
+        """Answer with these results, of these partitions."""
         self._stop_waiting()
         told = list(zip(self._context.wanted, results, strict=True))
         error, session_id, told_now = self._sessions.finish(
             self._context, self._version, told, self._broker.clock.time_ms()
         )
         if self._version < ZSTD_FROM:
-            told_now = [(wanted, self._converted(wanted, result)) for wanted, result in told_now]
+            told_now = [(wanted, self._refused_to_old(wanted, result)) for wanted, result in told_now]
+            if self._version < BATCHES_FROM and any(result.size > 0 for _wanted, result in told_now):
+                self._broker.spawn(self._convert(told_now, partitions))
+                return
         self.answer(error, session_id, told_now)
 
-    def _converted(self, wanted: Wanted, result: Result) -> Result:
+    def _refused_to_old(self, wanted: Wanted, result: Result) -> Result:
         image = self._broker.image
         zstd_topic = wanted.name in image.topics and rules_of(self._broker, image, wanted.name).codec == ZSTD
-        return converted(result, self._version, wanted.offset, zstd_topic=zstd_topic)
+        return refused_to_old(result, self._version, zstd_topic=zstd_topic)
+
+    async def _convert(self, told: Sequence[tuple[Wanted, Result]], partitions: Sequence[Partition]) -> None:
+        """Answer with message sets, if there is anything in them; else wait for more, while there is time."""
+        self._converting = True
+        try:
+            converted = [(wanted, await self._down(wanted, result)) for wanted, result in told]
+            self._converting = False
+            if self._expired or any(
+                one.size or one.error is not ErrorCode.NONE for _wanted, one in converted
+            ):
+                self.answer(ErrorCode.NONE, NO_SESSION, converted)
+            elif not self._abandoned:
+                self._wait(partitions)
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        except Exception:
+            self._fail()
+
+    async def _down(self, wanted: Wanted, result: Result) -> Result:
+        """One partition's records as a message set: of the first batches that have any for this reader."""
+        while result.size > 0 and not self._abandoned:
+            work = partial(downconverted, result.buffers, self._version, wanted.offset)
+            found = await self._broker.ledger.openers.run(work)
+            if found.size or found.error is not ErrorCode.NONE:
+                return with_records(result, found)
+            result = self._refused_to_old(wanted, await read_on(self.reader, wanted, found.next_offset))
+        return result
 
     def _fail(self) -> None:
         """A bug: say so to all that was asked for."""

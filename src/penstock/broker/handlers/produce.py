@@ -17,7 +17,9 @@
   INVALID_PRODUCER_ID_MAPPING.
 - A topic that is not known is looked for in the newest image before the answer says so.
 
-Requests of one connection overlap: the next is taken in while earlier ones wait for their flush.
+Requests of one connection overlap: the next is taken in while earlier ones wait for their flush. Not so
+where a batch must be opened (its topic compresses anew or is compacted, or it is an old message set) and that
+may cost much: it is done in `storage.opening`, and nothing of the connection overtakes it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.broker.acl import Operation, Resource
@@ -42,7 +45,7 @@ from penstock.wire.api.produce import (
 )
 from penstock.wire.batch import HEADER_SIZE, TRANSACTIONAL
 from penstock.wire.codec import decode, encode
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.exchange import Reply
 from penstock.wire.headers import response_header
 from penstock.wire.varint import unsigned
@@ -81,6 +84,17 @@ class Accepted(NamedTuple):
     rules: Rules
     plain: bool
 
+
+class Opening(NamedTuple):
+    """Records that must be opened before it is known what becomes of them, and that may cost much."""
+
+    records: memoryview
+    judge: Callable[[memoryview, int | None], Accepted | Refused]
+    """The verdict on them, in any thread. BatchError(MESSAGE_TOO_LARGE) beyond the limit."""
+
+
+INLINE_BYTES = 16_384
+"""What is opened on the event loop, before and after: a few hundred records at most."""
 
 NOTHING = Refused(ErrorCode.NONE)
 """A message set without messages, which old clients may send: answered as appended, at no offset."""
@@ -180,22 +194,55 @@ def _produce(
     whole = _whole_refusal(entries.values(), message.transactional_id)
     pending = Pending(broker, request, message.acks, {key: entry.target for key, entry in entries.items()})
     accepted: dict[Key, Accepted] = {}
+    openings: dict[Key, Opening] = {}
     for key, entry in entries.items():
         outcome = whole or _judge(broker, request, image, entry, message)
         if isinstance(outcome, Refused):
             pending.outcomes[key] = outcome
+        elif isinstance(outcome, Opening):
+            openings[key] = outcome if owned else outcome._replace(records=_copied(outcome.records))
         else:
             accepted[key] = outcome
+    if not owned:
+        for key, one in accepted.items():
+            if not isinstance(one.batch, bytearray):
+                accepted[key] = one._replace(batch=bytearray(one.batch))
+    if openings:
+        pending.exclusive = True
+        broker.spawn(_open(broker, pending, accepted, openings))
+        return pending
     if not accepted:
         return pending.finish()
-    pending.left = len(accepted)
-    for key, (partition, batch, _rules, _plain) in accepted.items():
-        copied = batch if owned or isinstance(batch, bytearray) else bytearray(batch)
-        broker.ledger.append(partition, copied, pending.appended(key))
+    pending.append_all(accepted)
     if len(entries) == 1:
         ((key, entry),) = entries.items()
         _remember(broker, request, frame, message.acks, entry, accepted[key])
     return pending
+
+
+def _copied(records: memoryview) -> memoryview:
+    return memoryview(bytearray(records))
+
+
+async def _open(
+    broker: Broker, pending: Pending, accepted: dict[Key, Accepted], openings: dict[Key, Opening]
+) -> None:
+    """Judge what must be opened, then append all. The reply is exclusive, so nothing overtakes."""
+    try:
+        for key, (records, judge) in openings.items():
+            outcome = await broker.ledger.openers.run(partial(judge, records))
+            if isinstance(outcome, Refused):
+                pending.outcomes[key] = outcome
+            else:
+                accepted[key] = outcome
+    except asyncio.CancelledError:
+        pending.close()
+        raise
+    except Exception:
+        log.exception("opening a batch failed")
+        pending.refuse_all(ErrorCode.UNKNOWN_SERVER_ERROR)
+    else:
+        pending.append_all(accepted)
 
 
 def _entries(image: ClusterImage, message: ProduceRequest, version: int) -> dict[Key, Entry]:
@@ -233,7 +280,7 @@ def _is_transactional(records: memoryview | None) -> bool:
 
 def _judge(
     broker: Broker, request: Request, image: ClusterImage, entry: Entry, message: ProduceRequest
-) -> Accepted | Refused:
+) -> Accepted | Refused | Opening:
     version = request.api_version
     name, _topic_id, index = entry.target
     topic = entry.topic
@@ -261,28 +308,37 @@ def _judge(
         return Refused(ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER)
     rules = rules_of(broker, image, name)
     now_ms = broker.clock.time_ms()
-    if batch is None:
-        return _judge_message_set(partition, entry.records, rules, now_ms)
-    checked = check(batch, rules, now_ms)
+    judge = partial(_judge_message_set if batch is None else _judge_batch, partition, rules, now_ms)
+    records = entry.records if batch is None else batch
+    if records is None:
+        return NO_BATCH
+    try:
+        return judge(records, INLINE_BYTES)
+    except BatchError:
+        return Opening(records, judge)
+
+
+def _judge_batch(
+    partition: Partition, rules: Rules, now_ms: int, batch: memoryview, limit: int | None
+) -> Accepted | Refused:
+    checked = check(batch, rules, now_ms, limit)
     if isinstance(checked, Refused):
         return checked
     return Accepted(partition, checked, rules, checked is batch and rules.opaque)
 
 
 def _judge_message_set(
-    partition: Partition, records: memoryview | None, rules: Rules, now_ms: int
+    partition: Partition, rules: Rules, now_ms: int, records: memoryview, limit: int | None
 ) -> Accepted | Refused:
     """What versions 0 to 2 send: messages of magic 0 or 1, in any number, or even a batch of magic 2."""
     from penstock.broker.produce_legacy import converted
 
-    if records is None:
-        return NO_BATCH
-    batch = converted(records, rules)
+    batch = converted(records, rules, limit)
     if batch is None:
         return NOTHING
     if isinstance(batch, Refused):
         return batch
-    checked = check(memoryview(batch), rules, now_ms)
+    checked = check(memoryview(batch), rules, now_ms, limit)
     return checked if isinstance(checked, Refused) else Accepted(partition, checked, rules, False)
 
 
@@ -342,6 +398,18 @@ class Pending(Reply):
                 self.finish()
 
         return done
+
+    def append_all(self, accepted: dict[Key, Accepted]) -> None:
+        """Hand what was accepted to the ledger, and wait for it. The batches are ours."""
+        self.left = len(accepted)
+        if not accepted:
+            self.finish()
+        for key, (partition, batch, _rules, _plain) in accepted.items():
+            self._broker.ledger.append(partition, batch, self.appended(key))
+
+    def refuse_all(self, code: ErrorCode) -> None:
+        self.outcomes = {key: Refused(code) for key in self._targets}
+        self.finish()
 
     def finish(self) -> Pending:
         if self._acks != 0:
