@@ -16,7 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaException, NewTopic
@@ -25,7 +26,7 @@ from conformance import parts
 from conformance.cluster_processes import Cluster, Member, penstock
 from conformance.cluster_views import agreed_view
 from conformance.etcd_server import Etcd
-from conformance.faults import GO_ON_WITHIN_S, PAUSE_S, Fault, World
+from conformance.faults import GO_ON_WITHIN_S, PAUSE_S, Fault, World, report
 from conformance.faults_clients import QUIET
 from conformance.server import ServerFailed, interrupted_cleanly
 
@@ -134,39 +135,46 @@ async def race_for_the_log(etcd: Etcd, kills: int) -> list[str]:
 # A cluster.
 
 
-class Topics(threading.Thread):
+class Topics:
     """Creates topics through one broker after the other, and notes those that were acknowledged."""
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(name="topics", daemon=True)
-        self._cluster = cluster
-        self._end = threading.Event()
+        self._admins = [
+            AdminClient({"bootstrap.servers": member.address, **QUIET}) for member in cluster.members.values()
+        ]
+        self._number = 0
         self.created: list[str] = []
         self.refused: list[str] = []
         self.slowest_s = 0.0
 
-    def run(self) -> None:
-        addresses = [member.address for member in self._cluster.members.values()]
-        admins = [AdminClient({"bootstrap.servers": address, **QUIET}) for address in addresses]
-        number = 0
-        while not self._end.wait(0.2):
-            number += 1
-            name = f"made-{number}"
+    @contextmanager
+    def created_meanwhile(self) -> Iterator[None]:
+        """Not longer than that: what all brokers say is compared afterwards, and they learn of a topic one
+        after the other."""
+        end = threading.Event()
+        thread = threading.Thread(target=self._create_until, args=(end,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join(60)
+
+    def _create_until(self, end: threading.Event) -> None:
+        while not end.wait(0.2):
+            self._number += 1
+            name = f"made-{self._number}"
             began = time.monotonic()
             try:
-                wanted = [NewTopic(name, 2, 1)]
-                admins[number % len(admins)].create_topics(wanted, request_timeout=20)[name].result(30)
+                admin = self._admins[self._number % len(self._admins)]
+                admin.create_topics([NewTopic(name, 2, 1)], request_timeout=20)[name].result(30)
                 self.created.append(name)
             except KafkaException as error:
                 self.refused.append(str(error))
             self.slowest_s = max(self.slowest_s, time.monotonic() - began)
 
-    def end(self) -> None:
-        self._end.set()
-        self.join(60)
 
-
-def faults_of(etcd: Etcd) -> tuple[Fault, ...]:
+def faults_of(etcd: Etcd, topics: Topics) -> tuple[Fault, ...]:
     def kill_leader(world: World, victim: Member) -> None:
         leader = etcd.wait()
         etcd.kill(leader)
@@ -198,12 +206,19 @@ def faults_of(etcd: Etcd) -> tuple[Fault, ...]:
             etcd.start(number)
         etcd.wait()
 
+    def busy(act: Callable[[World, Member], None]) -> Callable[[World, Member], None]:
+        def acting(world: World, victim: Member) -> None:
+            with topics.created_meanwhile():
+                act(world, victim)
+
+        return acting
+
     return (
-        Fault("death of etcd's leader", kill_leader, GO_ON_WITHIN_S),
-        Fault("pause of etcd's leader", pause_leader, GO_ON_WITHIN_S),
-        # A second election comes before the broker is fenced.
-        Fault("death of etcd's leader and a broker", kill_both, 2 * GO_ON_WITHIN_S),
-        Fault("death of all of etcd", kill_all_members, None),
+        Fault("death of etcd's leader", busy(kill_leader), GO_ON_WITHIN_S),
+        Fault("pause of etcd's leader", busy(pause_leader), GO_ON_WITHIN_S),
+        # etcd elects before the broker is fenced.
+        Fault("death of etcd's leader and a broker", busy(kill_both), 2 * GO_ON_WITHIN_S),
+        Fault("death of all of etcd", busy(kill_all_members), None),
     )
 
 
@@ -213,10 +228,9 @@ def run_cluster(etcd: Etcd, rounds: int, seed: int) -> list[str]:
     with world.cluster:
         world.begin()
         topics = Topics(world.cluster)
-        topics.start()
+        faults = faults_of(etcd, topics)
         for number in range(rounds):
-            world.round(faults_of(etcd)[number % 4])
-        topics.end()
+            world.round(faults[number % len(faults)])
         problems = [str(violation) for violation in world.finish()]
         said = agreed_view(world.cluster.running, [f"group-{n}" for n in range(20)])
         missing = set(topics.created) - {topic for topic, _partition in said.leaders}
@@ -226,15 +240,11 @@ def run_cluster(etcd: Etcd, rounds: int, seed: int) -> list[str]:
             )
         problems += _told_by_commands(world.cluster)
         problems += [*world.late, *world.cluster.tracebacks()]
-    history = world.history
-    acknowledged = sum(write.offset is not None for write in history.writes)
+    report(world)
     print(
-        f"cluster: {acknowledged} writes acknowledged, {sum(map(len, history.log.values()))} records in the log, "
-        f"{sum(map(len, history.reads.values()))} read; {len(topics.created)} topics created, "
-        f"{len(topics.refused)} not in time, the slowest took {topics.slowest_s:.1f} s"
+        f"{len(topics.created)} topics created meanwhile, {len(topics.refused)} not in time, the slowest took "
+        f"{topics.slowest_s:.1f} s"
     )
-    for name, count in world.rounds.items():
-        print(f"{count} rounds of {name}: the longest gap was {world.longest[name] / 1000:.2f} s")
     return problems
 
 

@@ -342,3 +342,47 @@ async def test_a_shared_object_outlives_the_partition_of_another_broker(world: W
     await world.delete_topic(u)
     await collect(second)
     assert await keys_of(world.store, "segments/") == []
+
+
+async def bytes_left(world: World, ledger: Ledger) -> int:
+    prefix = f"wal/{ledger.wal.broker}/{ledger.wal.epoch}/"
+    return sum([info.size async for info in world.store.list(prefix)])
+
+
+async def test_the_log_of_a_dead_broker_goes_with_the_last_topic_in_it(world: World) -> None:
+    """Nobody settled it: the topic was deleted. The controller sees it go."""
+    keeper = await world.start(1, PROMPT)
+    dead = await world.start(2, PROMPT)
+    topic = await world.create_topic("t", brokers=(2,))
+    await fill(dead, own_partition(dead, topic), 3)
+    await world.kill(dead)
+    await world.fence(2)
+    await collect(keeper)
+    assert await bytes_left(world, dead) > 300, "it is needed"
+    await world.delete_topic(topic)
+    await collect(keeper)
+    assert await bytes_left(world, dead) <= SEAL_BYTES_MAX
+
+
+async def test_the_log_of_a_broker_that_led_nothing_goes_with_it(world: World) -> None:
+    keeper = await world.start(1, PROMPT)
+    idle = await world.start(2, PROMPT)
+    await world.kill(idle)
+    await world.fence(2)
+    await collect(keeper)
+    assert await bytes_left(world, idle) <= SEAL_BYTES_MAX
+
+
+async def test_a_broker_that_is_gone_is_swept_whatever_it_left(world: World) -> None:
+    """Its log alone names it: it has no segments, and nobody saw it go."""
+    idle = await world.start(2, PROMPT)
+    topic = await world.create_topic("t", brokers=(2,))
+    await fill(idle, own_partition(idle, topic), 1)
+    await world.kill(idle)
+    await world.delete_topic(topic)
+    await world.fence(2)
+    keeper = await world.start(1, PROMPT)
+    assert await bytes_left(world, idle) > SEAL_BYTES_MAX
+    await keeper._garbage.sweep(keeper._image, 0)
+    await collect(keeper)
+    assert await bytes_left(world, idle) <= SEAL_BYTES_MAX

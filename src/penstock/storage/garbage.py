@@ -9,6 +9,9 @@ A segment object may hold records of several partitions. Those led here are coun
 brokers the object's footer names them, and their manifests tell. The first one that still refers to the
 object ends the search, and is asked first the next time.
 
+A write-ahead log is doomed by who settles the last record in it. If its last user goes in another way (its
+topic is deleted, or the incarnation never led anything), the controller sees it go in the image.
+
 What a killed broker left behind (objects written, but never committed) is found by `sweep`, which lists
 the objects of incarnations that are over. Such an incarnation can commit nothing more.
 """
@@ -102,6 +105,19 @@ class Garbage:
         """A sealed log that no partition needs."""
         self._logs.setdefault(wal, self._due(delay_ms))
 
+    def follow(self, old: ClusterImage, new: ClusterImage, delay_ms: int) -> None:
+        """On the controller: doom the logs that nobody needs any more since the image before."""
+        if new.controller_id != self._own.broker:
+            return
+        gone = set[WalRef]()
+        if old.wal_uses is not new.wal_uses:
+            gone.update(wal for wal in old.wal_uses if not new.wal_uses.get(wal))
+        if old.brokers is not new.brokers:
+            gone.update(info.wal for info in old.brokers.values() if not info.fenced)
+        for wal in gone:
+            if _is_over(new, wal) and not new.wal_uses.get(wal):
+                self.doom_log(wal, delay_ms)
+
     def doom_own_below(self, flush: int, delay_ms: int) -> None:
         """Flushes of this incarnation's own log below `flush` are settled."""
         self._own_start = (flush, self._due(delay_ms))
@@ -194,8 +210,8 @@ class Garbage:
             await self._store.sweep(self._clock.time_ms() - _UNFINISHED_MS)
         brokers = {self._own.broker}
         if image.controller_id == self._own.broker:
-            async for key in self._keys(SEGMENT_PREFIX):
-                brokers.add(_incarnation(key).broker)
+            for prefix in (WAL_PREFIX, SEGMENT_PREFIX, MANIFEST_PREFIX):
+                brokers.update([_incarnation(key).broker async for key in self._keys(prefix)])
         for broker in sorted(brokers):
             if broker != self._own.broker and image.is_live(broker):
                 continue

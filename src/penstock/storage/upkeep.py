@@ -5,7 +5,7 @@
     merge     after settling, while there is something to merge
     retain    every retention check interval
     collect   when something doomed is due
-    sweep     once, some time after the start
+    sweep     some time after the start, and then every hour
 
 One task does one of these at a time. What fails is logged and tried again later; nothing here can fail an
 append or a read.
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _FIRST_SETTLE_SECONDS = 0.5
 _SWEEP_AFTER_SECONDS = 30.0
+_SWEEP_EVERY_SECONDS = 3600.0
+"""A sweep lists objects, which object stores charge for, and finds only what brokers left that died."""
 _RETRY_SECONDS = 5.0
 
 
@@ -59,7 +61,7 @@ class Upkeep:
         now = clock.monotonic()
         self._not_before = now
         self._retain_at = now + settings.retention_check_interval_ms / 1000
-        self._sweep_at: float | None = now + _SWEEP_AFTER_SECONDS
+        self._sweep_at = now + _SWEEP_AFTER_SECONDS
         self._earlier_settle_at = now + _FIRST_SETTLE_SECONDS
         self._unsettled_since: float | None = None
         self._settled_bytes = 0
@@ -114,8 +116,8 @@ class Upkeep:
         if now >= self._retain_at:
             self._retain_at = now + self._settings.retention_check_interval_ms / 1000
             await self._settler.retain()
-        if self._sweep_at is not None and now >= self._sweep_at:
-            self._sweep_at = None
+        if now >= self._sweep_at:
+            self._sweep_at = now + _SWEEP_EVERY_SECONDS
             await self._garbage.sweep(self._image(), self._settings.delete_delay_ms)
         if self._garbage.waiting:
             await self._garbage.collect(self._image())
