@@ -58,6 +58,11 @@ SESSION_TIMEOUT_S = 3.0
 GO_ON_WITHIN_S = 5.0
 PAUSE_S = SESSION_TIMEOUT_S + 3.0
 BLINK_S = 1.0
+# On a directory the end of a process is known at once. On S3 it is known when the session time-out is over, and
+# librdkafka, which looks once a second for leaders that are down, takes up to two seconds more.
+LIBRARY_S = 1.0
+ENDING = ("kill", "restart", "stop")
+"""Faults after which a connection is broken, not silent: whoever has no library tries again at once."""
 OUTAGE_S = 4.0
 SLOW_SECONDS = "0.02"
 SETTINGS = {
@@ -144,7 +149,10 @@ class World:
         what, gap = max(self._longest_gaps(began, ended).items(), key=lambda found: found[1])
         self.rounds[fault.name] += 1
         self.pauses[fault.name].append(gap)
-        if fault.within_s is not None and gap > fault.within_s:
+        if fault.name in ENDING:
+            self.pauses[f"{fault.name}, without a library"].append(self._longest_bare_gap(began, ended))
+        within_s = fault.within_s
+        if within_s is not None and gap > within_s + (LIBRARY_S if self.store is not None else 0):
             self.late.append(f"{fault.name} of broker {victim.broker}: nothing of {what} for {gap:.1f} s")
         number = sum(self.rounds.values())
         writes = len(self.history.writes)
@@ -158,17 +166,25 @@ class World:
         """By partition, the longest time without an acknowledgement for the library, and without a read."""
         found = {}
         for partition in range(PARTITIONS):
-            acknowledged = [
-                write.answered_at
-                for write in self.history.writes
-                if write.partition == partition and write.offset is not None and write.answered_at >= began
-            ]
+            acknowledged = self._acknowledged(f"library-{partition}", began)
             read = [
                 r.at for r in self.history.reads["reader-1"] if r.partition == partition and r.at >= began
             ]
             found[f"the writes to partition {partition}"] = gaps(acknowledged, began, ended)
             found[f"the reads of partition {partition}"] = gaps(read, began, ended)
         return found
+
+    def _longest_bare_gap(self, began: float, ended: float) -> float:
+        """The same for the bare writers: how long the cluster took, without the habits of a library."""
+        writers = [f"bare-{partition}" for partition in range(PARTITIONS)]
+        return max(gaps(self._acknowledged(name, began), began, ended) for name in writers)
+
+    def _acknowledged(self, writer: str, began: float) -> list[float]:
+        return [
+            write.answered_at
+            for write in self.history.writes
+            if write.writer == writer and write.offset is not None and write.answered_at >= began
+        ]
 
     def finish(self) -> list[Violation]:
         """End the clients, read the log, check."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.broker.context import Broker
     from penstock.clock import Clock
-    from penstock.cluster.membership import Lost, Membership
+    from penstock.cluster.membership import Lost, Membership, ProcessTable
     from penstock.cluster.metadata_log import MetadataLog
     from penstock.log.policy import LogPolicy
     from penstock.metadata.image import ClusterImage, Listener
@@ -277,6 +277,7 @@ class Incarnation:
                 else None
             ),
             on_lost=self._on_lost,
+            processes=_processes(self._store),
         )
 
     def _on_lost(self, lost: Lost) -> None:
@@ -413,6 +414,13 @@ def _open_store(settings: Settings) -> ObjectStore:
     if settings.store.startswith(("etcd://", "etcds://")):
         raise SettingsError("etcd holds metadata and no records: give it as --metadata, beside a --store.")
     return open_store(settings.store, sync=settings.durability == "fsync")
+
+
+def _processes(store: ObjectStore) -> ProcessTable | None:
+    """Where all brokers of a cluster are processes of one machine, that machine knows which of them run."""
+    from penstock.storage.directory import DirectoryStore
+
+    return store.presence() if isinstance(store, DirectoryStore) else None
 
 
 def _metadata_log(settings: Settings, store: ObjectStore, clock: Clock) -> MetadataLog:

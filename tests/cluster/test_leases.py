@@ -7,6 +7,8 @@ from penstock.metadata.image import BrokerInfo, ClusterImage, derive
 
 TIMEOUT = 9.0
 STAGGER = 2.0
+NOW = 0.0
+"""Silence is counted from looks; only the end of a process is counted from now."""
 
 
 def broker(number: int, epoch: int | None = None) -> BrokerInfo:
@@ -33,9 +35,9 @@ def test_a_counter_that_stands_still_is_silence() -> None:
     for second in range(9):
         leases.hear(broker(2), Lease(2, 7), second, second + 0.1)
     assert leases.silence(broker(2)) == 8 - 0.1
-    assert not leases.overdue(image(1, 2), STAGGER)
+    assert not leases.overdue(image(1, 2), STAGGER, NOW)
     leases.hear(broker(2), Lease(2, 7), 9.2, 9.3)
-    assert leases.overdue(image(1, 2), STAGGER) == [broker(2)]
+    assert leases.overdue(image(1, 2), STAGGER, NOW) == [broker(2)]
     leases.hear(broker(2), Lease(2, 8), 10, 10.1)
     assert leases.silence(broker(2)) == 0
 
@@ -45,7 +47,7 @@ def test_a_broker_that_never_spoke_is_given_its_time() -> None:
     leases.hear(broker(2), None, 100, 100)
     assert leases.silence(broker(2)) == 0
     leases.hear(broker(2), None, 109.5, 109.5)
-    assert leases.overdue(image(1, 2), STAGGER) == [broker(2)]
+    assert leases.overdue(image(1, 2), STAGGER, NOW) == [broker(2)]
 
 
 def test_the_silence_of_one_incarnation_is_not_that_of_the_next() -> None:
@@ -81,19 +83,19 @@ def test_the_lowest_goes_first_and_the_others_wait_a_bit_longer() -> None:
             leases.hear(broker(number), Lease(number, 100), 9.5, 9.5)
         leases.hear(broker(4), Lease(4, 7), 0, 0)
         leases.hear(broker(4), Lease(4, 7), 9.5, 9.5)
-    assert first.overdue(everybody, STAGGER) == [broker(4)]
-    assert second.overdue(everybody, STAGGER) == []
+    assert first.overdue(everybody, STAGGER, NOW) == [broker(4)]
+    assert second.overdue(everybody, STAGGER, NOW) == []
     second.hear(broker(4), Lease(4, 7), 11.5, 11.5)
     third.hear(broker(4), Lease(4, 7), 11.5, 11.5)
-    assert second.overdue(everybody, STAGGER) == [broker(4)]
-    assert third.overdue(everybody, STAGGER) == []
+    assert second.overdue(everybody, STAGGER, NOW) == [broker(4)]
+    assert third.overdue(everybody, STAGGER, NOW) == []
 
 
 def test_a_silent_lowest_does_not_hold_up_the_next() -> None:
     second = table(2)
     for now in (0.0, 9.5):
         second.hear(broker(1), Lease(1, 7), now, now)
-    assert second.overdue(image(1, 2, 3), STAGGER) == [broker(1)]
+    assert second.overdue(image(1, 2, 3), STAGGER, NOW) == [broker(1)]
 
 
 def test_few_listen_for_all_and_all_listen_for_few() -> None:
@@ -141,7 +143,7 @@ def test_one_that_is_late_is_listened_for_now_and_then_and_when_its_time_is_over
     now = 10.0
     looks = []
     leases.hear(broker(2), Lease(2, 1), now, now)
-    while not leases.overdue(image(1, 2), STAGGER):
+    while not leases.overdue(image(1, 2), STAGGER, NOW):
         now += leases.pause(others, now)
         for info in leases.due(others, now):
             leases.hear(info, Lease(2, 1), now, now)
@@ -149,3 +151,22 @@ def test_one_that_is_late_is_listened_for_now_and_then_and_when_its_time_is_over
     assert now == pytest.approx(10.0 + TIMEOUT)
     late = [at for at in looks if at >= 11.6]
     assert 9 <= len(late) <= 12
+
+
+def test_one_whose_process_ended_has_a_moment_to_come_back() -> None:
+    first, second = table(1), table(2)
+    everybody = image(1, 2, 3)
+    for leases in (first, second):
+        for number in (1, 2, 3):
+            leases.hear(broker(number), Lease(number, 7), 5.0, 5.0)
+        leases.note(broker(3), True, 5.0)
+        leases.note(broker(3), True, 5.5)
+    assert first.overdue(everybody, STAGGER, 5.9) == []
+    assert first.overdue(everybody, STAGGER, 6.0) == [broker(3)]
+    assert second.overdue(everybody, STAGGER, 6.0) == []
+    assert second.overdue(everybody, STAGGER, 8.0) == [broker(3)]
+    again = derive(ClusterImage(brokers={1: broker(1), 2: broker(2), 3: broker(3, epoch=9)}))
+    assert first.overdue(again, STAGGER, 60.0) == []
+    first.note(broker(3, epoch=9), False, 60.0)
+    first.note(broker(3, epoch=9), True, 61.0)
+    assert first.overdue(again, STAGGER, 61.9) == []

@@ -8,6 +8,9 @@ and while the observer cannot read or write the store, nobody's silence counts, 
 Nothing here is needed for safety: a broker that is fenced by mistake finds its log sealed and registers
 again. It only decides how soon a dead broker's partitions move.
 
+Where the operating system says that a broker's process has ended, its silence need not be waited for: it is
+given a moment in which it may be started again, and then it counts as silent.
+
 How often to listen: a silence counts from when the last heartbeat was seen, so it is seen late at the cost of
 a later takeover. Heartbeats come at even times. So an observer listens when the next one is due, closely
 until it comes, then not until the one after is due; and when none comes, again at the very moment at which
@@ -19,6 +22,10 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.metadata.image import BrokerInfo, ClusterImage
+
+# So long a process that ended may take to be started again before others take over what it led: a supervisor
+# does it in less, and then nothing moves.
+GONE_SECONDS = 1.0
 
 # From this part of an interval after a heartbeat on, the next is listened for, in steps of that part.
 DUE_PART = 0.9
@@ -83,6 +90,7 @@ class LeaseTable:
         # Two heartbeats in a row were missed: such a broker no longer counts as one that watches others.
         self._doubt = 2.5 * heartbeat_interval
         self._heard: dict[int, _Heard] = {}
+        self._gone: dict[int, tuple[int, float]] = {}
 
     def watched(self, image: ClusterImage) -> list[BrokerInfo]:
         """The brokers to listen for: everybody else for the first few, the first few for everybody else."""
@@ -121,6 +129,13 @@ class LeaseTable:
         heard = self._heard.get(info.id)
         return heard.look_at if heard is not None and heard.epoch == info.epoch else 0.0
 
+    def note(self, info: BrokerInfo, gone: bool, now: float) -> None:
+        """Whether the process of this incarnation has ended."""
+        if not gone:
+            self._gone.pop(info.id, None)
+        elif self._gone.get(info.id, (-1, 0.0))[0] != info.epoch:
+            self._gone[info.id] = (info.epoch, now)
+
     def excuse(self, now: float) -> None:
         """The store could not be read or written: whoever was silent meanwhile may not have been."""
         for heard in self._heard.values():
@@ -130,23 +145,32 @@ class LeaseTable:
     def forget(self, live: Iterable[BrokerInfo]) -> None:
         """Keep only those that are alive."""
         ids = {info.id for info in live}
-        for broker in [broker for broker in self._heard if broker not in ids]:
-            del self._heard[broker]
+        for known in (self._heard, self._gone):
+            for broker in [broker for broker in known if broker not in ids]:
+                del known[broker]
 
     def silence(self, info: BrokerInfo) -> float:
         """For how many seconds nothing was heard from this incarnation."""
         heard = self._heard.get(info.id)
         return heard.until - heard.since if heard is not None and heard.epoch == info.epoch else 0.0
 
-    def overdue(self, image: ClusterImage, stagger: float) -> list[BrokerInfo]:
+    def overdue(self, image: ClusterImage, stagger: float, now: float) -> list[BrokerInfo]:
         """The brokers that it is this observer's turn to fence.
 
         The lowest-numbered broker that is not itself silent goes first; each next one waits `stagger`
         longer, in case those before it do not act.
         """
-        silent = [info for info in image.live_brokers if self.silence(info) >= self._timeout]
-        rank = sum(1 for info in image.live_brokers if info.id < self._me and info not in silent)
-        return [info for info in silent if self.silence(info) >= self._timeout + rank * stagger]
+        silent = {info.id: late for info in image.live_brokers if (late := self._late(info, now)) >= 0}
+        rank = sum(1 for info in image.live_brokers if info.id < self._me and info.id not in silent)
+        return [info for info in image.live_brokers if silent.get(info.id, -1.0) >= rank * stagger]
+
+    def _late(self, info: BrokerInfo, now: float) -> float:
+        """For how many seconds a broker is silent beyond its time; negative if it is not."""
+        late = self.silence(info) - self._timeout
+        epoch, since = self._gone.get(info.id, (-1, 0.0))
+        if epoch == info.epoch:
+            late = max(late, now - since - min(GONE_SECONDS, self._timeout))
+        return late
 
     def _is_doubtful(self, info: BrokerInfo) -> bool:
         return self.silence(info) > self._doubt

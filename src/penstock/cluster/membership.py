@@ -78,6 +78,22 @@ class Leadership(Protocol):
         """The partitions stay here after all: accept writes again."""
 
 
+class ProcessTable(Protocol):
+    """Who of this machine runs. Only for speed."""
+
+    def announce(self, broker: int, epoch: int) -> None:
+        """From now on this incarnation can be seen to run, until it ends."""
+
+    def withdraw(self) -> None:
+        """It need not be seen any more."""
+
+    def is_gone(self, broker: int, epoch: int) -> bool:
+        """Whether an incarnation's process has ended. False also if that cannot be told."""
+
+    def forget(self, broker: int, epoch: int) -> None:
+        """That incarnation is known to be over."""
+
+
 class Lost(Enum):
     """Why a broker no longer holds its lease."""
 
@@ -111,8 +127,10 @@ class Membership:
         heartbeat_interval: float = 1.0,
         balance_interval: float | None = 5.0,
         on_lost: Callable[[Lost], None] | None = None,
+        processes: ProcessTable | None = None,
     ) -> None:
-        """Times are in seconds. `balance_interval` None: leaders are not moved back."""
+        """Times are in seconds. `balance_interval` None: leaders are not moved back. `processes`: where all
+        brokers are processes of one machine."""
         self.broker = broker
         self.epoch = -1
         self._log = log
@@ -126,6 +144,7 @@ class Membership:
         self._heartbeat_interval = heartbeat_interval
         self._balance_interval = balance_interval
         self._on_lost = on_lost
+        self._processes = processes
         self._leadership: Leadership | None = None
         look_interval = min(heartbeat_interval, session_timeout / WATCHES_PER_SESSION)
         self._leases = LeaseTable(broker, heartbeat_interval, session_timeout, look_interval)
@@ -173,6 +192,10 @@ class Membership:
             await self._log.catch_up()
         info = result.brokers[self.broker]
         self.epoch = info.epoch
+        if self._processes is not None:
+            self._processes.announce(self.broker, self.epoch)
+            if old is not None:
+                self._processes.forget(self.broker, old.epoch)
         self._heard_ourselves = began
         self.lease_until = began + self._session_timeout
         logger.info("registered broker=%d epoch=%d", self.broker, self.epoch)
@@ -210,6 +233,8 @@ class Membership:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._processes is not None:
+            self._processes.withdraw()
 
     async def leave(self) -> None:
         """Hand everything over and be forgotten, in one entry. Nothing is written here any more then.
@@ -287,6 +312,8 @@ class Membership:
             if not isinstance(result, Refusal):
                 logger.info("removed a broker broker=%d epoch=%d", broker, info.epoch)
                 await self._store.delete(lease_key(broker))
+                if self._processes is not None:
+                    self._processes.forget(broker, info.epoch)
                 return None
             if result.code is not ErrorCode.STALE_BROKER_EPOCH:
                 return result
@@ -377,6 +404,9 @@ class Membership:
             self._leases.excuse(began)
             return
         watched = self._leases.watched(image)
+        if self._processes is not None:
+            for info in watched:
+                self._leases.note(info, self._processes.is_gone(info.id, info.epoch), began)
         if only_due:
             watched = self._leases.due(watched, began)
         try:
@@ -385,7 +415,7 @@ class Membership:
             self._leases.excuse(self._clock.monotonic())
             raise
         stagger = max(self._heartbeat_interval, self._session_timeout / 4)
-        for info in self._leases.overdue(image, stagger):
+        for info in self._leases.overdue(image, stagger, began):
             await self._fence(info)
         if image.controller_id == self.broker and leaderless_count(image):
             await self._adopt()
@@ -416,6 +446,8 @@ class Membership:
             logger.warning("fencing was refused broker=%d reason=%s", info.id, result.message)
         else:
             logger.info("fenced broker=%d epoch=%d silent_seconds=%.1f", info.id, info.epoch, silence)
+            if self._processes is not None and self._processes.is_gone(info.id, info.epoch):
+                self._processes.forget(info.id, info.epoch)
 
     async def _adopt(self) -> None:
         """Give partitions without a leader to those alive."""

@@ -24,12 +24,15 @@ from typing import TypeVar
 from penstock.storage.descriptors import Descriptors, OpenFile
 from penstock.storage.files import Files, store_error
 from penstock.storage.objects import ObjectInfo, ObjectMissingError, StoreError
+from penstock.storage.presence import DIRECTORY as PRESENCE
+from penstock.storage.presence import Presence
 from penstock.wire.buffers import Buffer
 
 T = TypeVar("T")
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _TEMPORARY = "tmp"
+_NOT_OBJECTS = (_TEMPORARY, PRESENCE)
 _SWEPT = ("segments", "manifests")
 """Where incarnations that are over leave empty directories."""
 _INLINE_BYTES = 64 * 1024  # Written from the loop: a thread costs more than that much page cache.
@@ -51,6 +54,10 @@ class DirectoryStore:
         self._parents: set[str] = set()
         self._spares: dict[str, tuple[str, int]] = {}
         self._published: dict[str, int] = {}
+
+    def presence(self) -> Presence:
+        """Which of the processes that share this directory are running."""
+        return Presence(self.root, self.files)
 
     def path(self, key: str) -> str:
         if not _KEY.fullmatch(key):
@@ -277,7 +284,7 @@ class DirectoryStore:
             ):
                 for entry in entries:
                     key = f"{directory}/{entry.name}" if directory else entry.name
-                    if key == _TEMPORARY:
+                    if key in _NOT_OBJECTS:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         if key.startswith(prefix) or prefix.startswith(f"{key}/"):

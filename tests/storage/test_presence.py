@@ -1,0 +1,75 @@
+"""A process holds its lock as long as it lives, stopped or not, and not a moment longer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.files import Files
+from penstock.storage.presence import Presence
+
+HOLDER = """
+import sys
+from penstock.storage.files import Files
+from penstock.storage.presence import Presence
+presence = Presence(sys.argv[1], Files())
+presence.announce(3, 7)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_ends_is_gone(tmp_path: Path) -> None:
+    looker = Presence(str(tmp_path), Files())
+    assert not looker.is_gone(3, 7)  # nobody ever said so
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert not looker.is_gone(3, 7)
+        os.kill(process.pid, signal.SIGSTOP)
+        assert not looker.is_gone(3, 7)
+        process.kill()
+        process.wait()
+        assert looker.is_gone(3, 7)
+        assert looker.is_gone(3, 7)
+    looker.forget(3, 7)
+    assert not looker.is_gone(3, 7)
+
+
+def test_who_withdraws_leaves_nothing_behind(tmp_path: Path) -> None:
+    presence = Presence(str(tmp_path), Files())
+    presence.announce(1, 4)
+    presence.announce(1, 5)  # the next incarnation of the same process
+    assert os.listdir(tmp_path / "presence") == ["1-5"]
+    assert not Presence(str(tmp_path), Files()).is_gone(1, 5)
+    presence.withdraw()
+    assert os.listdir(tmp_path / "presence") == []
+    presence.withdraw()
+
+
+def test_what_cannot_be_told_is_not_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "presence").write_text("no directory")
+    presence = Presence(str(tmp_path), Files())
+    presence.announce(1, 4)
+    assert "by its silence only" in caplog.text
+    assert not presence.is_gone(1, 4)
+    presence.withdraw()
+
+
+async def test_locks_are_no_objects(tmp_path: Path) -> None:
+    store = DirectoryStore(str(tmp_path))
+    presence = store.presence()
+    presence.announce(1, 4)
+    await store.put("live/1", b"x")
+    assert [info.key async for info in store.list("")] == ["live/1"]
+    presence.withdraw()
+    await store.close()
