@@ -13,11 +13,11 @@ group, and observers of the ends of partitions run all the while. In each round 
     cut off         its store fails for longer than the session time-out
     stopped         a controlled stop, and a start
 
-or all brokers are killed at once, or the store of all of them fails for a while, or is slow. After a kill,
-writing and reading must go on for every partition within five seconds; after a pause as well, and the time
-that a library itself waits for an answer. `--s3` runs all this on a real S3 server, where an outage is that
-the server is killed or hangs. `--broken` runs variants that are broken on purpose: the checker must find
-something in each.
+or two or all brokers are killed at once, or all are paused, or the store of all of them fails for a while, or
+is slow. After a kill, writing and reading must go on for every partition within five seconds; after a pause
+as well, and the time that a library itself waits for an answer. `--s3` runs all this on a real S3 server,
+where an outage is that the server is killed or hangs. `--broken` runs variants that are broken on purpose:
+the checker must find something in each.
 """
 
 import argparse
@@ -246,6 +246,27 @@ def kill_all(world: World, victim: Member) -> None:
     world.cluster.start()
 
 
+def kill_two(world: World, victim: Member) -> None:
+    """One of three is enough: nothing here needs a majority of the brokers."""
+    other = next(member for member in world.cluster.members.values() if member is not victim)
+    victim.kill()
+    other.kill()
+    rest = world.cluster.running
+    wait_for_brokers(rest, (), [member.broker for member in rest], 15)
+    # The last one is seen to serve alone for a while.
+    time.sleep(LIBRARY_TIMEOUT_MS / 1000)
+    world.cluster.start([victim.broker, other.broker])
+
+
+def pause_all(world: World, victim: Member) -> None:
+    """As when a machine sleeps: nobody is to blame for the silence of the others."""
+    for member in world.cluster.running:
+        member.pause()
+    time.sleep(SESSION_TIMEOUT_S + 1.0)
+    for member in world.cluster.running:
+        member.resume()
+
+
 def outage(world: World, victim: Member) -> None:
     path = world.fault("outage", None)
     time.sleep(OUTAGE_S)
@@ -281,6 +302,8 @@ OTHERS = (
     Fault("cut off", cut_off, GO_ON_WITHIN_S),
     Fault("stop", stop, GO_ON_WITHIN_S),
     Fault("kill all", kill_all, None),
+    Fault("kill two", kill_two, GO_ON_WITHIN_S),
+    Fault("pause all", pause_all, None),
     Fault("outage", outage, None),
     Fault("slow", slow, None),
 )
@@ -307,11 +330,16 @@ def run(
         return world, violations, world.cluster.tracebacks()
 
 
-def prove_sound(kills: int, pauses: int, others: int, seed: int, store: S3Store | None) -> bool:
-    chance = random.Random(seed)
-    rest = OTHERS if store is None else S3_OTHERS
-    faults = [KILL] * kills + [PAUSE] * pauses + [rest[n % len(rest)] for n in range(others)]
+def chosen_faults(rounds: int, others: int, only: str | None, chance: random.Random, s3: bool) -> list[Fault]:
+    rest = S3_OTHERS if s3 else OTHERS
+    if only is not None:
+        return [fault for fault in (KILL, PAUSE, *rest) if fault.name == only] * rounds
+    faults = [KILL, PAUSE] * rounds + [rest[n % len(rest)] for n in range(others)]
     chance.shuffle(faults)
+    return faults
+
+
+def prove_sound(faults: Sequence[Fault], seed: int, store: S3Store | None) -> bool:
     world, violations, tracebacks = run("sound", faults, seed, store)
     report(world)
     problems = [*map(str, violations), *world.late, *tracebacks]
@@ -356,7 +384,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary = " ".join((__doc__ or "").split("\n\n")[0].split())
     parser = argparse.ArgumentParser(prog="python -m conformance.faults", description=summary)
     parser.add_argument("--rounds", type=int, default=200, help="of kills, and of pauses (default: 200 each)")
-    parser.add_argument("--others", type=int, default=14, help="rounds of the other faults (default: 14)")
+    parser.add_argument("--others", type=int, default=18, help="rounds of the other faults (default: 18)")
+    parser.add_argument("--only", metavar="FAULT", help="only rounds of this one: kill, 'pause all', ...")
     parser.add_argument("--s3", action="store_true", help="on an S3 server, which fails too (needs Go)")
     parser.add_argument("--short", action="store_true", help="a few rounds and the broken variants: for CI")
     parser.add_argument("--broken", action="store_true", help="only the variants that are broken on purpose")
@@ -366,9 +395,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with interrupted_cleanly():
         try:
             if not chosen.broken:
-                rounds, others = (2, 7) if chosen.short else (chosen.rounds, chosen.others)
+                rounds, others = (2, 9) if chosen.short else (chosen.rounds, chosen.others)
+                chance = random.Random(chosen.seed)
+                faults = chosen_faults(rounds, others, chosen.only, chance, chosen.s3)
                 with S3Store() if chosen.s3 else nullcontext() as store:
-                    well = prove_sound(rounds, rounds, others, chosen.seed, store)
+                    well = prove_sound(faults, chosen.seed, store)
             if chosen.broken or chosen.short:
                 well = prove_broken("no-fencing", PAUSE, 2, chosen.seed) and well
                 well = prove_broken("early-answers", KILL, 2, chosen.seed) and well
