@@ -21,6 +21,8 @@ from conformance.wire.connection import Closed, Silent
 
 assert _scenarios.__all__, "importing the package registers the scenarios"
 
+# Groups are assigned at once, so that answers do not depend on when they were asked for.
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
 Plan = list[tuple[str, int, str]]
 
 
@@ -58,6 +60,8 @@ class Run:
         draw = Draw(random.Random(f"{self.seed} {label}"), self.now_ms, label)
         for step in SCENARIOS[api][name](draw, version):
             self.ask(name, *pin(step, api, version))
+        for world in (self.kafka, self.other):
+            world.hang_up()
 
     def ask(self, name: str, api: str, version: int, step: Step) -> None:
         worlds = (self.kafka, self.other)
@@ -90,8 +94,8 @@ def compare(options: argparse.Namespace) -> tuple[int, list[Mismatch], list[str]
     requests = 0
     for kafka_version in options.kafka:
         with ExitStack() as stack:
-            kafka = stack.enter_context(ApacheKafka(kafka_version))
-            other = stack.enter_context(server_named(options.against))
+            kafka = stack.enter_context(ApacheKafka(kafka_version, SETTINGS))
+            other = stack.enter_context(server_named(options.against, SETTINGS))
             run = Run(World(kafka), World(other), options.seed)
             plan = run.plan(apis, options.version, options.scenario, done)
             for api, version, name in plan:

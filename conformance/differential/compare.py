@@ -18,7 +18,8 @@ from kio.schema.errors import ErrorCode
 
 KEYS = (
     "ApiKey", "ResourceType", "ResourceName", "Name", "TopicName", "Topic", "TopicId", "Index",
-    "PartitionIndex", "Partition", "PartitionId", "BrokerId", "NodeId", "Key", "LogDir",
+    "PartitionIndex", "Partition", "PartitionId", "BrokerId", "NodeId", "Key", "LogDir", "GroupId",
+    "MemberId",
 )  # fmt: skip
 NAMES = ("Name", "Topic", "TopicName")
 # Keys worth keeping when mismatches are grouped: they name a thing that can be fixed on its own.

@@ -5,6 +5,7 @@ is wrong.
 """
 
 import hashlib
+import re
 import struct
 import time
 from typing import Any
@@ -15,6 +16,8 @@ from kafka.record import MemoryRecords
 from conformance.differential.world import Answer, World
 from conformance.wire import batches
 
+# Kafka ends the ids of classic members in a UUID; those of the new protocol are one, in base 64.
+MADE_UP_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[\w-]{22}$")
 ZERO_ID = bytes(16)
 TIMES = {
     "LogAppendTimeMs",
@@ -25,6 +28,8 @@ TIMES = {
     "max_timestamp",
     "timestamp",
 }
+# Lists of plain values whose order means nothing.
+SETS = {"Partitions", "SubscribedTopicNames"}
 # Configs that say where a broker is, and so differ between any two.
 PLACES = {
     "listeners",
@@ -64,7 +69,8 @@ def _field(name: str, value: Any, world: World) -> Any:
     if isinstance(value, dict):
         return _struct(value, world)
     if isinstance(value, list):
-        return [_field(name, item, world) for item in value]
+        items = [_field(name, item, world) for item in value]
+        return sorted(items) if name in SETS and not any(isinstance(item, dict) for item in items) else items
     if name in ("Records", "RecordSet"):
         return records(value, world)
     if isinstance(value, bytes):
@@ -84,6 +90,8 @@ def _scalar(name: str, value: Any, world: World) -> Any:
             return "<cluster>" if value else value
         case "ProducerId" | "producer_id":
             return _learned("producer", value, world) if value >= 0 else value
+        case "MemberId" | "Leader" if isinstance(value, str):
+            return _member(value, world)
         case "SessionId":
             return "<session>" if value > 0 else value
         case "LogDir":
@@ -100,6 +108,14 @@ def _topic_id(value: bytes, world: World) -> str:
         return "<no id>"
     name = world.names.get(value)
     return f"<id of {name}>" if name else "<unknown id>"
+
+
+def _member(value: str, world: World) -> str:
+    """A member by the name that it was learned under, else by the form of its id."""
+    for name, known in world.learned.items():
+        if known == value and name.startswith("member"):
+            return f"<{name}>"
+    return MADE_UP_ID.sub("<made up>", value)
 
 
 def _learned(kind: str, value: int, world: World) -> str:

@@ -41,6 +41,14 @@ class Step:
     """False for a produce with acks 0, after which the broker must stay silent."""
     frame: bytes | None = None
     """A whole frame to send instead of a body; an answer is read as the API and version named here."""
+    on: str = ""
+    """Another connection, by any name: a request that waits on one holds up what follows on the same one."""
+    later: bool = False
+    """Do not wait for the answer: a step that collects takes it."""
+    collect: bool = False
+    """Send nothing; take the answer to what was sent on this connection before."""
+    until: "Callable[[World], bool] | None" = None
+    """Go on when this holds: what is under way on another connection has arrived."""
     settle: bool = False
     """Wait afterwards until what was changed can be seen: some changes come without asking to change."""
     note: str = ""
@@ -85,7 +93,7 @@ def topic_id(name: str) -> Ref:
     return Ref(f"id of {name}", lambda world: world.topic_id(name))
 
 
-def learned(name: str, default: int = -1) -> Ref:
+def learned(name: str, default: int | str = -1) -> Ref:
     return Ref(name, lambda world: world.learned.get(name, default))
 
 

@@ -15,6 +15,9 @@ from conformance.wire.connection import Closed, Connection, Silent, advertised
 CLOSED = "<the connection was closed>"
 SILENT = "<no answer in time>"
 NOTHING = "<rightly no answer>"
+UNDER_WAY = "<sent, to be answered later>"
+NOT_ARRIVED = "<sent, and never seen to arrive>"
+ARRIVAL_TIMEOUT_S = 5.0
 BARRIER_TOPIC = "base-barrier"
 BARRIER_TIMEOUT_S = 5.0
 TOPIC_RESOURCE = 2
@@ -31,6 +34,7 @@ class World:
         self.name = server.name
         self.versions = advertised(server.host, server.port)
         self.connection = Connection(server.host, server.port)
+        self.others: dict[str, Connection] = {}
         self.learned: dict[str, Any] = {}
         self.ids: dict[str, bytes] = {}
         self.names: dict[bytes, str] = {}
@@ -51,19 +55,22 @@ class World:
         try:
             if step.frame is not None:
                 return self._ask_frame(step.frame, api, version)
-            body = self.resolve(step.body)
-            self.connection.send(api, version, body)
+            line = self.line(step.on)
+            if not step.collect:
+                line.send(api, version, self.resolve(step.body))
             if not step.answered:
                 return self._expect_silence()
-            answer = self.connection.receive(api, version)
+            if step.later:
+                return self._await(step)
+            answer = line.receive(api, version)
         except Closed:
-            self.reconnect()
+            self.reconnect(step.on)
             return CLOSED
         except Silent:
-            self.reconnect()
+            self.reconnect(step.on)
             return SILENT
         except codec.Malformed as why:
-            self.reconnect()
+            self.reconnect(step.on)
             return f"<malformed: {why}>"
         if step.learn is not None:
             step.learn(self, answer)
@@ -87,9 +94,34 @@ class World:
             return "<an answer that nobody waits for>"
         return NOTHING
 
-    def reconnect(self) -> None:
-        self.connection.close()
-        self.connection = Connection(self.server.host, self.server.port)
+    def _await(self, step: Step) -> str:
+        deadline = time.monotonic() + ARRIVAL_TIMEOUT_S
+        while step.until is not None and not step.until(self):
+            if time.monotonic() > deadline:
+                return NOT_ARRIVED
+            time.sleep(0.005)
+        return UNDER_WAY
+
+    def line(self, name: str) -> Connection:
+        """The connection of this name; the first one has none."""
+        if not name:
+            return self.connection
+        if name not in self.others:
+            self.others[name] = Connection(self.server.host, self.server.port)
+        return self.others[name]
+
+    def hang_up(self) -> None:
+        """Close all connections but the first."""
+        for connection in self.others.values():
+            connection.close()
+        self.others.clear()
+
+    def reconnect(self, name: str = "") -> None:
+        self.line(name).close()
+        if name:
+            del self.others[name]
+        else:
+            self.connection = Connection(self.server.host, self.server.port)
 
     def resolve(self, value: Any) -> Any:
         if isinstance(value, Ref):

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from conformance.differential.world import BARRIER_TOPIC, CREATE_TOPICS, PRODUCE, World
+from conformance.group_offsets import await_coordinators
 from conformance.wire import batches
 from conformance.wire.batches import Item
 
@@ -73,6 +74,8 @@ def setup(world: World, now_ms: int) -> None:
                 f"error {topic['ErrorCode']}, {topic['ErrorMessage']}"
             )
     world.settle()
+    # Enough groups that every partition of the topic that keeps them has one.
+    await_coordinators(world.server, [f"base-{number}" for number in range(400)])
     # Kafka gives out producer ids only once its transaction coordinator has found its feet.
     for _ in range(PRODUCER_ID_TRIES):
         if (

@@ -75,6 +75,11 @@ class Member(msgspec.Struct, frozen=True):
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
+    def held(self) -> Partitions:
+        """What is assigned to it, and what it has not given up yet."""
+        topics = {**self.assigned, **self.revoking}
+        return {topic: {**self.assigned.get(topic, {}), **self.revoking.get(topic, {})} for topic in topics}
+
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         for owned in (self.assigned, self.revoking):
             epoch = owned.get(topic_id, {}).get(partition)

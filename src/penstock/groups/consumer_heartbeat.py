@@ -138,9 +138,8 @@ class ConsumerHeartbeat:
             and request.topic_partitions is not None
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         )
-        owned = request.topic_partitions
-        if full or _differ(member.assigned, updated.assigned) or _owns_other(owned, updated.assigned):
-            # The last case: an earlier answer got lost, or the member is still at work on it.
+        if full or _differ(member.assigned, updated.assigned):
+            # A member that may have missed an answer says everything anew.
             response.assignment = _assignment(updated)
         draft.commit(lambda: self._c.answer(ticket, response), self._refuse(ticket))
 
@@ -398,12 +397,6 @@ def _differ(before: Partitions, after: Partitions) -> bool:
     if before is after:
         return False
     return {t: set(p) for t, p in before.items()} != {t: set(p) for t, p in after.items()}
-
-
-def _owns_other(owned: Owned, assigned: Partitions) -> bool:
-    if owned is None:
-        return False
-    return {tp.topic_id: set(tp.partitions) for tp in owned} != {t: set(p) for t, p in assigned.items()}
 
 
 def _assignment(member: Member) -> Assignment:

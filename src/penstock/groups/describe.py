@@ -78,7 +78,7 @@ def described_consumer(context: Context, group_id: str, group: Group | None) -> 
                 client_host=m.client.host,
                 subscribed_topic_names=list(m.topics),
                 subscribed_topic_regex=m.regex,
-                assignment=_assignment(image, m.assigned),
+                assignment=_assignment(image, m.held()),
                 target_assignment=_assignment(image, group.targets.get(m.id, NO_TARGET)),
                 member_type=_CONSUMER_MEMBER if m.classic is None else _CLASSIC_MEMBER,
             )

@@ -76,7 +76,8 @@ def _answer(
     one = _find(broker, image, request, message.key_type, topic, message.key, sure)
     return FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message or None,
+        # Kafka's own answers of these versions say NONE in so many letters.
+        error_message=one.error_message or ErrorCode(one.error_code).name,
         node_id=one.node_id,
         host=one.host,
         port=one.port,

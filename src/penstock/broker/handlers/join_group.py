@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.wire.exchange import Request
 
+REBALANCE_TIMEOUT_SINCE = 1
 NULL_PROTOCOL_SINCE = 7
 
 
@@ -36,7 +37,7 @@ def handle(
     if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
         return refused(message, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     version = request.api_version
-    if message.rebalance_timeout_ms == -1:
+    if version < REBALANCE_TIMEOUT_SINCE:
         message.rebalance_timeout_ms = message.session_timeout_ms
     answer = broker.service(GroupCoordinator).call(
         message.group_id,

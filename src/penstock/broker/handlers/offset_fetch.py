@@ -114,9 +114,9 @@ def _fetch(
     answer = shard.shard.fetch_offsets(group, require_stable=message.require_stable)
     if answer.error_code != ErrorCode.NONE:
         return group_refused(group, ErrorCode(answer.error_code))
-    if by_id:
-        answer.topics = [_with_id(broker.image, topic) for topic in answer.topics if _has_id(broker, topic)]
     if group.topics is None:
+        if by_id:
+            answer.topics = _with_ids(broker.image, answer.topics)
         answer.topics = [topic for topic in answer.topics if _may_see(broker, request, topic.name)]
         return answer
     for topic in answer.topics:
@@ -131,15 +131,14 @@ def _may_see(broker: Broker, request: Request, topic: str) -> bool:
     return broker.authorized(request.session, Operation.DESCRIBE, Resource.TOPIC, topic)
 
 
-def _has_id(broker: Broker, topic: OffsetFetchResponseTopics) -> bool:
+def _with_ids(
+    image: ClusterImage, topics: list[OffsetFetchResponseTopics]
+) -> list[OffsetFetchResponseTopics]:
     """Of everything that a group has, topics that are gone are left out: they have no id to go by."""
-    return any(topic.topic_id) or topic.name in broker.image.topics
-
-
-def _with_id(image: ClusterImage, topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:
-    if not any(topic.topic_id):
+    there = [topic for topic in topics if topic.name in image.topics]
+    for topic in there:
         topic.topic_id = image.topics[topic.name].id
-    return topic
+    return there
 
 
 def _refuse_all(topic: OffsetFetchResponseTopics, code: ErrorCode) -> None:
