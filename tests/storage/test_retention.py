@@ -156,6 +156,23 @@ async def test_garbage_waits_for_its_delay_and_for_readers(world: World) -> None
     assert await keys_of(world.store, "segments/") == []
 
 
+async def test_settled_flushes_go_also_while_settling_goes_on(world: World) -> None:
+    """More often than the delay lasts: what was settled before the delay goes, whatever was settled since."""
+    ledger = await world.start(settings=msgspec.structs.replace(PROMPT, delete_delay_ms=60_000))
+    partition = own_partition(ledger, await world.create_topic("t"))
+    prefix = f"wal/1/{ledger.wal.epoch}/"
+    counts = []
+    for _ in range(20):
+        await fill(ledger, partition, 3)
+        await ledger.settle()
+        world.clock.advance(10_000)
+        await collect(ledger)
+        counts.append(sum(key[-1].isdecimal() for key in await keys_of(world.store, prefix)))
+    # One flush for each append on an object store, one file for each settling on a directory.
+    flushes_per_turn = max(counts[0], 1)
+    assert max(counts) <= 8 * flushes_per_turn, counts
+
+
 async def test_producers_expire(world: World) -> None:
     ledger = await world.start(settings=msgspec.structs.replace(PROMPT, producer_expiration_ms=1000))
     partition = own_partition(ledger, await world.create_topic("t"))

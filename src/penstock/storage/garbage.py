@@ -17,6 +17,7 @@ the objects of incarnations that are over. Such an incarnation can commit nothin
 """
 
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -63,7 +64,8 @@ class Garbage:
         self._doomed: dict[str, _Doomed] = {}
         self._witnesses: dict[str, tuple[bytes, int]] = {}
         self._logs: dict[WalRef, float] = {}
-        self._own_start: tuple[int, float] | None = None
+        self._own_starts: deque[tuple[int, float]] = deque()
+        """Where the own log may begin, and when it may: one for each settling of the last while."""
         self.objects_deleted = 0
 
     # What is referred to.
@@ -120,25 +122,26 @@ class Garbage:
 
     def doom_own_below(self, flush: int, delay_ms: int) -> None:
         """Flushes of this incarnation's own log below `flush` are settled."""
-        self._own_start = (flush, self._due(delay_ms))
+        self._own_starts.append((flush, self._due(delay_ms)))
 
     def _due(self, delay_ms: int) -> float:
         return self._clock.monotonic() + delay_ms / 1000
 
     @property
     def waiting(self) -> bool:
-        return bool(self._doomed or self._logs or self._own_start)
+        return bool(self._doomed or self._logs or self._own_starts)
 
     # Deleting.
 
     async def collect(self, image: ClusterImage) -> None:
         """Delete what is due."""
         now = self._clock.monotonic()
-        if self._own_start is not None and self._own_start[1] <= now:
-            flush, _due = self._own_start
-            self._own_start = None
-            await self._wal_store.delete_below(self._own, flush)
-            self._files.forget(self._own, flush)
+        starts = [flush for flush, due in self._own_starts if due <= now]
+        if starts:
+            await self._wal_store.delete_below(self._own, starts[-1])
+            self._files.forget(self._own, starts[-1])
+            for _ in starts:
+                self._own_starts.popleft()
         for wal in [wal for wal, due in self._logs.items() if due <= now]:
             del self._logs[wal]
             if not image.wal_uses.get(wal) and _is_over(image, wal):
