@@ -1,6 +1,7 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka 4.3.1's own classes write them."""
 
 import contextlib
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +36,9 @@ from penstock.groups.records import (
     encode_value,
     read_record,
 )
+from penstock.wire.codec import encode_versioned
 from penstock.wire.errors import WireError
+from tests.wire.samples import sample
 
 TOPIC_ID = bytes(range(1, 17))
 
@@ -175,6 +178,18 @@ def test_keys(key: Key, expected: str) -> None:
 def test_values(key: Key, value: Value, expected: str) -> None:
     assert encode_value(value).hex() == expected
     assert read_record(encode_key(key), bytes.fromhex(expected)) == (key, value)
+
+
+@pytest.mark.parametrize("cls", {type(value): value for _, value, _ in VALUES}, ids=lambda cls: cls.__name__)
+def test_every_version_is_read(cls: type[Value]) -> None:
+    """Also those that this broker does not write: a topic may have been written by older ones."""
+    key = next(encode_key(key) for key, value, _ in VALUES if type(value) is cls)
+    for version in range(cls.min_version, cls.max_version + 1):
+        for seed in range(5):
+            value = sample(cls, version, Random(seed))
+            found = read_record(key, encode_versioned(value, version))
+            assert found is not None
+            assert found[1] == value
 
 
 def test_offsets_under_the_key_of_old_brokers_are_read() -> None:
