@@ -4,7 +4,8 @@ A broker runs on a store that counts its requests (the store in memory, used as 
 object a flush). The same number of Produce requests is sent for 1, 100 and 3,000 partitions, each request
 with a batch for every partition; the number of PUTs must not grow with the partitions. Then brokers are
 killed and started again as processes, on a directory, with few and with 3,000 partitions: how long until
-each partition answers.
+each partition answers. At last one broker of three is killed, and another stopped: how long until every
+partition of the cluster takes a record again.
 """
 
 import argparse
@@ -12,16 +13,17 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.cluster_processes import HOST, Cluster
+from conformance.cluster_views import wait_for_balance, wait_for_brokers
 from conformance.server import interrupted_cleanly
-from penstock.client import Connection
+from penstock.client import Client, ClientError, Connection
 from penstock.main import Node
 from penstock.settings import Settings
 from penstock.storage.memory import MemoryStore
@@ -45,6 +47,7 @@ BY_NAME_UNTIL = 12
 LATEST = -1
 PER_TOPIC = 100
 OPEN_MAX_S = 5.0
+TAKEOVER_GIVE_UP_S = 60.0
 
 
 class CountingStore(MemoryStore):
@@ -88,23 +91,28 @@ def create(address: str, topics: dict[str, int]) -> None:
         done.result(60)
 
 
-def write(address: str, topics: dict[str, int], rounds: int) -> None:
-    """One batch to every partition in one request, `rounds` times, each answered before the next."""
-    host, _colon, port = address.rpartition(":")
+def one_batch_each(topics: Mapping[str, Iterable[int]]) -> ProduceRequest:
+    """A request with a batch for each of these partitions."""
     batch = bytes(
         build_batch([Record(offset=0, timestamp=int(time.time() * 1000), key=None, value=b"x" * 100)])
     )
-    request = ProduceRequest(
+    return ProduceRequest(
         acks=-1,
         timeout_ms=60_000,
         topic_data=[
             TopicProduceData(
                 name=name,
-                partition_data=[PartitionProduceData(index=index, records=batch) for index in range(count)],
+                partition_data=[PartitionProduceData(index=index, records=batch) for index in indexes],
             )
-            for name, count in topics.items()
+            for name, indexes in topics.items()
         ],
     )
+
+
+def write(address: str, topics: dict[str, int], rounds: int) -> None:
+    """One batch to every partition in one request, `rounds` times, each answered before the next."""
+    host, _colon, port = address.rpartition(":")
+    request = one_batch_each({name: range(count) for name, count in topics.items()})
     with contextlib.closing(Connection(host, int(port), 10.0)) as connection:
         for _ in range(rounds):
             answer = connection.ask(request, ProduceResponse, seconds=60, newest=BY_NAME_UNTIL)
@@ -179,6 +187,53 @@ def reopening(partitions: int) -> tuple[float, float, float]:
         return served, time.monotonic() - began, member.rss_bytes() / 2**20
 
 
+def write_to_leaders(address: str, topics: Iterable[str]) -> int:
+    """One batch to every partition, wherever it is led; how many did not take it."""
+    with Client(address) as client:
+        metadata = client.metadata(topics)
+    ports = {one.node_id: one.port for one in metadata.brokers}
+    led: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            led[partition.leader_id][topic.name or ""].append(partition.partition_index)
+    refused = 0
+    for leader, places in led.items():
+        try:
+            with contextlib.closing(Connection(HOST, ports[leader], 10.0)) as connection:
+                request = one_batch_each(places)
+                answer = connection.ask(request, ProduceResponse, seconds=60, newest=BY_NAME_UNTIL)
+        except (KeyError, ClientError):
+            refused += sum(map(len, places.values()))
+            continue
+        codes = [one.error_code for topic in answer.responses for one in topic.partition_responses]
+        refused += sum(code != 0 for code in codes)
+    return refused
+
+
+def takeover(partitions: int) -> dict[str, float]:
+    """Seconds after the death, and after the beginning of the stop, of one of three brokers until every
+    partition was written to again."""
+    topics = topics_for(partitions)
+    found = {}
+    with Cluster(3) as cluster:
+        cluster.start()
+        create(cluster[2].address, topics)
+        assert not write_to_leaders(cluster[2].address, topics), "a healthy cluster does not take records"
+        for how in ("killed", "stopped"):
+            began = time.monotonic()
+            if how == "killed":
+                cluster[1].kill()
+            else:
+                cluster[1].stop()
+            while write_to_leaders(cluster[2].address, topics):
+                assert time.monotonic() - began < TAKEOVER_GIVE_UP_S, "some partitions are not taken over"
+            found[how] = time.monotonic() - began
+            cluster[1].start()
+            wait_for_brokers(cluster.running, (), cluster.members, 10)
+            wait_for_balance(cluster.running, TAKEOVER_GIVE_UP_S)
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     summary = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m conformance.cluster_costs", description=summary)
@@ -204,6 +259,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             if served + answered > OPEN_MAX_S:
                 problems.append(f"opening {partitions} partitions took {served + answered:.1f} s")
+        for partitions in (3, 300 if chosen.short else 3000):
+            times = takeover(partitions)
+            told = ", ".join(f"{how}: every partition written to {s:.2f} s later" for how, s in times.items())
+            print(f"{partitions} partitions on three brokers, one {told}", flush=True)
+            if max(times.values()) > OPEN_MAX_S:
+                problems.append(f"taking {partitions} partitions over took {max(times.values()):.1f} s")
     for problem in problems:
         print(f"FAILED: {problem}")
     return 1 if problems else 0
