@@ -30,8 +30,18 @@ class ImageReader:
 
     def __init__(self, store: ObjectStore) -> None:
         self.image = ClusterImage()
-        self._store = store
+        self._given = self._store = store
         self._chain = SnapshotChain(store)
+
+    @property
+    def floor(self) -> int:
+        """Entries up to this one do not count any more."""
+        return self._chain.floor
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the log is not in the store that was given. Known after the first `refresh`."""
+        return self._store is not self._given
 
     async def refresh(self) -> ClusterImage:
         """Read the log to its end: the image then holds every entry that was written before this call.

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from penstock.storage.descriptors import Descriptors, OpenFile
 from penstock.storage.files import Files, store_error
-from penstock.storage.objects import ObjectInfo, ObjectMissingError, StoreError
+from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError, StoreError
 from penstock.storage.presence import DIRECTORY as PRESENCE
 from penstock.storage.presence import Presence
 from penstock.wire.buffers import Buffer
@@ -272,7 +272,7 @@ class DirectoryStore:
         except OSError as error:
             raise store_error(error, f"could not delete {path}") from error
 
-    def _walk(self, prefix: str) -> tuple[ObjectInfo, ...]:
+    def _walk(self, prefix: str) -> tuple[DatedObject, ...]:
         found = []
         # Whole directories of the prefix narrow the walk; its last part is a prefix of names.
         pending = [prefix.rpartition("/")[0]]
@@ -291,10 +291,15 @@ class DirectoryStore:
                             pending.append(key)
                     elif key.startswith(prefix):
                         with contextlib.suppress(FileNotFoundError):
-                            found.append(ObjectInfo(key, entry.stat().st_size))
+                            stat = entry.stat()
+                            found.append(DatedObject(key, stat.st_size, stat.st_mtime_ns // 1_000_000))
         return tuple(sorted(found))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        async for found in self.list_dated(prefix):
+            yield ObjectInfo(found.key, found.size)
+
+    async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
         try:
             found = await self.run(self._walk, prefix)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from penstock.storage.objects import ObjectInfo, ObjectMissingError
+from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError
 from penstock.wire.buffers import Buffer
 
 
@@ -37,6 +37,11 @@ class MemoryStore:
         for key in sorted(key for key in self.objects if key.startswith(prefix)):
             if key in self.objects:
                 yield ObjectInfo(key, len(self.objects[key]))
+
+    async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
+        """Everything is as old as time."""
+        async for info in self.list(prefix):
+            yield DatedObject(*info, 0)
 
     async def close(self) -> None:
         """Nothing is held open."""

@@ -39,6 +39,13 @@ class ObjectInfo(NamedTuple):
     size: int
 
 
+class DatedObject(NamedTuple):
+    key: str
+    size: int
+    modified_ms: int
+    """When it was written, by the store's clock."""
+
+
 class ObjectStore(Protocol):
     async def create(self, key: str, *parts: Buffer) -> bool:
         """Create `key` holding the concatenated parts, unless it exists. True if this call created it.
@@ -63,3 +70,10 @@ class ObjectStore(Protocol):
 
     async def close(self) -> None:
         """Release connections and file handles."""
+
+
+class DatedStore(ObjectStore, Protocol):
+    """A store that also knows when objects were written: those that hold records do."""
+
+    def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
+        """As `list`."""

@@ -16,6 +16,7 @@ import obstore
 from obstore import exceptions
 
 from penstock.storage.objects import (
+    DatedObject,
     ObjectInfo,
     ObjectMissingError,
     StoreError,
@@ -126,15 +127,19 @@ class RemoteStore:
             return
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        async for found in self.list_dated(prefix):
+            yield ObjectInfo(found.key, found.size)
+
+    async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
         # A service matches whole path segments only: ask for the directory, and match the rest here.
         directory = prefix.rpartition("/")[0]
-        found: list[ObjectInfo] = []
+        found: list[DatedObject] = []
         try:
             stream = obstore.list(self._store, directory or None, chunk_size=_LIST_CHUNK)
             self.requests += 1
             async for chunk in stream:
                 found.extend(
-                    ObjectInfo(meta["path"], meta["size"])
+                    DatedObject(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
                     for meta in chunk
                     if meta["path"].startswith(prefix)
                 )

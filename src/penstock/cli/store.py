@@ -1,0 +1,133 @@
+"""`penstock store`: look at the store itself, whether brokers run or not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.output import show, wants_json
+
+if TYPE_CHECKING:
+    from penstock.cluster.audit import Report
+    from penstock.storage.objects import DatedStore
+
+DEFAULT_STORE = "./penstock-data"
+GRACE_SECONDS = 3600
+"""Settling takes seconds, and readers of deleted records get a minute by default: an hour is beyond doubt."""
+SHOWN_MAX = 20
+
+
+@click.group()
+def store() -> None:
+    """Look at the store itself: brokers need not run."""
+
+
+@store.command("audit")
+@click.option(
+    "--store",
+    "location",
+    metavar="DIR_OR_URL",
+    default=DEFAULT_STORE,
+    envvar="PENSTOCK_STORE",
+    show_default=True,
+    show_envvar=True,
+    help="Where the cluster lives.",
+)
+@click.option(
+    "--grace",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    default=GRACE_SECONDS,
+    show_default=True,
+    help="Younger objects that nothing refers to are in flight, not orphaned.",
+)
+@click.option(
+    "--delete-orphans", is_flag=True, help="Delete what is orphaned. Nothing is deleted without this."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
+)
+def audit(location: str, grace: int, delete_orphans: bool, as_json: bool) -> None:
+    """Compare the objects in the store with what the cluster needs.
+
+    Finds objects that nothing refers to (a broker that died may leave some; brokers sweep them too) and
+    objects that are needed and not there. Exit code 1 if something is missing.
+    """
+    report = asyncio.run(_audit(location, grace, delete_orphans))
+    if wants_json(as_json):
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        _tell(report, location)
+    raise SystemExit(1 if report.missing else 0)
+
+
+async def _audit(location: str, grace: int, delete_orphans: bool) -> Report:
+    from penstock.cluster.audit import Audit
+    from penstock.cluster.home import HomeError
+    from penstock.cluster.reading import NoClusterError
+    from penstock.metadata.codec import FormatError
+    from penstock.storage.objects import StoreError
+
+    try:
+        opened = _open(location)
+        try:
+            auditing = Audit(opened, time.time_ns() // 1_000_000, grace * 1000)
+            report = await auditing.run()
+            if delete_orphans:
+                await auditing.delete(report)
+            return report
+        finally:
+            await opened.close()
+    except NoClusterError:
+        raise click.ClickException(f"No Penstock cluster lives in {location}.") from None
+    except (StoreError, FormatError, HomeError) as error:
+        raise click.ClickException(f"The store {location} cannot be read: {error}") from None
+
+
+def _open(location: str) -> DatedStore:
+    from penstock.storage import open_store
+    from penstock.storage.directory import DirectoryStore
+    from penstock.storage.memory import MemoryStore
+    from penstock.storage.objects import StoreError
+    from penstock.storage.remote import RemoteStore
+
+    opened = open_store(location)
+    if not isinstance(opened, DirectoryStore | RemoteStore | MemoryStore):
+        raise StoreError("it is no place for records")
+    return opened
+
+
+def _tell(report: Report, location: str) -> None:
+    click.echo(f"Cluster {report.cluster_id} in {location}, at entry {report.version} of its metadata log.")
+    rows = [
+        {
+            "kind": kind,
+            "objects": tally.objects,
+            "bytes": tally.bytes,
+            "referenced": tally.referenced,
+            "in_flight": tally.in_flight,
+            "orphaned": tally.orphaned,
+            "orphaned_bytes": tally.orphaned_bytes,
+        }
+        for kind, tally in sorted(report.kinds.items())
+    ]
+    columns = {name: name.upper().replace("_", " ") for name in rows[0]} if rows else {}
+    show(rows, columns, as_json=False)
+    for title, some in (("in flight", report.in_flight), ("orphaned", report.orphaned)):
+        for one in some[:SHOWN_MAX]:
+            click.echo(f"{title}: {one.key} ({one.size} bytes, {one.age_seconds} s old)")
+        if len(some) > SHOWN_MAX:
+            click.echo(f"{title}: and {len(some) - SHOWN_MAX} more; --json lists all")
+    for lost in report.missing:
+        click.echo(f"missing: {lost.key}: {lost.reason}", err=True)
+    if report.deleted:
+        click.echo(f"Deleted {len(report.deleted)} orphaned objects.")
+    elif report.orphaned:
+        click.echo("Nothing was deleted; --delete-orphans deletes what is orphaned.")
+    if not report.missing:
+        click.echo("Everything that the cluster needs is there.")

@@ -1,0 +1,311 @@
+"""What a store holds beside what its cluster needs: orphaned objects, and missing ones.
+
+    referenced   the image needs it: manifests, the segments and indexes they name, the write-ahead logs that
+                 partitions name and those of live incarnations, the metadata log, the leases of brokers
+    orphaned     nothing needs it, and it is older than the grace age
+    in flight    nothing needs it yet, or any more, and it is younger: a settling that is not committed, an
+                 object whose readers get time to finish
+    missing      needed, and not there, or shorter than what is needed of it
+    other        under a name that is not judged here: what Spark queries keep, for instance
+
+Brokers may run meanwhile. So the image is read before and after the objects are listed, and an object that
+either image needs is no orphan. What seems to be missing is looked for once more by itself, and counts only
+if an image that is read after that look still needs it.
+
+Seals of write-ahead logs stay for ever, by intent (`storage.wal_objects`), and count as referenced.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from penstock.cluster.home import IDENTITY_KEY
+from penstock.cluster.leases import lease_key
+from penstock.cluster.reading import ImageReader
+from penstock.cluster.snapshots import HINT_KEY, entry_key
+from penstock.log.manifest import Manifest, ManifestError, decode_manifest
+from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.storage import open_wal_store
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.log_reader import follow_log
+from penstock.storage.objects import DatedObject, DatedStore, ObjectMissingError
+from penstock.storage.segment_writer import MANIFEST_PREFIX, SEGMENT_PREFIX
+from penstock.storage.wal import SEAL_BYTES_MAX, WAL_PREFIX
+
+_READS_AT_ONCE: Final = 16
+_KINDS: Final = {
+    "meta/": "metadata",
+    "live/": "leases",
+    WAL_PREFIX: "write-ahead logs",
+    SEGMENT_PREFIX: "segments",
+    MANIFEST_PREFIX: "manifests",
+}
+_OTHER: Final = "other"
+
+
+class Found(msgspec.Struct, frozen=True):
+    key: str
+    size: int
+    age_seconds: int
+
+
+class Missing(msgspec.Struct, frozen=True):
+    key: str
+    reason: str
+
+
+class Tally(msgspec.Struct):
+    """Of one kind of object."""
+
+    objects: int = 0
+    bytes: int = 0
+    referenced: int = 0
+    orphaned: int = 0
+    orphaned_bytes: int = 0
+    in_flight: int = 0
+
+
+class Report(msgspec.Struct):
+    cluster_id: str
+    version: int
+    """The entry of the metadata log that the store was compared with."""
+    kinds: dict[str, Tally] = {}
+    orphaned: list[Found] = []
+    in_flight: list[Found] = []
+    missing: list[Missing] = []
+    deleted: list[str] = []
+
+
+class _Needs(msgspec.Struct):
+    """What one image needs of a store."""
+
+    image: ClusterImage
+    floor: int
+    elsewhere: bool
+    """The metadata log is not in the store."""
+    ends: dict[str, int] = {}
+    """Objects, and how many bytes they must have."""
+    damaged: dict[str, str] = {}
+    """Manifests that could not be read, and why."""
+
+    def needs(self, found: DatedObject) -> bool | None:
+        """Whether an object is needed; None if that is not for us to say."""
+        key, image = found.key, self.image
+        if key in self.ends or key in (IDENTITY_KEY, HINT_KEY):
+            return True
+        match key.split("/"):
+            case ["meta", "log", number] if not self.elsewhere and number.isdecimal():
+                return key > entry_key(self.floor)
+            case ["meta", "snapshot", _] if not self.elsewhere:
+                return True
+            case ["live", broker] if not self.elsewhere:
+                return any(lease_key(one) == key for one in image.brokers) or not broker.isdecimal()
+            case ["wal", broker, epoch, _] if broker.isdecimal() and epoch.isdecimal():
+                return found.size <= SEAL_BYTES_MAX or self._needs_log(WalRef(int(broker), int(epoch)))
+            case ["segments" | "manifests", broker, epoch, _] if broker.isdecimal() and epoch.isdecimal():
+                # Of an incarnation that registered after this image was read.
+                return int(epoch) > image.version
+        return None
+
+    def _needs_log(self, wal: WalRef) -> bool:
+        image = self.image
+        return bool(
+            image.wal_uses.get(wal) or image.is_current(wal.broker, wal.epoch) or wal.epoch > image.version
+        )
+
+
+class Audit:
+    def __init__(self, store: DatedStore, now_ms: int, grace_ms: int) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._grace_ms = grace_ms
+        self._reader = ImageReader(store)
+        self._manifests: dict[ManifestRef, Manifest | str] = {}
+
+    async def run(self) -> Report:
+        """Compare. Raises NoClusterError, FormatError and StoreError."""
+        before = await self._needs()
+        objects = {one.key: one async for one in self._store.list_dated("")}
+        after = await self._needs()
+        report = Report(after.image.cluster_id, after.image.version)
+        for one in objects.values():
+            self._judge(one, before, after, report)
+        suspects = await self._suspects(after, objects)
+        if suspects:
+            suspects = await self._look_again(suspects, after)
+        if suspects:
+            # Deleted in the meantime is not missing: does the newest image need it still?
+            newest = await self._needs()
+            suspects = {key: why for key, why in suspects.items() if _still_needed(newest, after, key)}
+        report.missing = [Missing(key, reason) for key, reason in sorted(suspects.items())]
+        return report
+
+    async def delete(self, report: Report) -> None:
+        """Delete the orphans of a report, as far as nothing needs them now."""
+        newest = await self._needs()
+        logs = set[WalRef]()
+        for orphan in report.orphaned:
+            if newest.needs(DatedObject(orphan.key, orphan.size, 0)) is not False:
+                continue
+            if orphan.key.startswith(WAL_PREFIX):
+                _wal, broker, epoch, _name = orphan.key.split("/")
+                logs.add(WalRef(int(broker), int(epoch)))
+            else:
+                await self._store.delete(orphan.key)
+            report.deleted.append(orphan.key)
+        wal_store = open_wal_store(self._store)
+        for wal in sorted(logs):
+            await wal_store.delete(wal)
+        await wal_store.close()
+
+    def _judge(self, found: DatedObject, before: _Needs, after: _Needs, report: Report) -> None:
+        kind = next((name for prefix, name in _KINDS.items() if found.key.startswith(prefix)), _OTHER)
+        tally = report.kinds.setdefault(kind, Tally())
+        tally.objects += 1
+        tally.bytes += found.size
+        answers = (before.needs(found), after.needs(found))
+        if None in answers:
+            return
+        if any(answers):
+            tally.referenced += 1
+            return
+        age_ms = max(0, self._now_ms - found.modified_ms)
+        told = Found(found.key, found.size, age_ms // 1000)
+        if age_ms < self._grace_ms:
+            tally.in_flight += 1
+            report.in_flight.append(told)
+        else:
+            tally.orphaned += 1
+            tally.orphaned_bytes += found.size
+            report.orphaned.append(told)
+
+    # What is needed.
+
+    async def _needs(self) -> _Needs:
+        image = await self._reader.refresh()
+        needs = _Needs(image, self._reader.floor, self._reader.elsewhere, {}, {})
+        refs = {
+            info.manifest
+            for topic in image.topics.values()
+            for info in topic.partitions
+            if info.manifest is not None
+        }
+        await self._load(refs - self._manifests.keys())
+        for ref in refs:
+            _need(needs.ends, ref.key, ref.start + ref.length)
+            manifest = self._manifests[ref]
+            if isinstance(manifest, str):
+                needs.damaged[ref.key] = manifest
+                continue
+            for segment in manifest.segments:
+                _need(needs.ends, segment.key, segment.size_bytes)
+                _need(needs.ends, segment.index_key, segment.index_start + segment.index_length)
+        return needs
+
+    async def _load(self, refs: Iterable[ManifestRef]) -> None:
+        """Manifests that lie in one object are read in one go."""
+        together: dict[str, list[ManifestRef]] = {}
+        for ref in refs:
+            together.setdefault(ref.key, []).append(ref)
+        limit = asyncio.Semaphore(_READS_AT_ONCE)
+
+        async def load(some: list[ManifestRef]) -> None:
+            start = min(ref.start for ref in some)
+            end = max(ref.start + ref.length for ref in some)
+            async with limit:
+                try:
+                    stored = memoryview(await self._store.get_range(some[0].key, start, end - start))
+                except ObjectMissingError as error:
+                    self._manifests.update(dict.fromkeys(some, str(error)))
+                    return
+            for ref in some:
+                at = ref.start - start
+                try:
+                    self._manifests[ref] = decode_manifest(stored[at : at + ref.length])
+                except ManifestError as error:
+                    self._manifests[ref] = str(error)
+
+        await asyncio.gather(*(load(some) for some in together.values()))
+
+    # What is not there.
+
+    async def _suspects(self, needs: _Needs, objects: Mapping[str, DatedObject]) -> dict[str, str]:
+        suspects = dict(needs.damaged)
+        for key, end in needs.ends.items():
+            found = objects.get(key)
+            if found is None:
+                suspects[key] = "it is not there"
+            elif found.size < end:
+                suspects[key] = f"it has {found.size} bytes, and {end} are needed"
+        lowest = _lowest_numbers(objects)
+        for wal in needs.image.wal_uses:
+            prefix = f"{WAL_PREFIX}{wal.broker}/{wal.epoch}/"
+            start = needs.image.wal_starts.get(wal, 0)
+            count = needs.image.sealed.get(wal)
+            if count is None:
+                # Where an open log ends nobody knows, but it begins no later than what is needed of it.
+                if lowest.get(wal, 0) > start:
+                    suspects[prefix] = f"this log begins with {lowest[wal]}, and flush {start} is needed"
+                continue
+            first = await self._first_missing(wal, start, count, objects)
+            if first is not None:
+                what = f"flush {first}" if first < count else "the seal"
+                suspects[prefix] = f"{what} of this log is not there, and all up to {count} are needed"
+        return suspects
+
+    async def _first_missing(
+        self, wal: WalRef, start: int, end: int, objects: Mapping[str, DatedObject]
+    ) -> int | None:
+        """The first flush of a sealed log that is not there; `end` if that is its seal."""
+        if start >= end:
+            return None
+        if isinstance(self._store, DirectoryStore):
+            tail = follow_log(self._store, wal, start)
+            await tail.read_on(end)
+            return tail.next_flush if tail.next_flush < end else None
+        # Flush n is object n + 1, and the seal follows the last.
+        numbers = range(start, end + 1)
+        keys = (f"{WAL_PREFIX}{wal.broker}/{wal.epoch}/{number + 1:020d}" for number in numbers)
+        return next((number for number, key in zip(numbers, keys, strict=True) if key not in objects), None)
+
+    async def _look_again(self, suspects: Mapping[str, str], needs: _Needs) -> dict[str, str]:
+        """Those that are still not there: a listing may be older than what was written meanwhile."""
+        left = {}
+        for key, reason in suspects.items():
+            end = needs.ends.get(key)
+            if end and key not in needs.damaged:
+                try:
+                    await self._store.get_range(key, end - 1, 1)
+                    continue
+                except ObjectMissingError:
+                    pass
+            left[key] = reason
+        return left
+
+
+def _lowest_numbers(objects: Iterable[str]) -> dict[WalRef, int]:
+    """Of each write-ahead log, the lowest number of its files or objects."""
+    lowest: dict[WalRef, int] = {}
+    for key in objects:
+        match key.split("/"):
+            case ["wal", broker, epoch, number] if number.isdecimal():
+                wal = WalRef(int(broker), int(epoch))
+                lowest[wal] = min(lowest.get(wal, int(number)), int(number))
+    return lowest
+
+
+def _need(ends: dict[str, int], key: str, end: int) -> None:
+    ends[key] = max(end, ends.get(key, 0))
+
+
+def _still_needed(newest: _Needs, before: _Needs, key: str) -> bool:
+    if key in newest.ends:
+        return True
+    match key.split("/"):
+        case ["wal", broker, epoch, ""]:
+            wal = WalRef(int(broker), int(epoch))
+            start = before.image.wal_starts.get(wal, 0)
+            return wal in newest.image.wal_uses and newest.image.wal_starts.get(wal, 0) == start
+    return False
