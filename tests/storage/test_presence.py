@@ -45,6 +45,16 @@ def test_a_process_that_ends_is_gone(tmp_path: Path) -> None:
     assert not looker.is_gone(3, 7)
 
 
+def test_the_next_incarnation_clears_up_after_those_before_it(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.DEVNULL, check=True)
+    (tmp_path / "presence" / "3-5.4711").touch()
+    (tmp_path / "presence" / "33-5").touch()
+    presence = Presence(str(tmp_path), Files())
+    presence.announce(3, 9)
+    assert sorted(os.listdir(tmp_path / "presence")) == ["3-9", "33-5"]
+    presence.withdraw()
+
+
 def test_who_withdraws_leaves_nothing_behind(tmp_path: Path) -> None:
     presence = Presence(str(tmp_path), Files())
     presence.announce(1, 4)

@@ -194,8 +194,6 @@ class Membership:
         self.epoch = info.epoch
         if self._processes is not None:
             self._processes.announce(self.broker, self.epoch)
-            if old is not None:
-                self._processes.forget(self.broker, old.epoch)
         self._heard_ourselves = began
         self.lease_until = began + self._session_timeout
         logger.info("registered broker=%d epoch=%d", self.broker, self.epoch)

@@ -48,6 +48,14 @@ class Presence:
             self._files.close(fd)
             return
         self._held = (fd, path)
+        self._clear(broker, path)
+
+    def _clear(self, broker: int, path: str) -> None:
+        """Remove what earlier incarnations of the broker left behind: they are over, or will find out."""
+        with contextlib.suppress(OSError):
+            for name in self._files.listdir(self._root):
+                if name.startswith(f"{broker}-") and f"{self._root}/{name}" != path:
+                    self._files.unlink(f"{self._root}/{name}")
 
     def withdraw(self) -> None:
         """Let go, and leave nothing behind."""
