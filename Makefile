@@ -63,15 +63,16 @@ groups: $(VENV)/.dev ## every kind of group member resumes exactly, also after k
 compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.compaction
 
-cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (needs Java, Maven, Go)
+cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)
 	$(BIN)/python -m conformance.cluster
 	$(BIN)/python -m conformance.cluster_starts
 	$(BIN)/python -m conformance.cluster_topics --tools
 	$(BIN)/python -m conformance.cluster_costs
 	$(BIN)/python -m conformance.cluster_tools
 
-faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is checked; variants broken on purpose
+faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is checked, some on S3; variants broken on purpose (40 minutes; needs Go)
 	$(BIN)/python -m conformance.faults
+	$(BIN)/python -m conformance.faults --s3 --rounds 15
 	$(BIN)/python -m conformance.faults --broken
 
 simulation: $(VENV)/.dev ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose
