@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import struct
 import uuid
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from typing import Any
 
@@ -89,7 +90,7 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
 
-class Member:
+class Member(ABC):
     """What both protocols have in common: a connection, a group, heartbeats that are sent again and again."""
 
     api: str
@@ -129,8 +130,8 @@ class Member:
     def changed(self) -> None:
         self._steady = None
 
-    def heartbeat_body(self) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def heartbeat_body(self) -> Value: ...
 
 
 class ClassicMember(Member):
