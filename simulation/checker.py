@@ -102,7 +102,7 @@ class Checker:
             _, broker, epoch, number = key.split("/")
             self.flush(WalRef(int(broker), int(epoch)), int(number) - 1, contents)
         elif key == "meta/cluster" and operation == "create":
-            self.images[0] = ClusterImage(cluster_id=decode_identity(contents))
+            self.images[0] = ClusterImage(cluster_id=decode_identity(contents).cluster_id)
 
     def flush(self, wal: WalRef, number: int, contents: bytes) -> None:
         """A flush was written."""
