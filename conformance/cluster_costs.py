@@ -244,12 +244,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for partitions in (1, 100, 300 if chosen.short else 3000):
             flushes, puts, settling, gets = asyncio.run(requests_per_flush(partitions))
             print(
-                f"{partitions} partitions: {puts} PUTs for {flushes} flushes; {settling} PUTs to settle; "
+                f"{partitions} partitions: {puts} PUTs for {FLUSHES} requests in {flushes} flushes; {settling} "
+                "PUTs to settle; "
                 f"{gets} GETs to open everything again",
                 flush=True,
             )
             if puts > flushes:
                 problems.append(f"{puts} PUTs for {flushes} flushes with {partitions} partitions")
+            if puts > FLUSHES:
+                problems.append(f"{puts} PUTs for {FLUSHES} requests with {partitions} partitions")
         for partitions in (1, 300 if chosen.short else 3000):
             served, answered, memory = reopening(partitions)
             print(

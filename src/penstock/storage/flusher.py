@@ -77,7 +77,7 @@ class Flusher:
         self._cache = cache
         self._clock = clock
         self._bytes_max = settings.flush_bytes_max
-        self._batches_max = settings.flush_batches_max
+        self._batches_max = min(settings.flush_batches_max, writer.batches_max)
         self._find_file = file
         self._file: WalFile | None = None
         self._on_full = on_full

@@ -6,8 +6,8 @@ import msgspec
 class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_bytes_max: int = 16 * 1024 * 1024
     """Batches beyond this wait for the next flush, so that one flush does not hold up the loop for long."""
-    flush_batches_max: int = 1000
-    """One buffer per batch, and Linux takes 1024 in one call."""
+    flush_batches_max: int = 10_000
+    """The same by number; a kind of write-ahead log may take fewer."""
     tail_cache_bytes: int = 64 * 1024 * 1024
     index_cache_bytes: int = 32 * 1024 * 1024
     """Memory for the indexes of segments."""

@@ -63,6 +63,8 @@ class WalFile(NamedTuple):
 class WalWriter(Protocol):
     depth: int
     """How many flushes may be under way at once."""
+    batches_max: int
+    """How many batches one flush may hold."""
     nonce: bytes
     """What every flush header of this log repeats."""
 

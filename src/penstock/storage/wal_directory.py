@@ -76,6 +76,8 @@ class DirectoryWalWriter:
     """Appends flushes. All calls come from the loop; with `sync`, the disk is waited for in a thread."""
 
     depth = 1
+    batches_max = 1000
+    """One buffer per batch, and Linux takes 1024 in one call."""
 
     def __init__(
         self, store: DirectoryStore, wal: WalRef, nonce: bytes, file_bytes: int, boot: bytes

@@ -60,6 +60,9 @@ class _Put:
 
 
 class ObjectWalWriter:
+    batches_max = 10_000
+    """Each flush is a request that is paid for, so one takes whatever waits; this bounds the loop's work."""
+
     def __init__(self, store: ObjectStore, wal: WalRef, nonce: bytes, depth: int) -> None:
         self.depth = depth
         self.nonce = nonce
