@@ -306,7 +306,8 @@ FENCED = Fault("pause until fenced", pause_until_fenced, None)
 OTHERS = (
     Fault("blink", blink, GO_ON_WITHIN_S),
     Fault("restart", restart, GO_ON_WITHIN_S),
-    Fault("cut off", cut_off, GO_ON_WITHIN_S),
+    # Silent as a paused one is.
+    Fault("cut off", cut_off, GO_ON_WITHIN_S + LIBRARY_TIMEOUT_MS / 1000),
     Fault("stop", stop, GO_ON_WITHIN_S),
     Fault("kill all", kill_all, None),
     Fault("kill two", kill_two, GO_ON_WITHIN_S),

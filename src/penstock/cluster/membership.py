@@ -330,12 +330,13 @@ class Membership:
 
     # In the background.
 
-    async def _every(self, pause: Callable[[], float], work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, pause: Callable[[], float], work: Callable[[], Awaitable[bool | None]]) -> None:
+        """Work that fails is told of once, until it is done again. False says that there was none to do."""
         failing = False
         while True:
             await asyncio.sleep(pause())
             try:
-                await work()
+                done = await work()
             except (StoreError, MetadataUnavailableError) as error:
                 if not failing:
                     logger.warning("cluster work failed work=%s error=%s", work.__name__, error)
@@ -343,7 +344,7 @@ class Membership:
             except Exception:
                 logger.exception("cluster work failed work=%s", work.__name__)
             else:
-                failing = False
+                failing = failing and done is False
 
     async def heartbeat(self) -> None:
         """Say once that this incarnation is alive."""
@@ -386,21 +387,21 @@ class Membership:
         watched = self._leases.watched(self._log.image)
         return max(WATCH_PAUSE_MIN_SECONDS, self._leases.pause(watched, self._clock.monotonic()))
 
-    async def _watch_due(self) -> None:
-        await self.watch(only_due=True)
+    async def _watch_due(self) -> bool:
+        return await self.watch(only_due=True)
 
-    async def watch(self, *, only_due: bool = False) -> None:
+    async def watch(self, *, only_due: bool = False) -> bool:
         """Listen once for the others, and act on those that are silent for too long. `only_due`: listen for
-        those only that it is time to listen for."""
+        those only that it is time to listen for. Whether there was anybody to listen for."""
         image = self._log.image
         if not image.is_current(self.broker, self.epoch):
-            return
+            return False
         self._leases.forget(image.live_brokers)
         began = self._clock.monotonic()
         if began - self._heard_ourselves > self._session_timeout / 2:
             # Who cannot make itself heard is in no position to judge others.
             self._leases.excuse(began)
-            return
+            return False
         watched = self._leases.watched(image)
         if self._processes is not None:
             for info in watched:
@@ -417,6 +418,7 @@ class Membership:
             await self._fence(info)
         if image.controller_id == self.broker and leaderless_count(image):
             await self._adopt()
+        return bool(watched)
 
     async def _listen(self, info: BrokerInfo) -> None:
         began = self._clock.monotonic()

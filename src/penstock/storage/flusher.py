@@ -31,6 +31,8 @@ from penstock.wire.batch import CONTROL, HEADER_SIZE
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
 
+TELL_FAILURES_SECONDS = 5.0
+
 logger = logging.getLogger(__name__)
 
 Staged = tuple[bytearray | memoryview, Placed, Done]
@@ -83,6 +85,7 @@ class Flusher:
         self._on_full = on_full
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
+        self._failure_told_at = -TELL_FAILURES_SECONDS
         self._dirty: deque[Partition] = deque()
         self._under_way: deque[_Flush] = deque()
         self._scheduled = False
@@ -319,7 +322,11 @@ class Flusher:
 
     def _fail(self, outcome: Failed) -> None:
         self.failures += 1
-        logger.warning("a flush failed and was undone error=%s", outcome.error)
+        now = self._loop.time()
+        if now - self._failure_told_at >= TELL_FAILURES_SECONDS:
+            # Producers try again at once: without a pause a store that is out would fill the log.
+            self._failure_told_at = now
+            logger.warning("a flush failed and was undone failures=%d error=%s", self.failures, outcome.error)
         for flush in self._take_back():
             _answer(flush, ErrorCode.KAFKA_STORAGE_ERROR)
 
