@@ -161,12 +161,21 @@ def test_one_whose_process_ended_has_a_moment_to_come_back() -> None:
             leases.hear(broker(number), Lease(number, 7), 5.0, 5.0)
         leases.note(broker(3), True, 5.0)
         leases.note(broker(3), True, 5.5)
-    assert first.overdue(everybody, STAGGER, 5.9) == []
-    assert first.overdue(everybody, STAGGER, 6.0) == [broker(3)]
-    assert second.overdue(everybody, STAGGER, 6.0) == []
-    assert second.overdue(everybody, STAGGER, 8.0) == [broker(3)]
+    assert first.overdue(everybody, STAGGER, 6.2) == []
+    assert first.overdue(everybody, STAGGER, 6.25) == [broker(3)]
+    assert second.overdue(everybody, STAGGER, 6.25) == []
+    assert second.overdue(everybody, STAGGER, 8.25) == [broker(3)]
     again = derive(ClusterImage(brokers={1: broker(1), 2: broker(2), 3: broker(3, epoch=9)}))
     assert first.overdue(again, STAGGER, 60.0) == []
     first.note(broker(3, epoch=9), False, 60.0)
     first.note(broker(3, epoch=9), True, 61.0)
-    assert first.overdue(again, STAGGER, 61.9) == []
+    assert first.overdue(again, STAGGER, 62.2) == []
+
+
+def test_one_who_is_heard_is_not_dead_whatever_the_system_says() -> None:
+    leases = table(1)
+    leases.note(broker(2), True, 0.0)
+    for second in range(1, 20):
+        leases.hear(broker(2), Lease(2, second), second, second)
+        leases.note(broker(2), True, second)
+        assert leases.overdue(image(1, 2), STAGGER, second + 1.0) == []

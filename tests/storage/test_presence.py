@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -73,6 +74,17 @@ def test_what_cannot_be_told_is_not_gone(tmp_path: Path, caplog: pytest.LogCaptu
     assert "by its silence only" in caplog.text
     assert not presence.is_gone(1, 4)
     presence.withdraw()
+
+
+def test_a_file_system_without_locks_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda fd, how: None)
+    presence = Presence(str(tmp_path), Files())
+    presence.announce(1, 4)
+    assert "does not keep locks" in caplog.text
+    assert os.listdir(tmp_path / "presence") == []
+    assert not presence.is_gone(1, 4)
 
 
 async def test_locks_are_no_objects(tmp_path: Path) -> None:

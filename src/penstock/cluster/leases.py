@@ -24,8 +24,10 @@ import msgspec
 from penstock.metadata.image import BrokerInfo, ClusterImage
 
 # So long a process that ended may take to be started again before others take over what it led: a supervisor
-# does it in less, and then nothing moves.
+# does it in less, and then nothing moves. It is also more than the time between heartbeats: one that is heard
+# is never taken for dead, whatever the system says.
 GONE_SECONDS = 1.0
+GONE_PART = 1.25
 
 # From this part of an interval after a heartbeat on, the next is listened for, in steps of that part.
 DUE_PART = 0.9
@@ -89,6 +91,7 @@ class LeaseTable:
         self._look_interval = look_interval
         # Two heartbeats in a row were missed: such a broker no longer counts as one that watches others.
         self._doubt = 2.5 * heartbeat_interval
+        self._gone_grace = min(timeout, max(GONE_SECONDS, GONE_PART * heartbeat_interval))
         self._heard: dict[int, _Heard] = {}
         self._gone: dict[int, tuple[int, float]] = {}
 
@@ -169,7 +172,10 @@ class LeaseTable:
         late = self.silence(info) - self._timeout
         epoch, since = self._gone.get(info.id, (-1, 0.0))
         if epoch == info.epoch:
-            late = max(late, now - since - min(GONE_SECONDS, self._timeout))
+            heard = self._heard.get(info.id)
+            if heard is not None and heard.epoch == epoch:
+                since = max(since, heard.since)
+            late = max(late, now - since - self._gone_grace)
         return late
 
     def _is_doubtful(self, info: BrokerInfo) -> bool:

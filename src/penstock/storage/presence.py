@@ -10,6 +10,7 @@ speed: what cannot be told, for whatever reason, is told as "not gone".
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -42,10 +43,14 @@ class Presence:
             return
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._is_held(unnamed):
+                raise OSError(errno.ENOLCK, "the file system does not keep locks")
             self._files.rename(unnamed, path)
         except OSError as error:
             logger.warning("others will notice the end of this broker by its silence only error=%s", error)
             self._files.close(fd)
+            with contextlib.suppress(OSError):
+                self._files.unlink(unnamed)
             return
         self._held = (fd, path)
         self._clear(broker, path)
@@ -69,17 +74,20 @@ class Presence:
     def is_gone(self, broker: int, epoch: int) -> bool:
         """Whether the process of that incarnation has ended. False if it has not or that cannot be told."""
         try:
-            fd = self._files.open(self._path(broker, epoch), os.O_RDONLY)
+            return not self._is_held(self._path(broker, epoch))
         except OSError:
             return False
+
+    def _is_held(self, path: str) -> bool:
+        fd = self._files.open(path, os.O_RDONLY)
         try:
             # Shared: several who look at once do not take each other for the holder.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return False
+        except BlockingIOError:
+            return True
         finally:
             self._files.close(fd)
-        return True
+        return False
 
     def forget(self, broker: int, epoch: int) -> None:
         """Remove what an incarnation that is over left behind."""
