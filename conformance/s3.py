@@ -1,4 +1,5 @@
-"""Penstock on a real S3 server: the store's behaviour, races for one key, and a cluster that loses a broker.
+"""Penstock on a real S3 server: the store's behaviour, races for one key, a network that loses answers, stores
+that are refused, and a cluster that loses a broker.
 
 The server is versitygw (Apache-2.0), built by `go install`. Everything runs on loopback. Latency and
 throughput are printed beside the same run on a local directory: an object store answers each flush with a
@@ -16,10 +17,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conformance import parts
+from conformance.s3_proxy import Proxy
+from conformance.s3_refusals import refusals
 from conformance.server import free_port, serves
+
+if TYPE_CHECKING:
+    from penstock.storage.objects import ObjectStore
 
 VERSION = "v1.8.0"
 BUCKET = "penstock"
@@ -68,20 +74,48 @@ def s3_server() -> Iterator[dict[str, str]]:
                 process.kill()
 
 
-async def race(rounds: int, writers: int) -> int:
+async def _create(store: "ObjectStore", key: str, value: bytes) -> bool | None:
+    """None: the network was too bad to tell."""
+    from penstock.storage.objects import StoreUnavailableError
+
+    try:
+        return await store.create(key, value)
+    except StoreUnavailableError:
+        return None
+
+
+async def race(rounds: int, writers: int, name: str = "race") -> int:
     """How many rounds of racing creates did not have exactly one winner, whose bytes then stand."""
     from penstock.storage import open_store
 
-    store = open_store(f"s3://{BUCKET}/race")
+    store = open_store(f"s3://{BUCKET}/{name}")
     wrong = 0
     for number in range(rounds):
         key = f"key/{number}"
         values = [os.urandom(16) for _ in range(writers)]
-        won = await asyncio.gather(*(store.create(key, value) for value in values))
+        won = await asyncio.gather(*(_create(store, key, value) for value in values))
         kept = await store.get(key)
-        if won.count(True) != 1 or kept != values[won.index(True)]:
+        winners = [value for value, answer in zip(values, won, strict=True) if answer]
+        unknown = [value for value, answer in zip(values, won, strict=True) if answer is None]
+        if winners != [kept] and (winners or kept not in unknown):
             wrong += 1
     await store.close()
+    return wrong
+
+
+def race_through_faults(rounds: int, seed: int) -> int:
+    """The same through a proxy that loses answers: each creator must still know whether it is the one."""
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    shares = {"lose": 0.08, "drop": 0.06, "busy": 0.06, "hang": 0.002}
+    with Proxy(int(endpoint.rpartition(":")[2]), shares, seed) as proxy:
+        os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
+        try:
+            wrong = asyncio.run(race(rounds, 4, "faulty"))
+        finally:
+            os.environ["AWS_ENDPOINT_URL"] = endpoint
+        print(
+            f"races through a faulty network: {rounds} of 4 writers each, {wrong} wrong; {proxy.requests} requests, {dict(proxy.faults)}"
+        )
     return wrong
 
 
@@ -189,6 +223,13 @@ def main() -> int:
             suite = {**os.environ, "PENSTOCK_TEST_STORE": f"s3://{BUCKET}"}
             command = [sys.executable, "-m", "pytest", "-q", *SUITES, "-k", "remote or objects"]
             if wrong or subprocess.run(command, env=suite, cwd=parts.ROOT, check=False).returncode:
+                return 1
+            if race_through_faults(chosen.rounds // 5, seed=1):
+                return 1
+            print("stores that are refused:")
+            problems = refusals(BUCKET)
+            if problems:
+                print("\n".join(f"FAILED: {problem}" for problem in problems))
                 return 1
             with brokers(f"s3://{BUCKET}/cluster", 3) as (bootstrap, running):
                 remote = flow(bootstrap, running, chosen.records)

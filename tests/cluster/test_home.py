@@ -92,6 +92,14 @@ async def test_new_addresses_are_written_into_the_store() -> None:
     assert decode_identity(store.objects[IDENTITY_KEY]).metadata == "etcd://x2"
 
 
+@pytest.mark.parametrize("key", ["wal/1/1/0", "segments/1/1/0", "manifests/1/1/0", "meta/log/000000000001"])
+async def test_no_second_cluster_is_founded_over_the_records_of_a_first(key: str) -> None:
+    store = MemoryStore()
+    store.objects[key] = b"somebody's"
+    for metadata in ("", "etcd://x"):
+        assert "second cluster" in await refused(store, metadata, Places())
+
+
 def test_other_places_are_refused() -> None:
     with pytest.raises(HomeError, match="etcd://"):
         open_elsewhere("s3://bucket")

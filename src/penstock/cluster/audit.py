@@ -100,6 +100,8 @@ class _Needs(msgspec.Struct):
                 return key > entry_key(self.floor)
             case ["meta", "snapshot", _] if not self.elsewhere:
                 return True
+            case ["meta", "probe", _, _]:
+                return False
             case ["live", broker] if not self.elsewhere:
                 return any(lease_key(one) == key for one in image.brokers) or not broker.isdecimal()
             case ["wal", broker, epoch, _] if broker.isdecimal() and epoch.isdecimal():

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.metadata.codec import Identity, decode_identity, encode_identity
-from penstock.storage.objects import ObjectStore, StoreUnavailableError
+from penstock.storage.objects import ObjectStore, StoreUnavailableError, Unproven
 from penstock.storage.wal import WAL_PREFIX
 
 IDENTITY_KEY: Final = "meta/cluster"
+_RECORDS: Final = (WAL_PREFIX, "segments/", "manifests/", "meta/log/")
 
 
 class HomeError(Exception):
@@ -42,6 +43,8 @@ async def join(
     HomeError if this is not one cluster's; FormatError if this version cannot serve it; StoreError.
     """
     data = await store.get(IDENTITY_KEY)
+    if data is None:
+        await _require_fit(store)
     if data is None and not metadata:
         identity = await _create(store, Identity.new(new_id()))
         return await _found(store, "", identity, open_elsewhere)
@@ -115,6 +118,22 @@ async def _require_unused(store: ObjectStore, identity: Identity, name: str) -> 
             f"The metadata log of cluster {identity.cluster_id} is gone from {name}: the store holds "
             "records, and nothing there says which."
         )
+
+
+async def _require_fit(store: ObjectStore) -> None:
+    """A cluster can be founded here: nobody else's is, and the store keeps its promises."""
+    for prefix in _RECORDS:
+        async for info in store.list(prefix):
+            if (await store.get(IDENTITY_KEY)) is not None:
+                return  # Another broker founded the cluster meanwhile.
+            raise HomeError(
+                f"The store holds {info.key} of some cluster, and no {IDENTITY_KEY} that says which; a "
+                "second cluster cannot live in it."
+            )
+    if isinstance(store, Unproven):
+        from penstock.storage.proof import prove_create
+
+        await prove_create(store, store.url)
 
 
 async def _create(store: ObjectStore, identity: Identity) -> Identity:

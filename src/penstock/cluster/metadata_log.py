@@ -149,7 +149,7 @@ class MetadataLog:
             self.image = await self._chain.find() or ClusterImage(cluster_id=home.cluster_id)
             await self._read_on()
         except StoreError as error:
-            raise MetadataUnavailableError(f"The metadata log cannot be read: {error}") from error
+            raise MetadataUnavailableError(f"The cluster cannot be opened: {error}") from error
         if self._poll_interval is not None:
             self._tail = asyncio.create_task(self._follow(self._poll_interval), name="metadata tail")
         return self.image

@@ -25,8 +25,9 @@ from penstock.storage.objects import (
     StoreUnavailableError,
 )
 
-ATTEMPT_SECONDS = 2.0
-"""How long one member may take: longer than the election of a new leader takes with etcd's defaults."""
+ATTEMPT_SECONDS = 1.0
+"""How long one member may take, the first time it is asked; then twice as long. One that hangs must not hold
+a heartbeat up for longer, and one that is slow is waited for in the end."""
 REQUEST_SECONDS = 8.0
 """How long a request may take in all. A broker is fenced after nine seconds of silence by default."""
 PAUSE_FIRST_SECONDS = 0.05
@@ -138,7 +139,8 @@ class Gateway:
         attempt = 0
         while True:
             member = self._members[self._at % len(self._members)]
-            seconds = min(self._attempt_seconds, deadline - loop.time())
+            patience = self._attempt_seconds * 2.0 ** (attempt // len(self._members))
+            seconds = min(patience, deadline - loop.time())
             try:
                 async with asyncio.timeout(seconds):
                     return Answer(await self._attempt(member, path, body), sure)

@@ -72,6 +72,13 @@ class ObjectStore(Protocol):
         """Release connections and file handles."""
 
 
+class Unproven:
+    """Of a store on a service that others wrote: whether its create is atomic is found out by trying, when a
+    cluster is founded on it."""
+
+    url: str
+
+
 class DatedStore(ObjectStore, Protocol):
     """A store that also knows when objects were written: those that hold records do."""
 

@@ -1,9 +1,12 @@
-"""The store on S3, GCS or Azure, through obstore: the one module that imports a storage SDK.
+"""The store on S3, GCS or Azure, through obstore.
 
 Retries are made here and not by the SDK, because a repeated create must know that it is one. A create
 whose answer was lost (time-out, dropped connection, 5xx) is tried again; if the key then exists, the
 stored bytes tell whose it is. Writers make their bytes unique (a nonce, the author of an entry), so equal
 bytes are ours. On the first attempt, "exists" means what it says.
+
+A request for few bytes that takes seconds hangs in a connection that leads nowhere: it is given up long
+before the time that a large one may take, and tried again on another.
 """
 
 import asyncio
@@ -22,7 +25,9 @@ from penstock.storage.objects import (
     StoreError,
     StoreReadOnlyError,
     StoreUnavailableError,
+    Unproven,
 )
+from penstock.storage.remote_errors import Verdict, concerns_range, explain
 from penstock.wire.buffers import Buffer
 
 if TYPE_CHECKING:
@@ -35,19 +40,16 @@ ATTEMPTS_MAX = 6
 PAUSE_FIRST_SECONDS = 0.1
 PAUSE_MAX_SECONDS = 5.0
 REQUEST_TIMEOUT = "30s"
+SMALL_BYTES = 1024 * 1024
+SMALL_SECONDS = 6.0
+"""How long a request for at most so many bytes may take."""
 _LIST_CHUNK = 1000
 
-_EXISTS = (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileExistsError)
-_MISSING = (exceptions.NotFoundError, FileNotFoundError)
-_REFUSED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)
-_MISUSED = (
-    exceptions.InvalidPathError,
-    exceptions.NotSupportedError,
-    exceptions.UnknownConfigurationKeyError,
-)
+_FAILURES = (exceptions.BaseError, OSError)
+"""What the SDK raises; a time-out is an OSError too."""
 
 
-class RemoteStore:
+class RemoteStore(Unproven):
     def __init__(
         self,
         url: str,
@@ -66,29 +68,32 @@ class RemoteStore:
 
     async def create(self, key: str, *parts: Buffer) -> bool:
         contents = b"".join(parts)
+        what = f"could not create {key}"
         lost = False
         for attempt in range(ATTEMPTS_MAX):
             await self._pause(attempt)
             self.requests += 1
             try:
-                await obstore.put_async(self._store, key, contents, mode="create", use_multipart=False)
+                async with asyncio.timeout(_patience(len(contents))):
+                    await obstore.put_async(self._store, key, contents, mode="create", use_multipart=False)
                 return True
-            except _EXISTS:
-                if not lost:
-                    return False
-                return await self.get(key) == contents
-            except (*_REFUSED, *_MISUSED) as error:
-                raise self._error(error, f"could not create {key}") from error
-            except (exceptions.BaseError, OSError) as error:
+            except _FAILURES as error:
+                verdict, _reason = explain(error)
+                if verdict is Verdict.EXISTS:
+                    return lost and await self.get(key) == contents
+                if verdict is not Verdict.AGAIN:
+                    raise self._error(error, what, writing=True) from error
                 lost = True
                 last = error
-        raise self._error(last, f"could not create {key}") from last
+        raise self._error(last, what, writing=True) from last
 
     async def put(self, key: str, *parts: Buffer) -> None:
         contents = b"".join(parts)
         await self._retry(
             f"could not write {key}",
             lambda: obstore.put_async(self._store, key, contents, use_multipart=False),
+            _patience(len(contents)),
+            writing=True,
         )
 
     async def get(self, key: str) -> bytes | None:
@@ -108,21 +113,24 @@ class RemoteStore:
         async def part() -> bytes:
             try:
                 return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
-            except exceptions.GenericError:
-                # A range beyond the end is an error that looks like any other.
+            except exceptions.GenericError as error:
+                if not concerns_range(error):
+                    raise
                 found = await obstore.head_async(self._store, key)
                 if found["size"] < start + length:
                     return b""
                 raise
 
-        found = await self._retry(f"could not read {key}", part)
+        found = await self._retry(f"could not read {key}", part, _patience(length))
         if len(found) != length:
             raise ObjectMissingError(f"{key} ends before byte {start + length}")
         return found
 
     async def delete(self, key: str) -> None:
         try:
-            await self._retry(f"could not delete {key}", lambda: obstore.delete_async(self._store, key))
+            await self._retry(
+                f"could not delete {key}", lambda: obstore.delete_async(self._store, key), SMALL_SECONDS
+            )
         except ObjectMissingError:
             return
 
@@ -133,56 +141,69 @@ class RemoteStore:
     async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
         # A service matches whole path segments only: ask for the directory, and match the rest here.
         directory = prefix.rpartition("/")[0]
-        found: list[DatedObject] = []
+
+        async def everything() -> list[DatedObject]:
+            found = []
+            async for chunk in obstore.list(self._store, directory or None, chunk_size=_LIST_CHUNK):
+                for meta in chunk:
+                    if meta["path"].startswith(prefix):
+                        written_ms = int(meta["last_modified"].timestamp() * 1000)
+                        found.append(DatedObject(meta["path"], meta["size"], written_ms))
+            return found
+
         try:
-            stream = obstore.list(self._store, directory or None, chunk_size=_LIST_CHUNK)
-            self.requests += 1
-            async for chunk in stream:
-                found.extend(
-                    DatedObject(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
-                    for meta in chunk
-                    if meta["path"].startswith(prefix)
-                )
-        except _MISSING:
-            pass
-        except (exceptions.BaseError, OSError) as error:
-            raise self._error(error, f"could not list {prefix}") from error
-        for info in sorted(found):
-            yield info
+            found = await self._retry(f"could not list {prefix or 'objects'}", everything)
+        except ObjectMissingError:
+            return
+        for one in sorted(found):
+            yield one
 
     async def close(self) -> None:
         """The SDK closes its connections when the store is forgotten."""
 
-    async def _retry(self, what: str, request: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(
+        self,
+        what: str,
+        request: Callable[[], Awaitable[T]],
+        seconds: float | None = None,
+        *,
+        writing: bool = False,
+    ) -> T:
+        """`seconds`: how long an attempt may take, if not as long as the SDK lets it."""
         for attempt in range(ATTEMPTS_MAX):
             await self._pause(attempt)
             self.requests += 1
             try:
-                return await request()
-            except (*_REFUSED, *_MISUSED, *_MISSING) as error:
-                raise self._error(error, what) from error
-            except (exceptions.BaseError, OSError) as error:
+                async with asyncio.timeout(seconds):
+                    return await request()
+            except _FAILURES as error:
+                if explain(error).verdict is not Verdict.AGAIN:
+                    raise self._error(error, what, writing=writing) from error
                 last = error
-        raise self._error(last, what) from last
+        raise self._error(last, what, writing=writing) from last
 
     async def _pause(self, attempt: int) -> None:
         if attempt:
             longest = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2**attempt)
             await self._sleep(longest * self._random.uniform(0.5, 1.0))
 
-    def _error(self, error: Exception, what: str) -> StoreError:
-        sentence = f"{what} in {self.url}: {_first_line(error)}"
-        if isinstance(error, _MISSING):
-            return ObjectMissingError(sentence)
-        if isinstance(error, _REFUSED):
-            return StoreReadOnlyError(sentence)
-        if isinstance(error, _MISUSED):
-            return StoreError(sentence)
+    def _error(self, error: Exception, what: str, *, writing: bool = False) -> StoreError:
+        verdict, reason = explain(error)
+        if isinstance(error, TimeoutError):
+            reason = f"no answer within {SMALL_SECONDS:.0f} s"
+        sentence = f"{what} in {self.url}: {reason}"
+        match verdict:
+            case Verdict.MISSING if not writing:
+                return ObjectMissingError(sentence)
+            case Verdict.MISSING | Verdict.REFUSED:
+                return StoreReadOnlyError(sentence)
+            case Verdict.MISUSED:
+                return StoreError(sentence)
         return StoreUnavailableError(sentence)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+def _patience(size: int) -> float | None:
+    return SMALL_SECONDS if size <= SMALL_BYTES else None
 
 
 def _open(url: str) -> "Backend":
@@ -196,4 +217,4 @@ def _open(url: str) -> "Backend":
     try:
         return from_url(url, retry_config={"max_retries": 0}, client_options=options)
     except Exception as error:
-        raise StoreError(f"{url!r} is not a store: {_first_line(error)}") from error
+        raise StoreError(f"{url!r} is not a store: {explain(error).reason}") from error

@@ -1,0 +1,156 @@
+"""An S3 server for tests: the part of the protocol that the store uses, in memory, with faults on demand.
+
+Signatures are not looked at. `faults` are used up in order, one per request whose method they name:
+
+    ("PUT", "lose")     do it, then close the connection
+    ("PUT", "drop")     close the connection
+    ("PUT", "silent")   do it, and never answer
+    ("PUT", "503")      answer with that status and do nothing
+"""
+
+import asyncio
+import re
+import urllib.parse
+from email.utils import formatdate
+from xml.sax.saxutils import escape
+
+_NOT_FOUND = b"<Error><Code>NoSuchKey</Code><Message>There is no such key.</Message></Error>"
+_NO_BUCKET = b"<Error><Code>NoSuchBucket</Code><Message>There is no such bucket.</Message></Error>"
+_EXISTS = b"<Error><Code>PreconditionFailed</Code><Message>It exists.</Message></Error>"
+_BUSY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+
+
+class Answer(Exception):
+    def __init__(self, status: int, body: bytes = b"", headers: str = "") -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+
+class FakeS3:
+    def __init__(self, *, atomic: bool = True, conditional: bool = True) -> None:
+        """`atomic`: whether a conditional put is one step; `conditional`: whether there is such a thing."""
+        self.objects: dict[str, bytes] = {}
+        self.faults: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
+        self.read_only = False
+        self._atomic = atomic
+        self._conditional = conditional
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> dict[str, str]:
+        """The environment that points S3 clients here; the bucket is called "bucket"."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def count(self, method: str) -> int:
+        return sum(one == method for one, _key in self.requests)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while await self._serve(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        method, target, _ = head[0].split(" ")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        path, _, query = target.partition("?")
+        self.requests.append((method, urllib.parse.unquote(path)))
+        fault = ""
+        if self.faults and self.faults[0][0] == method:
+            fault = self.faults.pop(0)[1]
+        if fault == "drop":
+            return False
+        try:
+            if fault.isdecimal():
+                raise Answer(int(fault), _BUSY)
+            await self._act(method, urllib.parse.unquote(path), query, headers, body)
+        except Answer as given:
+            answer = given
+        if fault == "lose":
+            return False
+        if fault == "silent":
+            await asyncio.sleep(3600)
+        size = len(answer.body)
+        lines = f"HTTP/1.1 {answer.status} X\r\nContent-Length: {size}\r\n{answer.headers}\r\n"
+        writer.write(lines.encode() + (b"" if method == "HEAD" else answer.body))
+        await writer.drain()
+        return True
+
+    async def _act(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> None:
+        _, bucket, key = (*path.split("/", 2), "")[:3]
+        if bucket != "bucket":
+            raise Answer(404, _NO_BUCKET)
+        if method == "POST":
+            keys = re.findall(rb"<Key>([^<]*)</Key>", body)
+            for found in keys:
+                self.objects.pop(found.decode(), None)
+            gone = b"".join(b"<Deleted><Key>%s</Key></Deleted>" % found for found in keys)
+            raise Answer(200, b"<DeleteResult>%s</DeleteResult>" % gone)
+        if not key:
+            raise self._listing(urllib.parse.parse_qs(query))
+        if method == "PUT":
+            if self.read_only:
+                raise Answer(403, b"<Error><Code>AccessDenied</Code><Message>Not you.</Message></Error>")
+            await self._put(key, body, "if-none-match" in headers)
+            raise Answer(200, b"", 'ETag: "1"\r\n')
+        if key not in self.objects:
+            raise Answer(404, _NOT_FOUND)
+        raise self._contents(self.objects[key], headers.get("range", ""))
+
+    async def _put(self, key: str, body: bytes, conditional: bool) -> None:
+        if conditional and self._conditional:
+            if key in self.objects:
+                raise Answer(412, _EXISTS)
+            if not self._atomic:
+                await asyncio.sleep(0.02)
+        self.objects[key] = body
+
+    def _contents(self, stored: bytes, wanted: str) -> Answer:
+        stamps = f'ETag: "1"\r\nLast-Modified: {formatdate(0, usegmt=True)}\r\n'
+        if not wanted:
+            return Answer(200, stored, stamps)
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        if int(first) >= len(stored):
+            return Answer(416, b"<Error><Code>InvalidRange</Code></Error>")
+        part = stored[int(first) : int(last) + 1]
+        end = int(first) + len(part) - 1
+        return Answer(206, part, f"{stamps}Content-Range: bytes {first}-{end}/{len(stored)}\r\n")
+
+    def _listing(self, query: dict[str, list[str]]) -> Answer:
+        (prefix,) = query.get("prefix", [""])
+        found = "".join(
+            f"<Contents><Key>{escape(key)}</Key><Size>{len(self.objects[key])}</Size>"
+            '<LastModified>2020-01-01T00:00:00.000Z</LastModified><ETag>"1"</ETag></Contents>'
+            for key in sorted(self.objects)
+            if key.startswith(prefix)
+        )
+        text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>"
+        return Answer(200, text.encode())
