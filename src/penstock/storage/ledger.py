@@ -499,6 +499,8 @@ class Ledger:
             except TimeoutError:
                 logger.warning("flushes were given up that the store did not take in time")
         self.openers.close()
+        if self._reader.blocks is not None:
+            await self._reader.blocks.close()
         if self._writer is not None:
             await self._writer.close()
 
@@ -522,6 +524,8 @@ class Ledger:
             "cleaner_bytes_read": self._cleaner.bytes_read if self._cleaner is not None else 0,
             "cleaner_bytes_written": self._cleaner.bytes_written if self._cleaner is not None else 0,
             "store_reads": self._reader.requests,
+            "block_requests": self._reader.blocks.requests if self._reader.blocks is not None else 0,
+            "block_hits": self._reader.blocks.hits if self._reader.blocks is not None else 0,
             "objects_deleted": self._garbage.objects_deleted,
             "tail_cache_bytes": self._cache.bytes_used,
         }

@@ -10,7 +10,7 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The same by number; a kind of write-ahead log may take fewer."""
     tail_cache_bytes: int = 64 * 1024 * 1024
     index_cache_bytes: int = 32 * 1024 * 1024
-    """Memory for the indexes of segments."""
+    """Memory for the indexes of segments and, on a distant store, for blocks of them."""
     settle_bytes: int = 64 * 1024 * 1024
     """Unsettled bytes that start a settling: bounds what recovery has to look through."""
     settle_extents: int = 100_000

@@ -2,7 +2,8 @@
 
 Nothing here lists the store. A read is answered at once if the tail cache has it, or if the index is in
 memory and the store has the bytes at hand (the page cache of a local directory); otherwise it is an
-awaitable. Indexes of segments are kept in memory, bounded in bytes, least recently used out first.
+awaitable. Indexes of segments are kept in memory, bounded in bytes, least recently used out first; so are
+blocks of objects on a store that is a network away.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from penstock.log.extents import Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
 from penstock.log.slicing import Range, cut, plan_ranges
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
+from penstock.storage.block_cache import BlockCache, DistantStore
 from penstock.storage.objects import ObjectMissingError, ObjectStore, StoreError
 from penstock.storage.partition import Partition
 from penstock.wire.buffers import Buffer
@@ -26,15 +28,21 @@ _EXTENT_BYTES_HELD = 48  # Six columns of eight bytes.
 class ImmediateStore(Protocol):
     """A store that can tell, without waiting, whether it has a range at hand."""
 
-    def get_range_now(self, key: str, start: int, length: int) -> bytes | bytearray | None: ...
+    def get_range_now(self, key: str, start: int, length: int) -> Buffer | None: ...
 
 
 class Reader:
-    def __init__(self, store: ObjectStore, file_key: Callable[[int], str], index_bytes_max: int) -> None:
+    def __init__(self, store: ObjectStore, file_key: Callable[[int], str], cache_bytes_max: int) -> None:
+        """`cache_bytes_max`: for indexes and, on a distant store, mostly for blocks."""
         self._store = store
-        self._now = store.get_range_now if isinstance(store, ImmediateStore) else None
         self.file_key = file_key
-        self._index_bytes_max = index_bytes_max
+        self.blocks: BlockCache | None = None
+        self._index_bytes_max = cache_bytes_max
+        if isinstance(store, DistantStore):
+            self._index_bytes_max = cache_bytes_max // 4
+            self.blocks = BlockCache(store, cache_bytes_max - self._index_bytes_max)
+        near = self.blocks or store
+        self._now = near.get_range_now if isinstance(near, ImmediateStore) else None
         self._index_bytes = 0
         self._indexes: OrderedDict[tuple[str, int], Extents] = OrderedDict()
         self.requests = 0
@@ -151,16 +159,24 @@ class Reader:
         for first in range(len(buffers), len(ranges), _FETCHES_AT_ONCE):
             some = range(first, min(first + _FETCHES_AT_ONCE, len(ranges)))
             buffers += await asyncio.gather(
-                *(self.fetch(keys[at], ranges[at].position, ranges[at].length) for at in some)
+                *(self._fetch_cached(keys[at], ranges[at].position, ranges[at].length) for at in some)
             )
         return _slice(ranges, buffers, offset, max_bytes, limit_offset)
 
     async def fetch(self, key: str, start: int, length: int) -> Buffer:
         """Read a range of an object that is held from deletion meanwhile."""
+        return await self._held(key, self._store.get_range(key, start, length))
+
+    async def _fetch_cached(self, key: str, start: int, length: int) -> Buffer:
+        """The same through the cache of blocks: for records that somebody else may ask for, too."""
+        near = self.blocks or self._store
+        return await self._held(key, near.get_range(key, start, length))
+
+    async def _held(self, key: str, reading: Awaitable[Buffer]) -> Buffer:
         self.requests += 1
         self.held[key] = self.held.get(key, 0) + 1
         try:
-            return await self._store.get_range(key, start, length)
+            return await reading
         finally:
             self.held[key] -= 1
             if not self.held[key]:

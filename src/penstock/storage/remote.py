@@ -126,6 +126,19 @@ class RemoteStore(Unproven):
             raise ObjectMissingError(f"{key} ends before byte {start + length}")
         return found
 
+    async def get_up_to(self, key: str, start: int, length: int) -> bytes:
+        """At most `length` bytes from `start`: fewer if the object ends before."""
+
+        async def part() -> bytes:
+            try:
+                return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+            except exceptions.GenericError as error:
+                if not concerns_range(error):
+                    raise
+                return b""
+
+        return await self._retry(f"could not read {key}", part, _patience(length))
+
     async def delete(self, key: str) -> None:
         try:
             await self._retry(
