@@ -10,9 +10,10 @@ from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import Files
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import ObjectInfo
+from penstock.storage.wal_objects import ObjectWalWriter
 from penstock.wire.buffers import Buffer
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill
-from tests.storage.world import World, own_partition, read_all
+from tests.storage.world import QUIET, World, own_partition, read_all
 
 
 class CountingStore(MemoryStore):
@@ -158,3 +159,23 @@ async def test_one_put_per_flush_whatever_the_number_of_partitions(partitions: i
     await ledger._flusher.drain()
     assert len(answers) == partitions and store.requests == {"create": 1}
     await world.close()
+
+
+async def test_many_small_flushes_are_settled_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an object store each of them is a request to whoever takes over."""
+    monkeypatch.setattr(ObjectWalWriter, "flushes_max", 20)
+    store = CountingStore()
+    world = World(store)
+    ledger = await world.start(settings=QUIET)
+    topic = await world.create_topic("t", 1)
+    partition = own_partition(ledger, topic)
+    assert ledger._upkeep is not None
+    for _ in range(19):
+        await fill(ledger, partition, 1)
+    await ledger._upkeep.step()
+    assert partition.manifest is None
+    await fill(ledger, partition, 1)
+    await ledger._upkeep.step()
+    assert partition.manifest is not None
+    assert partition.manifest.end_offset == 20
+    await world.kill(ledger)

@@ -282,8 +282,11 @@ class Ledger:
                     info = image.partition(topic_id, index)
                     assert info is not None, "what is not led any more was taken out"
                     openings.append(Opening(partition, info))
+                recovery = self._recovery
+                before = recovery.logs_scanned, recovery.flushes_scanned
+                began = self._clock.monotonic()
                 try:
-                    damaged = await self._recovery.open(openings, image)
+                    damaged = await recovery.open(openings, image)
                 except StoreError as error:
                     logger.warning("partitions could not be opened yet count=%d: %s", len(openings), error)
                     for opening in openings:
@@ -292,6 +295,13 @@ class Ledger:
                     pause = min(pause * 2, _RETRY_MAX_SECONDS)
                     continue
                 self._opened(openings, damaged)
+                logger.info(
+                    "opened partitions count=%d logs=%d flushes=%d seconds=%.3f",
+                    len(openings),
+                    recovery.logs_scanned - before[0],
+                    recovery.flushes_scanned - before[1],
+                    self._clock.monotonic() - began,
+                )
         finally:
             self._recovering = None
 

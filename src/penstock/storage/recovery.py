@@ -53,6 +53,9 @@ class Recovery:
         self._wal_store = wal_store
         self._own = own
         self._files = files
+        self.logs_scanned = 0
+        self.flushes_scanned = 0
+        """Since the beginning; for people."""
 
     async def open(
         self, openings: Sequence[Opening], image: ClusterImage
@@ -113,8 +116,10 @@ class Recovery:
         if end is None:
             return DamagedError(f"the log of broker {wal.broker}, epoch {wal.epoch} was never sealed")
         blocks: Blocks = {}
+        self.logs_scanned += 1
         try:
             async for flush in self._wal_store.scan(wal, image.wal_starts.get(wal, 0), end):
+                self.flushes_scanned += 1
                 file = self._files.file(wal, flush.key)
                 file.last_flush, file.bytes = flush.number, flush.position + flush.size
                 for block in iter_blocks(flush.blocks):

@@ -125,6 +125,8 @@ class Upkeep:
     def _should_settle(self, now: float) -> bool:
         if self.unsettled_bytes >= self._settings.settle_bytes:
             return True
+        if self._flusher.flushes - self._settled_flushes >= self._writer.flushes_max:
+            return True
         if self._unsettled_since is None and self._flusher.flushes > self._settled_flushes:
             self._unsettled_since = now
         since = self._unsettled_since

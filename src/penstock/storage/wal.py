@@ -65,6 +65,8 @@ class WalWriter(Protocol):
     """How many flushes may be under way at once."""
     batches_max: int
     """How many batches one flush may hold."""
+    flushes_max: int
+    """So many flushes are settled, whatever their size: whoever takes over looks at each of the others."""
     nonce: bytes
     """What every flush header of this log repeats."""
 

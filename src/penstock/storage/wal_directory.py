@@ -78,6 +78,8 @@ class DirectoryWalWriter:
     depth = 1
     batches_max = 1000
     """One buffer per batch, and Linux takes 1024 in one call."""
+    flushes_max = 1 << 62
+    """They lie one after the other in a file: their bytes count."""
 
     def __init__(
         self, store: DirectoryStore, wal: WalRef, nonce: bytes, file_bytes: int, boot: bytes

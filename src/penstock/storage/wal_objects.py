@@ -38,7 +38,7 @@ SEAL = b"PWSEAL1\n"
 _DEPTH = 4
 _WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its header and index with it.
 _RETRY_SECONDS = 1.0
-_SCANS_AT_ONCE = 16
+_SCANS_AT_ONCE = 64
 
 
 def _prefix(wal: WalRef) -> str:
@@ -62,6 +62,8 @@ class _Put:
 class ObjectWalWriter:
     batches_max = 10_000
     """Each flush is a request that is paid for, so one takes whatever waits; this bounds the loop's work."""
+    flushes_max = 500
+    """Each is a request to whoever takes over, while nobody serves."""
 
     def __init__(self, store: ObjectStore, wal: WalRef, nonce: bytes, depth: int) -> None:
         self.depth = depth
