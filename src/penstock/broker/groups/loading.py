@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.groups.offsets import NO_PRODUCER
 from penstock.log.markers import MarkerKind, parse_marker
 from penstock.storage.answers import Slice
 from penstock.wire.batch import CONTROL, TRANSACTIONAL, iter_batches, iter_raw, records_block
@@ -15,51 +16,97 @@ from penstock.wire.errors import WireError
 if TYPE_CHECKING:
     from penstock.groups.shard import Shard
     from penstock.storage.ledger import Ledger, Partition
+    from penstock.wire.batch import BatchHeader
     from penstock.wire.buffers import Buffer
 
 log = logging.getLogger(__name__)
 
 SLICE_BYTES = 128 * 1024
-"""Read and applied in one go, some ten milliseconds; then other work gets its turn."""
+"""Read in one go, some milliseconds; then other work gets its turn."""
+APPLIED_AT_ONCE = 500
+"""Records taken into the shard in one go, likewise."""
+_NOTHING = b""
 
 
 async def load(ledger: Ledger, partition: Partition, shard: Shard) -> int:
     """Apply every durable record of the partition, in order; how many there were. Raises StoreError."""
     offset, end = partition.log_start_offset, partition.high_watermark
-    count = 0
+    loading = Loading(shard)
     while offset < end:
         found = ledger.read(partition, offset, SLICE_BYTES, limit_offset=end)
         slice_ = found if isinstance(found, Slice) else await found
-        read, offset = _apply(slice_.buffers, offset, shard)
-        count += read
-        if not read and not slice_.buffers:
+        if not slice_.buffers:
             break  # Compaction left nothing up to the end.
+        offset = await loading.take(slice_.buffers, offset)
         await asyncio.sleep(0)
-    return count
+    await loading.settle()
+    return loading.count
 
 
-def _apply(buffers: Sequence[Buffer], offset: int, shard: Shard) -> tuple[int, int]:
-    """How many records there were from `offset` on, and where the next slice begins."""
-    data = memoryview(b"".join(buffers))
-    count = 0
-    for position, header in iter_batches(data):
-        following = header.base_offset + header.last_offset_delta + 1
-        block = records_block(data, position, header)
-        if header.attributes & CONTROL:
-            marker = parse_marker(block)
-            if marker is not None:
-                shard.load_marker(header.producer_id, committed=marker.kind is MarkerKind.COMMIT)
-        else:
-            producer_id = header.producer_id if header.attributes & TRANSACTIONAL else -1
-            for _, delta, key_at, key_end, value_at, value_end, _ in iter_raw(block, header.record_count):
-                if header.base_offset + delta < offset or key_end < key_at:
-                    continue
-                count += 1
-                value = block[value_at:value_end] if value_end >= value_at else None
-                try:
-                    shard.load(block[key_at:key_end], value, producer_id)
-                except WireError:
-                    # Whoever wrote it, it says nothing that could be acted on.
-                    log.exception("a record was skipped offset=%d", header.base_offset + delta)
-        offset = following
-    return count, offset
+class Loading:
+    """Records on their way into a shard.
+
+    A record says all there is to say under its key, so of several under one key only the last is taken apart,
+    in its place: what is left is what compaction would leave, and a group that commits every second costs a
+    dictionary's entry a time. Tombstones are all taken, since they also end what a transaction has in store
+    for the key. Records of transactions wait for their markers, so they are taken as they come.
+    """
+
+    __slots__ = ("_latest", "_shard", "count")
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._latest: dict[bytes | tuple[bytes, int], bytes | None] = {}
+        """By key; by key and number, tombstones that something follows."""
+        self.count = 0
+
+    async def take(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """The records from `offset` on; where the next slice begins."""
+        data = memoryview(b"".join(buffers))
+        for position, header in iter_batches(data):
+            block = records_block(data, position, header)
+            if header.attributes & CONTROL:
+                await self.settle()
+                marker = parse_marker(block)
+                if marker is not None:
+                    self._shard.load_marker(header.producer_id, committed=marker.kind is MarkerKind.COMMIT)
+            else:
+                records = _records(block, header, offset)
+                if header.attributes & TRANSACTIONAL:
+                    await self.settle()
+                    for key, value in records:
+                        self.count += 1
+                        self._apply(key, value, header.producer_id)
+                else:
+                    latest = self._latest
+                    for key, value in records:
+                        self.count += 1
+                        if latest.pop(key, _NOTHING) is None:
+                            latest[key, self.count] = None
+                        latest[key] = value
+            offset = header.base_offset + header.last_offset_delta + 1
+        return offset
+
+    async def settle(self) -> None:
+        """Everything taken so far is in the shard."""
+        latest, self._latest = self._latest, {}
+        for at, (key, value) in enumerate(latest.items(), 1):
+            self._apply(key if isinstance(key, bytes) else key[0], value, NO_PRODUCER)
+            if at % APPLIED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _apply(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+        try:
+            self._shard.load(key, value, producer_id)
+        except WireError:
+            # Whoever wrote it, it says nothing that could be acted on.
+            log.exception("a record was skipped key=%s", key[:40].hex())
+
+
+def _records(block: bytes, header: BatchHeader, offset: int) -> Iterator[tuple[bytes, bytes | None]]:
+    """Keys and values from `offset` on; what has no key is nobody's."""
+    base = header.base_offset
+    for _, delta, key_at, key_end, value_at, value_end, _ in iter_raw(block, header.record_count):
+        if base + delta >= offset and key_end >= key_at:
+            value = block[value_at:value_end] if value_end >= value_at else None
+            yield block[key_at:key_end], value

@@ -1,0 +1,114 @@
+"""A partition of `__consumer_offsets` becomes a shard: the same one, however its records are taken."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.broker.groups.loading import Loading
+from penstock.groups.core import Now
+from penstock.groups.records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    Record,
+    to_record,
+)
+from penstock.groups.settings import GroupSettings
+from penstock.groups.shard import Shard
+from penstock.wire import batch
+from penstock.wire.api.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from penstock.wire.markers import ABORT, COMMIT, marker_batch
+from tests.groups.world import make_image
+
+GROUPS = ("g0", "g1", "g2")
+NOBODY = -1
+
+# What is in the log: records with the producer of their transaction, or a producer and whether it commits.
+Entry = tuple[list[Record], int] | tuple[int, bool]
+
+
+def new_shard() -> Shard:
+    return Shard(GroupSettings(), make_image({"t": 3}), lambda: "id")
+
+
+def history(seed: int) -> Iterator[Entry]:
+    chance = random.Random(seed)
+    for at in range(60):
+        if chance.random() < 0.2:
+            yield chance.choice((7, 8)), chance.random() < 0.5
+            continue
+        producer = chance.choice((NOBODY, NOBODY, NOBODY, 7, 8))
+        yield [one_record(chance, at, producer) for _ in range(chance.randint(1, 4))], producer
+
+
+def one_record(chance: random.Random, at: int, producer: int) -> Record:
+    group = chance.choice(GROUPS)
+    if producer == NOBODY and chance.random() < 0.2:
+        state = GroupMetadataValue(protocol_type="consumer", generation=at)
+        return to_record(GroupMetadataKey(group), chance.choice((state, None)))
+    commit = OffsetCommitValue(offset=at, commit_timestamp=at)
+    gone = producer == NOBODY and chance.random() < 0.2
+    return to_record(OffsetCommitKey(group, "t", chance.randrange(3)), None if gone else commit)
+
+
+def encoded(entry: Entry, offset: int) -> tuple[bytes, int]:
+    """The entry as a batch at this offset, and the offset after it."""
+    content, more = entry
+    if isinstance(content, int):
+        data = marker_batch(COMMIT if more else ABORT, content, 0, 0, 0)
+        count = 1
+    else:
+        records = [batch.Record(at, 0, record.key, record.value) for at, record in enumerate(content)]
+        data = batch.build_batch(records, producer_id=more, producer_epoch=0, transactional=more != NOBODY)
+        count = len(records)
+    stamped = bytearray(data)
+    batch.stamp(stamped, 0, offset, 0)
+    return bytes(stamped), offset + count
+
+
+def one_by_one(entries: list[Entry]) -> Shard:
+    shard = new_shard()
+    for content, more in entries:
+        if isinstance(content, int):
+            shard.load_marker(content, committed=bool(more))
+        else:
+            for record in content:
+                shard.load(record.key, record.value, more)
+    return shard
+
+
+def state(shard: Shard) -> object:
+    """Offsets of every group, those that a transaction may yet bring, and what is known of the groups."""
+    shard.loaded(Now(0, 0))
+    every = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2])]
+    asked = [OffsetFetchRequestGroup(group_id=group, topics=every) for group in GROUPS]
+    offsets = [shard.fetch_offsets(each, require_stable=stable) for each in asked for stable in (False, True)]
+    described = [shard.describe_group(group, 5) for group in GROUPS]
+    return offsets, described
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_only_the_last_record_of_a_key_counts(seed: int) -> None:
+    entries = list(history(seed))
+    loading_into = new_shard()
+    loading = Loading(loading_into)
+    log, offset = [], 0
+    for entry in entries:
+        data, offset = encoded(entry, offset)
+        log.append(data)
+    cut = seed % len(log)
+    reached = await loading.take(log[:cut], 0)
+    assert await loading.take(log[cut:], reached) == offset
+    await loading.settle()
+    assert loading.count == sum(len(content) for content, _ in entries if isinstance(content, list))
+    assert state(loading_into) == state(one_by_one(entries))
+
+
+async def test_a_slice_may_begin_before_what_is_wanted() -> None:
+    records = [to_record(OffsetCommitKey("g0", "t", 0), OffsetCommitValue(offset=at)) for at in range(5)]
+    data, _ = encoded((records, NOBODY), 10)
+    loading = Loading(new_shard())
+    assert await loading.take([data], 13) == 15
+    assert loading.count == 2
