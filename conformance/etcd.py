@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaException, NewTopic
@@ -26,9 +27,12 @@ from conformance import parts
 from conformance.cluster_processes import Cluster, Member, penstock
 from conformance.cluster_views import agreed_view
 from conformance.etcd_server import Etcd
-from conformance.faults import GO_ON_WITHIN_S, PAUSE_S, Fault, World, report
+from conformance.faults import GO_ON_WITHIN_S, PAUSE_S, TOPIC, Fault, World, report
 from conformance.faults_clients import QUIET
 from conformance.server import ServerFailed, interrupted_cleanly
+
+if TYPE_CHECKING:
+    from penstock.metadata.image import ClusterImage
 
 SUITE = "tests/storage/test_store_behaviour.py"
 WRITERS = 4
@@ -260,9 +264,37 @@ def _told_by_commands(cluster: Cluster) -> list[str]:
     from penstock.cluster.reading import ImageReader
     from penstock.storage import open_store
 
-    image = asyncio.run(ImageReader(open_store(str(cluster.store))).refresh())
+    store = open_store(str(cluster.store))
+    image = asyncio.run(ImageReader(store).refresh())
     if len(image.live_brokers) != len(cluster.members):
         problems.append(f"a reader of the store finds {len(image.live_brokers)} live brokers")
+    problems += _told_by_spark(cluster, image)
+    audit = subprocess.run(
+        [penstock(), "store", "audit", "--store", str(cluster.store)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    if audit.returncode:
+        problems.append(f"penstock store audit: {audit.stdout[-300:]}{audit.stderr[-300:]}")
+    return problems
+
+
+def _told_by_spark(cluster: Cluster, image: "ClusterImage") -> list[str]:
+    """What Spark plans with, from the store alone, ends where the brokers say that partitions end."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    from penstock.spark.view import Chosen, LogView
+    from penstock.storage import open_store
+
+    topic = image.topics[TOPIC]
+    chosen = {(topic.id, number): Chosen(topic, number, info) for number, info in enumerate(topic.partitions)}
+    views = asyncio.run(LogView(open_store(str(cluster.store)), lambda _image: chosen).refresh())
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", **QUIET})
+    problems = []
+    for (_id, number), view in views.items():
+        _low, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=30)
+        if view.end != end:
+            problems.append(f"Spark's view of partition {number} ends at {view.end}, the broker's at {end}")
+    consumer.close()
     return problems
 
 

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.metadata.codec import Identity, decode_identity, encode_identity
-from penstock.storage.objects import ObjectStore, StoreUnavailableError, Unproven
+from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError, Unproven
 from penstock.storage.wal import WAL_PREFIX
 
 IDENTITY_KEY: Final = "meta/cluster"
 _RECORDS: Final = (WAL_PREFIX, "segments/", "manifests/", "meta/log/")
 
 
-class HomeError(Exception):
+class HomeError(StoreError):
     """The store and the place of the metadata log do not belong together. One sentence for a person."""
 
 

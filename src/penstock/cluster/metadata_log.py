@@ -30,7 +30,7 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.clock import Clock
-from penstock.cluster.home import join, open_elsewhere
+from penstock.cluster.home import HomeError, join, open_elsewhere
 from penstock.cluster.snapshots import SnapshotChain, entry_key
 from penstock.metadata.apply import apply_entry, apply_to, perform
 from penstock.metadata.codec import (
@@ -148,6 +148,8 @@ class MetadataLog:
             self._chain = SnapshotChain(self._store)
             self.image = await self._chain.find() or ClusterImage(cluster_id=home.cluster_id)
             await self._read_on()
+        except HomeError:
+            raise
         except StoreError as error:
             raise MetadataUnavailableError(f"The cluster cannot be opened: {error}") from error
         if self._poll_interval is not None:
