@@ -53,6 +53,8 @@ PartitionKey = tuple[bytes, int]
 
 # How often a broker that is late is listened for, and whether everything has a leader is looked at.
 WATCHES_PER_SESSION = 12
+# A look at whether a process runs costs microseconds, and no request to the store.
+PROCESS_LOOK_SECONDS = 0.2
 # A pause of the watcher is never shorter: the clock and the loop's timers need not agree to the last digit.
 WATCH_PAUSE_MIN_SECONDS = 0.005
 # A hand-over settles records and stops writes to the partitions meanwhile, so it is done in bites.
@@ -385,7 +387,8 @@ class Membership:
 
     def _watch_pause(self) -> float:
         watched = self._leases.watched(self._log.image)
-        return max(WATCH_PAUSE_MIN_SECONDS, self._leases.pause(watched, self._clock.monotonic()))
+        pause = max(WATCH_PAUSE_MIN_SECONDS, self._leases.pause(watched, self._clock.monotonic()))
+        return pause if self._processes is None else min(pause, PROCESS_LOOK_SECONDS)
 
     async def _watch_due(self) -> bool:
         return await self.watch(only_due=True)
