@@ -409,7 +409,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with S3Store() if chosen.s3 else nullcontext() as store:
                     well = prove_sound(faults, chosen.seed, store)
             if chosen.broken or chosen.short:
-                well = prove_broken("no-fencing", FENCED, 2, chosen.seed) and well
+                well = prove_broken("no-fencing", FENCED, 4, chosen.seed) and well
                 well = prove_broken("early-answers", KILL, 2, chosen.seed) and well
         except (AssertionError, ServerFailed) as problem:
             print(f"FAILED: {problem}")
