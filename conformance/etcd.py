@@ -3,6 +3,7 @@
     suite      the behaviour suite of stores, against etcd
     log        four writers of one metadata log, while the leader of etcd is killed again and again: every
                change that was answered is in it once, and all read the same
+    access     users and passwords; an etcd whose space is used up
     cluster    three brokers under the clients and the checker of `conformance.faults`; topics are created
                through every broker meanwhile. Nothing lost, nothing twice, and all brokers agree
 
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaException, NewTopic
@@ -134,6 +135,65 @@ class Race:
 
 async def race_for_the_log(etcd: Etcd, kills: int) -> list[str]:
     return await Race(etcd).run(kills)
+
+
+# Who may write, and how much.
+
+USERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("user/add", {"name": "root", "password": "root"}),
+    ("role/add", {"name": "root"}),
+    ("user/grant", {"user": "root", "role": "root"}),
+    ("user/add", {"name": "penstock", "password": "secret"}),
+    ("role/add", {"name": "ours"}),
+    # Keys from "ours/" up to "ours0".
+    (
+        "role/grant",
+        {"name": "ours", "perm": {"permType": "READWRITE", "key": "b3Vycy8=", "range_end": "b3VyczA="}},
+    ),
+    ("user/grant", {"user": "penstock", "role": "ours"}),
+    ("enable", {}),
+)
+
+
+async def _try(url: str, user: str = "", password: str = "", size: int = 1) -> str:
+    """What became of a create: "created", or the kind of error."""
+    from penstock.storage.etcd import EtcdStore, parse_url
+    from penstock.storage.etcd_gateway import Credentials, Gateway
+    from penstock.storage.objects import StoreError
+
+    gateway = Gateway(parse_url(url)[1], credentials=Credentials(user=user, password=password))
+    store = EtcdStore(url, gateway=gateway)
+    try:
+        return "created" if await store.create(os.urandom(6).hex(), os.urandom(size)) else "there"
+    except StoreError as error:
+        return type(error).__name__
+    finally:
+        await store.close()
+
+
+async def _access(users: str, small: str) -> list[str]:
+    from penstock.storage.etcd import parse_url
+    from penstock.storage.etcd_gateway import Gateway
+
+    gateway = Gateway(parse_url(users)[1])
+    for path, message in USERS:
+        await gateway.ask(f"/v3/auth/{path}", message)
+    await gateway.close()
+    cases = {
+        "nobody": (await _try(f"{users}/ours"), "StoreReadOnlyError"),
+        "a wrong password": (await _try(f"{users}/ours", "penstock", "wrong"), "StoreReadOnlyError"),
+        "a user": (await _try(f"{users}/ours", "penstock", "secret", 2_000_000), "created"),
+        "a user elsewhere": (await _try(f"{users}/theirs", "penstock", "secret"), "StoreReadOnlyError"),
+        "too much": (await _try(small, size=40_000_000), "StoreFullError"),
+        "when it is full": (await _try(small), "StoreFullError"),
+    }
+    print("access: " + ", ".join(f"{name}: {found}" for name, (found, _wanted) in cases.items()))
+    return [f"{name} got {found}, not {wanted}" for name, (found, wanted) in cases.items() if found != wanted]
+
+
+def run_access(_etcd: Etcd) -> list[str]:
+    with Etcd(1) as users, Etcd(1, "--quota-backend-bytes", "16777216") as small:
+        return asyncio.run(_access(users.url, small.url))
 
 
 # A cluster.
@@ -306,13 +366,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rounds", type=int, default=12, help="rounds of faults under a cluster (default: 12)"
     )
-    parser.add_argument("--only", choices=["suite", "log", "cluster"], help="one part of it")
+    parser.add_argument("--only", choices=["suite", "log", "access", "cluster"], help="one part of it")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
     problems: list[str] = []
     steps: list[tuple[str, Callable[[Etcd], list[str]]]] = [
         ("suite", lambda etcd: [] if run_suite(etcd) else ["the behaviour suite failed"]),
         ("log", lambda etcd: asyncio.run(race_for_the_log(etcd, chosen.kills))),
+        ("access", run_access),
         ("cluster", lambda etcd: run_cluster(etcd, chosen.rounds, chosen.seed)),
     ]
     with interrupted_cleanly():

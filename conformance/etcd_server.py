@@ -37,8 +37,10 @@ def etcd() -> Path:
 class Etcd:
     """An etcd cluster whose members can be killed, paused and started again."""
 
-    def __init__(self, members: int = 3) -> None:
+    def __init__(self, members: int = 3, *options: str) -> None:
+        """`options`: more of them for each member."""
         self._program = etcd()
+        self._options = options
         self._folder = tempfile.TemporaryDirectory(prefix="conformance-etcd-")
         self._ports = [(free_port(), free_port()) for _ in range(members)]
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * members
@@ -75,7 +77,7 @@ class Etcd:
             str(self._program), "--name", names[number], "--data-dir", folder,
             "--listen-client-urls", client, "--advertise-client-urls", client,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", peers, "--log-level", "error",
+            "--initial-cluster", peers, "--log-level", "error", *self._options,
         ]  # fmt: skip
         with open(f"{folder}.log", "ab") as output:
             self._processes[number] = subprocess.Popen(command, stdout=output, stderr=output)

@@ -20,7 +20,7 @@ class Keys:
 
 class FakeMember:
     """`faults` are used up in order, one per request: "drop" (do nothing, close), "lose" (do it, then close),
-    "silent" (do it, never answer), "no leader", "chunked" (a body in chunks), "garbage"."""
+    "silent" (do it, never answer), "no leader", "full", "chunked" (a body in chunks), "garbage"."""
 
     def __init__(self, keys: Keys, *, password: str = "") -> None:
         self.keys = keys
@@ -70,6 +70,8 @@ class FakeMember:
             return False
         if fault == "no leader":
             status, answer = 503, {"code": 14, "message": "etcdserver: no leader"}
+        elif fault == "full":
+            status, answer = 429, {"code": 8, "message": "etcdserver: mvcc: database space exceeded"}
         else:
             status, answer = self._answer(path, message, headers.get("authorization", ""))
         if fault == "lose":

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.storage.etcd import HISTORY_SECONDS, INLINE_BYTES, EtcdStore, parse_url
 from penstock.storage.etcd_gateway import Credentials, Gateway, Member
-from penstock.storage.objects import StoreError, StoreReadOnlyError, StoreUnavailableError
+from penstock.storage.objects import StoreError, StoreFullError, StoreReadOnlyError, StoreUnavailableError
 from tests.storage.fake_etcd import FakeMember, Keys
 from tests.storage.world import keys_of
 
@@ -150,6 +150,15 @@ async def test_a_large_value_whose_answer_was_lost(world: World) -> None:
     world.members[1].faults = ["", "", "lose"]
     await store.put("b", large)
     assert await store.get("b") == large
+
+
+async def test_a_large_value_that_finds_no_room_leaves_nothing(world: World) -> None:
+    store = world.open()
+    world.members[0].faults = ["", "full"]
+    with pytest.raises(StoreFullError):
+        await store.create("a", random.Random(3).randbytes(2 * INLINE_BYTES))
+    assert world.members[0].paths == ["/v3/kv/put", "/v3/kv/put", "/v3/kv/deleterange"]
+    assert not world.keys.values
 
 
 async def test_answers_in_chunks_and_connections_that_are_kept(world: World) -> None:

@@ -21,6 +21,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -227,9 +228,14 @@ class EtcdStore:
         name = os.urandom(12).hex()
         starts = range(0, len(contents), INLINE_BYTES)
         pointer = _Pointer(name, len(starts), len(contents))
-        for number, start in enumerate(starts):
-            part = contents[start : start + INLINE_BYTES]
-            await self._ask("/v3/kv/put", {"key": self._part(pointer, number), "value": part})
+        try:
+            for number, start in enumerate(starts):
+                part = contents[start : start + INLINE_BYTES]
+                await self._ask("/v3/kv/put", {"key": self._part(pointer, number), "value": part})
+        except StoreError:
+            with suppress(StoreError):
+                await self._delete_parts(pointer)
+            raise
         return pointer
 
     async def _read_parts(self, pointer: _Pointer) -> bytes | None:

@@ -230,7 +230,11 @@ class Gateway:
             connection = await self._connect(member)
         try:
             status, answer, reusable = await connection.exchange(request)
-        except (OSError, EOFError, ValueError) as error:
+        except EOFError as error:
+            connection.close()
+            wants = "" if self._tls else "; does it want TLS (etcds://)?"
+            raise _AttemptError(f"the connection was closed without an answer{wants}", sure=False) from error
+        except (OSError, ValueError) as error:
             connection.close()
             raise _AttemptError(str(error) or type(error).__name__, sure=False) from error
         except BaseException:
