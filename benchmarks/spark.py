@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conformance.oracle import ApacheKafka
 from conformance.parts import PartMissing
 from conformance.server import Server, interrupted_cleanly
 from conformance.spark_jars import connector_jars
@@ -31,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import build
+from benchmarks.brokers import MeasuredKafka, touch_memory
 
 PARTITIONS = 4
 ROWS_PER_BATCH = 512
@@ -119,6 +119,7 @@ def session(scratch: Path) -> Iterator[Any]:
         .config("spark.jars", connector_jars())
         .config("spark.driver.memory", "3g")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(CORES))
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.log.level", "ERROR")
@@ -276,10 +277,12 @@ def main() -> int:
         with interrupted_cleanly(), contextlib.ExitStack() as stack:
             servers: dict[str, Server] = {PENSTOCK: stack.enter_context(Penstock())}
             if not chosen.alone:
-                servers[CONNECTOR] = stack.enter_context(ApacheKafka())
+                servers[CONNECTOR] = stack.enter_context(MeasuredKafka())
             spark = stack.enter_context(session(scratch))
             bench = Bench(spark, servers, scratch, say)
-            topics = [(size, bench.fill(size)) for size in (QUICK if chosen.quick else FULL)]
+            sizes = QUICK if chosen.quick else FULL
+            touch_memory(sum(size.total_bytes for size in sizes) * 2)
+            topics = [(size, bench.fill(size)) for size in sizes]
             for number in range(rounds + 1):
                 if number == 1:
                     bench.figures.clear()  # Compilers and caches are warm from here on.

@@ -30,7 +30,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     import penstock.spark
-    import penstock.spark.kernels  # Compiled once, here, and not by each worker at the same time.
 
     scratch = tmp_path_factory.mktemp("spark")
     # Workers import this package's tests as well: functions of a test are pickled by reference.

@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.options import ReadOptions
+from penstock.spark.plain import all_plainly, plainly
 from penstock.spark.schema import columns_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def read_split(partition: InputPartition) -> Iterator[Any]:
         return iter(())  # Spark's stand-in for a plan without partitions.
     from penstock.spark.reading import read_stretches
 
-    return read_stretches(partition.stretches, partition.settings)
+    return all_plainly(read_stretches(partition.stretches, partition.settings))
 
 
 def locate(options: ReadOptions) -> str:
@@ -56,6 +57,7 @@ class BatchReader(DataSourceReader):
         self._parallelism = parallelism
         columns_of(schema)
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         from penstock.spark.planning import Deal, OffsetRange, splits
         from penstock.spark.reading import open_blocking

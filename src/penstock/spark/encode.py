@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark import encode_kernels as kernels
+from penstock.spark.errors import SourceError
 from penstock.wire.compression import compress
 
 BATCH_BYTES = 512 * 1024
@@ -28,7 +29,7 @@ class EncodedBatch(NamedTuple):
     data: bytes
 
 
-class RowError(ValueError):
+class RowError(SourceError, ValueError):
     """A row cannot be written. The message is one sentence for a person."""
 
 

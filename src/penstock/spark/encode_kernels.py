@@ -7,17 +7,9 @@ per row) and the rows that go into one batch, in order. Nothing here allocates; 
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from penstock.spark.compiled import compiled, copy_bytes
-
-_U8 = numba.types.Array(numba.uint8, 1, "C", readonly=True)
-_I32 = numba.types.Array(numba.int32, 1, "C", readonly=True)
-_I64 = numba.types.Array(numba.int64, 1, "C", readonly=True)
-_MI32 = numba.int32[::1]
-_MI64 = numba.int64[::1]
-_MU8 = numba.uint8[::1]
+from penstock.spark.compiled import compiled, copy_bytes, helper
 
 # The longest form of the fixed parts of a record: length, attributes, timestamp delta, offset delta, key
 # length, value length, header count; and of a header: two lengths.
@@ -25,7 +17,7 @@ RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 HEADER_OVERHEAD = 10
 
 
-@compiled()
+@helper
 def _murmur2(data: Any, start: int, end: int) -> int:
     """The hash that Kafka's default partitioner takes of a key, as a signed 32-bit number made positive."""
     length = end - start
@@ -61,7 +53,7 @@ def _murmur2(data: Any, start: int, end: int) -> int:
     return h & np.int64(0x7FFFFFFF)
 
 
-@compiled([numba.void(_I64, _U8, _U8, numba.int64, numba.int64, _MI32)])
+@compiled("void(r:i64, r:u8, r:u8, i64, i64, w:i32)")
 def choose_partitions(ends: Any, data: Any, valid: Any, partitions: int, keyless: int, chosen: Any) -> None:
     """The partition of each row by its key; rows without a key go to `keyless`. `ends` starts with 0."""
     for row in range(chosen.shape[0]):
@@ -71,7 +63,7 @@ def choose_partitions(ends: Any, data: Any, valid: Any, partitions: int, keyless
             chosen[row] = keyless
 
 
-@compiled()
+@helper
 def _put_varint(out: Any, at: int, value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63))
     while raw >= np.uint64(128):
@@ -82,7 +74,7 @@ def _put_varint(out: Any, at: int, value: int) -> int:
     return at + 1
 
 
-@compiled()
+@helper
 def _varint_size(value: int) -> int:
     raw = np.uint64((value << 1) ^ (value >> 63))
     size = 1
@@ -92,13 +84,13 @@ def _varint_size(value: int) -> int:
     return size
 
 
-@compiled()
+@helper
 def _put_bytes(out: Any, at: int, data: Any, start: int, end: int) -> int:
     copy_bytes(out, at, data, start, end - start)
     return at + end - start
 
 
-@compiled([numba.void(_I64, _I64, _I64, _I64, _I64, _MI64)])
+@compiled("void(r:i64, r:i64, r:i64, r:i64, r:i64, w:i64)")
 def sizes(
     key_ends: Any, value_ends: Any, header_ends: Any, name_ends: Any, header_value_ends: Any, out: Any
 ) -> None:
@@ -111,7 +103,7 @@ def sizes(
         out[row] = size + (last - first) * HEADER_OVERHEAD
 
 
-@compiled()
+@helper
 def _headers_size(first: int, last: int, names: Any, values: Any, valid: Any) -> int:
     size = _varint_size(last - first)
     for i in range(first, last):
@@ -125,10 +117,10 @@ def _headers_size(first: int, last: int, names: Any, values: Any, valid: Any) ->
     return size
 
 
-@compiled([numba.int64(
-    _I32, numba.int64, numba.int64, numba.int64, _I64,
-    _I64, _U8, _U8, _I64, _U8, _U8, _I64, _I64, _U8, _I64, _U8, _U8, _MU8,
-)])  # fmt: skip
+@compiled(
+    "i64(r:i32, i64, i64, i64, r:i64, r:i64, r:u8, r:u8, r:i64, r:u8, r:u8, r:i64, r:i64, r:u8, r:i64,"
+    " r:u8, r:u8, w:u8)"
+)
 def encode_records(
     rows: Any, first: int, last: int, base_timestamp: int, timestamps: Any,
     key_ends: Any, key_data: Any, key_valid: Any, value_ends: Any, value_data: Any, value_valid: Any,

@@ -12,10 +12,9 @@ Signatures are explicit and the machine code is cached, so nothing is compiled p
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from penstock.spark.compiled import compiled, copy_bytes
+from penstock.spark.compiled import compiled, copy_bytes, helper
 
 # Columns of the batch table.
 FIELDS = (
@@ -45,14 +44,8 @@ TIMESTAMP_MS_LIMIT = 9_223_372_036_854_775
 
 WANT_KEY, WANT_VALUE, WANT_HEADERS = 1, 2, 4
 
-_U8 = numba.types.Array(numba.uint8, 1, "C", readonly=True)
-_MU8 = numba.uint8[::1]
-_I32 = numba.int32[::1]
-_I64 = numba.int64[::1]
-_TABLE = numba.int64[:, ::1]
 
-
-@compiled()
+@helper
 def _big_endian(src: Any, at: int, width: int) -> int:
     value = np.int64(src[at])
     if value >= 128:
@@ -62,7 +55,7 @@ def _big_endian(src: Any, at: int, width: int) -> int:
     return value
 
 
-@compiled([numba.int64(_U8, numba.int64, numba.int64, _TABLE)])
+@compiled("i64(r:u8, i64, i64, w:i64:2)")
 def scan_batches(src: Any, start: int, end: int, table: Any) -> int:
     """Fill `table` with the batches of src[start:end]; the number found, or a negated fault.
 
@@ -101,7 +94,7 @@ def scan_batches(src: Any, start: int, end: int, table: Any) -> int:
     return found
 
 
-@compiled()
+@helper
 def _varint(src: Any, at: int, end: int) -> tuple[int, int]:
     """(zigzag value, next position); position -1 if the bytes run out or the number is too long."""
     if at < end:
@@ -123,7 +116,7 @@ def _varint(src: Any, at: int, end: int) -> tuple[int, int]:
     return np.int64(0), np.int64(-1)
 
 
-@compiled()
+@helper
 def _headers(
     src: Any,
     at: int,
@@ -163,10 +156,10 @@ def _headers(
     return at
 
 
-@compiled([numba.int64(
-    _U8, _TABLE, numba.int64, numba.int64, numba.int64, numba.int64, numba.int64, _I64,
-    _I64, _I64, _MU8, _I32, _MU8, _MU8, _I32, _MU8, _MU8, _I32, _I32, _MU8, _I32, _MU8, _MU8,
-)])  # fmt: skip
+@compiled(
+    "i64(r:u8, w:i64:2, i64, i64, i64, i64, i64, w:i64, w:i64, w:i64, w:u8, w:i32, w:u8, w:u8, w:i32,"
+    " w:u8, w:u8, w:i32, w:i32, w:u8, w:i32, w:u8, w:u8)"
+)
 def decode_batches(  # noqa: PLR0915 - one loop, kept whole for the compiler
     src: Any, table: Any, first: int, last: int, low: int, high: int, want: int, cursor: Any,
     offsets: Any, timestamps: Any, append_time: Any,

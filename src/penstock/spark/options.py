@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.spark.errors import SourceError
 from penstock.wire.compression import CODEC_NAMES
 
 EARLIEST, LATEST = -2, -1
@@ -37,7 +38,7 @@ MOOT = (
 SPLIT_BYTES = 64 * 1024 * 1024
 
 
-class OptionError(ValueError):
+class OptionError(SourceError, ValueError):
     """An option is missing, unknown or contradicts another. The message is one sentence for a person."""
 
 

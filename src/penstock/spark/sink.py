@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
 from penstock.spark.options import OptionError, WriteOptions
+from penstock.spark.plain import plainly
 from penstock.spark.schema import TYPES
 from penstock.wire.compression import CODEC_NAMES
 
@@ -157,6 +158,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_schema(schema, options)
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from pyspark import TaskContext
 
@@ -167,9 +169,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise RuntimeError("Spark did not say which query this task belongs to")
         return Staged(query, stage_rows(iterator, self._options, query, int(batch or 0)))
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._end(messages, batchId, lambda committer: committer.commit)
 
+    @plainly
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._end(messages, batchId, lambda committer: committer.abort)
 
@@ -192,13 +196,16 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._query = f"write-{os.urandom(12).hex()}"
 
+    @plainly
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return Staged(self._query, stage_rows(iterator, self._options, self._query, 0))
 
+    @plainly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         committer = _committer(self._options, self._query)
         committer.commit(0, _gather(messages)[1])
         committer.forget()
 
+    @plainly
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         _committer(self._options, self._query).abort(0, _gather(messages)[1])

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.spark.options import OptionError, ReadOptions, read_options, write_options
+from penstock.spark.plain import plainly
 from penstock.spark.schema import full_schema
 
 if TYPE_CHECKING:
@@ -30,19 +31,23 @@ class PenstockDataSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
+    @plainly
     def schema(self) -> StructType:
         return full_schema(headers=self._checked().include_headers)
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.batch import BatchReader
 
         return BatchReader(read_options(self.options, streaming=False), schema, self.parallelism)
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from penstock.spark.stream import StreamReader
 
         return StreamReader(read_options(self.options, streaming=True), schema, self.parallelism)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.sink import BatchWriter
 
@@ -50,6 +55,7 @@ class PenstockDataSource(DataSource):
             raise OptionError("A topic cannot be overwritten: write with mode 'append'.")
         return BatchWriter(write_options(self.options), schema)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from penstock.spark.sink import StreamWriter
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from penstock.spark.batch import Split, locate, read_split, settings_of
 from penstock.spark.errors import MissingTopicError, TopicChangedError
 from penstock.spark.options import ReadOptions
+from penstock.spark.plain import plainly
 from penstock.spark.schema import columns_of
 from penstock.wire.uuids import uuid_text
 
@@ -63,12 +64,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Positions.
 
+    @plainly
     def initialOffset(self) -> Stored:
         session = self._session
         session.missing_ok = False
         views = session.refresh()
         return self._stored(views, session.starts(views))
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         views = self._look()
         self._target = {key: self._session.end(view) for key, view in views.items()}
@@ -83,6 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @plainly
     def latestOffset(self, start: Stored, limit: ReadLimit) -> Stored:
         views = self._look()
         # Spark plans a batch when the one before it is done, so `start` is finished work. Its `commit` comes
@@ -210,6 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Reading.
 
+    @plainly
     def partitions(self, start: Stored, end: Stored) -> Sequence[InputPartition]:
         from penstock.spark.planning import Deal, splits
 
