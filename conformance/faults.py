@@ -3,7 +3,8 @@ pause: they record what they see, and a checker looks for what a log that keeps 
 
 Three brokers with a session time-out of 3 s, as processes. An idempotent producer of librdkafka, a bare
 writer for each partition that sends to whoever leads and waits for its answer whatever happens, readers, a
-group, and observers of the ends of partitions run all the while. In each round the leader of a partition is
+group, observers of the ends of partitions, and somebody who creates and deletes topics run all the while. In
+each round the leader of a partition is
 
     killed          kill -9, and started again when the others have noticed
     restarted       kill -9, and started again at once
@@ -40,6 +41,7 @@ from conformance.faults_clients import (
     LIBRARY_TIMEOUT_MS,
     QUIET,
     Actor,
+    Administrator,
     BareWriter,
     GroupReader,
     LibraryWriter,
@@ -119,6 +121,7 @@ class World:
             LibraryWriter(*where, PARTITIONS, 0.02),
             Reader(*where, PARTITIONS, 1),
             GroupReader(*where, "group-1"),
+            Administrator(*where, 0.7),
             *(BareWriter(*where, partition, 0.02) for partition in range(PARTITIONS)),
             *(Observer(*where, partition, 0.05) for partition in range(PARTITIONS)),
         ]
@@ -366,7 +369,8 @@ def report(world: World) -> None:
     print(
         f"{acknowledged} writes acknowledged, {unknown} with another answer or none, {records} records in "
         f"the log, {sum(map(len, history.reads.values()))} read, {len(history.watermarks)} ends told, "
-        f"{len(history.resumes)} times a group resumed"
+        f"{len(history.resumes)} times a group resumed, {len(history.topics_created)} topics created and "
+        f"{len(history.topics_deleted)} deleted"
     )
     for name, pauses in world.pauses.items():
         pauses.sort()

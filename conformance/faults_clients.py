@@ -5,8 +5,9 @@ import threading
 import time
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -14,6 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from conformance.cluster_processes import HOST
 from conformance.faults_history import History, Read, Resume, Watermark, Write
 from penstock.client import Client, ClientError, Connection
+from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -302,6 +305,46 @@ class Observer(Actor):
         return True
 
 
+class Administrator(Actor):
+    """Creates topics through one broker after the other, and deletes every second one later."""
+
+    def __init__(self, bootstrap: str, topic: str, history: History, every_s: float) -> None:
+        super().__init__("administrator", bootstrap, topic, history)
+        self.every_s = every_s
+        self._addresses = cycle(bootstrap.split(","))
+
+    def act(self) -> None:
+        history = self.history
+        number = 0
+        while not self.ending.wait(self.every_s):
+            number += 1
+            if self._ask(self._make, f"made-{number}"):
+                history.topics_created.add(f"made-{number}")
+            old = f"made-{number - 5}"
+            if number % 2 and old in history.topics_created:
+                history.topics_created.discard(old)
+                if self._ask(self._unmake, old):
+                    history.topics_deleted.add(old)
+
+    def _ask(self, request: Callable[[Connection, str], int], name: str) -> bool:
+        """False: not acknowledged; it may have happened nevertheless."""
+        host, _colon, port = next(self._addresses).rpartition(":")
+        try:
+            with contextlib.closing(Connection(host, int(port), RESTLESS_S)) as connection:
+                return request(connection, name) == 0
+        except ClientError:
+            return False
+
+    def _make(self, connection: Connection, name: str) -> int:
+        wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
+        return connection.ask(request, CreateTopicsResponse, seconds=PATIENCE_S).topics[0].error_code
+
+    def _unmake(self, connection: Connection, name: str) -> int:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
+        return connection.ask(request, DeleteTopicsResponse, seconds=PATIENCE_S).responses[0].error_code
+
+
 def leaders(bootstrap: str, topic: str) -> dict[int, int]:
     """Who leads each partition, by whoever answers first."""
     for address in bootstrap.split(","):
@@ -330,7 +373,9 @@ def _leader(bootstrap: str, topic: str, partition: int) -> Connection | None:
 
 
 def read_log(bootstrap: str, topic: str, partitions: int, history: History, seconds: float = 60.0) -> None:
-    """Read the whole log, once everything is healthy, into the history."""
+    """Read the whole log and the names of all topics, once everything is healthy, into the history."""
+    with Client(bootstrap) as client:
+        history.topics = {found.name or "" for found in client.metadata().topics}
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "unused", "auto.offset.reset": "error", **QUIET}
     )

@@ -15,6 +15,7 @@ each observer was told; and at last the whole log as it is when everything is he
     order           two writes of one writer are in the log in the other order
     forgotten       a group resumed before an offset whose commit it had been told of
     skipped         a group resumed beyond what it had read
+    topic           one whose creation was acknowledged is not there, or one whose deletion was is there
 """
 
 from collections import defaultdict
@@ -78,6 +79,12 @@ class History:
     """By reader, in the order in which it was given them. A reader that starts anew is another reader."""
     watermarks: list[Watermark] = field(default_factory=list)
     resumes: list[Resume] = field(default_factory=list)
+    topics_created: set[str] = field(default_factory=set)
+    """Acknowledged, and nobody asked for their deletion."""
+    topics_deleted: set[str] = field(default_factory=set)
+    """Acknowledged."""
+    topics: set[str] = field(default_factory=set)
+    """All of them at the end."""
     log: dict[int, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     """The whole log at the end."""
 
@@ -104,6 +111,7 @@ def check(history: History) -> list[Violation]:
         *_watermarks(history),
         *_order(history),
         *_resumes(history.resumes),
+        *_topics(history),
     ]
 
 
@@ -245,6 +253,13 @@ def _resumes(resumes: Iterable[Resume]) -> Iterable[Violation]:
             yield Violation("forgotten", f"{where}, but had committed {resume.committed}")
         elif resume.offset > resume.read:
             yield Violation("skipped", f"{where}, but had read only up to {resume.read}")
+
+
+def _topics(history: History) -> Iterable[Violation]:
+    for name in sorted(history.topics_created - history.topics):
+        yield Violation("topic", f"the creation of {name} was acknowledged, and it is not there")
+    for name in sorted(history.topics_deleted & history.topics):
+        yield Violation("topic", f"the deletion of {name} was acknowledged, and it is there")
 
 
 def gaps(times: Iterable[float], began: float, ended: float) -> float:

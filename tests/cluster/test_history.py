@@ -21,6 +21,7 @@ def healthy() -> History:
     ]
     history.log[0] = {0: b"a0", 1: b"b0", 2: b"a1", 3: b"a2"}
     history.reads["r"] = [Read(0, offset, history.log[0][offset], 4.0 + offset) for offset in range(4)]
+    history.topics_created, history.topics_deleted, history.topics = {"made"}, {"unmade"}, {"made", "t"}
     history.resumes = [Resume("g", 0, 0, 0, 0), Resume("g", 0, 2, 2, 4)]
     history.watermarks = [Watermark(0, 1, 1.1, 1.15), Watermark(0, 2, 1.4, 1.5), Watermark(0, 4, 4.0, 4.1)]
     return history
@@ -82,6 +83,14 @@ def forget(history: History) -> None:
     history.resumes.append(Resume("g", 0, 1, 2, 3))
 
 
+def lose_a_topic(history: History) -> None:
+    history.topics.discard("made")
+
+
+def keep_a_topic(history: History) -> None:
+    history.topics.add("unmade")
+
+
 def jump(history: History) -> None:
     history.resumes.append(Resume("g", 0, 4, 2, 3))
 
@@ -103,6 +112,8 @@ def jump(history: History) -> None:
         (swap, {"order"}),
         (forget, {"forgotten"}),
         (jump, {"skipped"}),
+        (lose_a_topic, {"topic"}),
+        (keep_a_topic, {"topic"}),
     ],
 )
 def test_what_is_found(spoil: Callable[[History], None], kinds: set[str]) -> None:
