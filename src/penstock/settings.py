@@ -43,7 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     broker_rack: str = ""
     """The rack of this broker, shown in Metadata; empty: none."""
     store: str = "./penstock-data"
-    """The directory or URL (s3://bucket/prefix, ...) where the cluster lives. Same store, same cluster."""
+    """The directory or URL where the cluster lives: s3://bucket/prefix, gs://, az://. Same store, same
+    cluster. An S3 URL may end in ?endpoint=URL&region=NAME&path_style=true; credentials come from the
+    environment."""
     metadata: str = ""
     """Where the metadata log and leases live: etcd://HOST:PORT,.../PREFIX, or etcds:// for TLS; empty: where
     the store says they are, which is in the store itself for a new cluster."""

@@ -1,6 +1,7 @@
 """The store on an S3 server that fails in every way a network can: retries, lost answers, refusals."""
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -169,11 +170,37 @@ async def test_a_store_that_does_not(monkeypatch: pytest.MonkeyPatch, kind: dict
     await world.server.stop()
 
 
+async def test_the_url_may_say_where_the_service_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ALLOW_HTTP"):
+        monkeypatch.delenv(name)
+    store = world.open(f"s3://bucket/prefix?endpoint={endpoint}&region=nowhere-1&path_style=true")
+    assert await store.create("k", b"x")
+    assert list(world.server.objects) == ["prefix/k"]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3://bucket/prefix?secret=x", "endpoint, region, path_style"),
+        ("gs://bucket/prefix?endpoint=x", "nothing"),
+        ("s3://bucket/prefix?path_style=perhaps", "true or false"),
+        ("https://host/path", "s3://"),
+        ("http://host/path", "s3://"),
+    ],
+)
+def test_urls_that_are_refused(url: str, words: str) -> None:
+    with pytest.raises(StoreError) as refused:
+        open_store(url)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("url", "environment"),
     [
         ("gs://bucket/prefix", {"GOOGLE_SKIP_SIGNATURE": "true"}),
         ("az://container/prefix", {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_SKIP_SIGNATURE": "true"}),
+        ("az://container/prefix?account=account", {"AZURE_SKIP_SIGNATURE": "true"}),
         ("abfss://container@account.dfs.core.windows.net/prefix", {"AZURE_SKIP_SIGNATURE": "true"}),
     ],
 )

@@ -14,6 +14,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
 
 import obstore
 from obstore import exceptions
@@ -58,8 +59,9 @@ class RemoteStore(Unproven):
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`url` is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. Credentials, region and
-        endpoint come from the usual environment variables of each service."""
+        """`url` is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. Credentials come from the
+        usual environment variables of each service, and so do region and endpoint, unless the URL names them:
+        s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1&path_style=true."""
         self.url = url
         self._store = backend if backend is not None else _open(url)
         self._random = rng or random.Random()
@@ -222,12 +224,55 @@ def _patience(size: int) -> float | None:
 def _open(url: str) -> "Backend":
     from obstore.store import from_url
 
+    plain, config = _settings_in(url)
     options: Any = {"timeout": REQUEST_TIMEOUT}
     # Options given here hide the environment's, so what it says about plain HTTP is passed on.
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    endpoint = (
+        config.get("endpoint")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL", "")
+    )
     if endpoint.startswith("http://") or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
         options["allow_http"] = True
+    given: Any = config or None
     try:
-        return from_url(url, retry_config={"max_retries": 0}, client_options=options)
+        return from_url(plain, config=given, retry_config={"max_retries": 0}, client_options=options)
     except Exception as error:
         raise StoreError(f"{url!r} is not a store: {explain(error).reason}") from error
+
+
+def _settings_in(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without its query, and what the query sets: an endpoint and a region, for instance, which
+    everybody who is told the store needs to know. Secrets come from the environment alone."""
+    plain, _, query = url.partition("?")
+    scheme = plain.partition("://")[0]
+    known = _SETTINGS.get(scheme)
+    if known is None:
+        raise StoreError(f"{url!r} is not a store: use a directory, s3://, gs:// or az://")
+    config = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            possible = ", ".join(known) or "nothing"
+            raise StoreError(f"{url!r} sets {name!r}; what can be set there is {possible}")
+        config[known[name]] = value
+    if "path_style" in config:
+        style = config.pop("path_style").lower()
+        if style not in ("true", "false"):
+            raise StoreError(f"{url!r}: path_style is true or false")
+        config["virtual_hosted_style_request"] = "false" if style == "true" else "true"
+    return plain, config
+
+
+_S3 = {"endpoint": "endpoint", "region": "region", "path_style": "path_style"}
+_AZURE = {"account": "account_name", "endpoint": "endpoint"}
+_SETTINGS: dict[str, dict[str, str]] = {
+    "s3": _S3,
+    "s3a": _S3,
+    "gs": {},
+    "az": _AZURE,
+    "azure": _AZURE,
+    "adl": _AZURE,
+    "abfs": _AZURE,
+    "abfss": _AZURE,
+}
+"""By scheme, what a URL may set, and what the SDK calls it."""
