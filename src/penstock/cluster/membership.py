@@ -155,10 +155,10 @@ class Membership:
         self._heard_ourselves = 0.0
         self._probation_until = 0.0
         self.lease_until = 0.0
-        """Until then, by this broker's own clock, nobody else can lead what it leads: the others wait for the
-        session time-out after the last heartbeat. Only freshness of reads rests on it, never a write. Who
-        was late with a heartbeat may be about to be fenced; it is sure of nothing until it was heard again
-        for a whole session time-out."""
+        """Until then, by this broker's own clock, nobody else can lead what it leads: the others wait for
+        the session time-out after the last heartbeat, or for the end of its process. Only freshness of
+        reads rests on it, never a write. Who was late with a heartbeat may be about to be fenced; it is
+        sure of nothing until it was heard again for a whole session time-out."""
         self._leaving = False
         self._asked = asyncio.Event()
         self._handing_over = asyncio.Lock()
