@@ -57,8 +57,12 @@ crash: $(VENV)/.dev ## 1,000 rounds of kill -9 under idempotent producers (needs
 abuse: $(VENV)/.dev ## hostile bytes beside a healthy client that must notice nothing
 	$(BIN)/python -m conformance.abuse
 
-groups: $(VENV)/.dev ## every kind of group member resumes exactly, also after kill -9 (needs Java, Maven, Go, Node)
+groups: $(VENV)/.dev ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL, 25 min (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.groups
+	$(BIN)/python -m conformance.rebalance
+	$(BIN)/python -m conformance.heartbeats
+	$(BIN)/python -m conformance.group_tools
+	$(BIN)/python -m conformance.group_etl
 
 compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.compaction

@@ -233,7 +233,8 @@ def configure(tools: Tools) -> None:
         await_that("a silent member is dropped", lambda: not members_of(connection, group), SILENCE_MAX_S)
         silent_s = time.monotonic() - began
         expect("dropped before its session was over", silent_s < 1.5, False)
-        tools.run(tool, "--alter", *place, "--delete-config", "consumer.heartbeat.interval.ms")
+        names = ",".join(setting.partition("=")[0] for setting in chosen.split(","))
+        tools.run(tool, "--alter", *place, "--delete-config", names)
         answer = beat(connection, 0, **first)
         expect("heartbeat interval by default again", answer["HeartbeatIntervalMs"], 5000)
         beat(connection, -1)

@@ -13,7 +13,7 @@ from conformance.differential.compare import Difference, Mismatch, deliberate, d
 from conformance.differential.normalise import normalise
 from conformance.differential.scenario import SCENARIOS, Draw, Step
 from conformance.differential.scenarios.base import SetupFailed, setup
-from conformance.differential.world import World, is_change, pin
+from conformance.differential.world import Answer, World, is_change, pin
 from conformance.oracle import ApacheKafka
 from conformance.server import ServerFailed, interrupted_cleanly
 from conformance.target import add_against, server_named
@@ -65,7 +65,7 @@ class Run:
 
     def ask(self, name: str, api: str, version: int, step: Step) -> None:
         worlds = (self.kafka, self.other)
-        raw = [world.ask(api, version, step) for world in worlds]
+        raw = [_only(world.ask(api, version, step), step.only) for world in worlds]
         self.requests += 1
         if is_change(api, step):  # before anything is compared, so that new topic ids are known
             list(self.pool.map(World.settle, worlds))
@@ -73,6 +73,12 @@ class Run:
         for path, kafka, other in differences(*answers):
             shown = str(step.frame) if step.frame is not None else _brief(step.body)
             self.found.append(Mismatch(api, version, name, path, kafka, other, shown, step.note))
+
+
+def _only(answer: Answer, prefix: str) -> Answer:
+    if not prefix or isinstance(answer, str):
+        return answer
+    return {**answer, "Groups": [each for each in answer["Groups"] if each["GroupId"].startswith(prefix)]}
 
 
 def _brief(value: object) -> str:

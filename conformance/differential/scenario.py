@@ -49,6 +49,8 @@ class Step:
     """Send nothing; take the answer to what was sent on this connection before."""
     until: "Callable[[World], bool] | None" = None
     """Go on when this holds: what is under way on another connection has arrived."""
+    only: str = ""
+    """Of the groups that are listed, compare those whose id begins so: others come and go by themselves."""
     settle: bool = False
     """Wait afterwards until what was changed can be seen: some changes come without asking to change."""
     note: str = ""

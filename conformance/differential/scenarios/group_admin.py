@@ -7,7 +7,18 @@ from conformance.differential.scenario import Draw, Step, learned, scenario
 from conformance.differential.scenarios.base import DATA, EMPTY
 from conformance.differential.scenarios.consumer_groups import beat, entering
 from conformance.differential.scenarios.group_offsets import committed, part, prepared
-from conformance.differential.scenarios.groups import JOIN, LEAVE, SYNC, join, joining, stable, sync, syncing
+from conformance.differential.scenarios.groups import (
+    JOIN,
+    LEAVE,
+    SYNC,
+    as_member,
+    describe,
+    join,
+    joining,
+    stable,
+    sync,
+    syncing,
+)
 
 GROUP_RESOURCE = 32
 
@@ -52,7 +63,10 @@ def describe_groups(draw: Draw, version: int) -> Iterator[Step]:
 
 @scenario("ListGroups")
 def list_groups(draw: Draw, version: int) -> Iterator[Step]:
-    plain, _never = draw.fresh("group"), draw.fresh("group")
+    def ask(note: str = "", **filters: Any) -> Step:
+        return Step(filters, note=note, only=draw.label)
+
+    plain = draw.fresh("group")
     yield prepared(plain, (DATA, [part(0, 1)]))
     _group, _slot, _me, steps = stable(draw)
     yield from steps
@@ -66,26 +80,26 @@ def list_groups(draw: Draw, version: int) -> Iterator[Step]:
     if version >= 5:
         name = draw.fresh("group")
         yield beat(entering(name, "one", SubscribedTopicNames=[DATA]))
-    yield Step({})
+    yield ask()
     if version >= 4:
         states = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead", "stable", "EMPTY")
         for state in (*states, "Assigning", "Reconciling", "NotReady", "Unknown", "", "nonsense"):
-            yield Step({"StatesFilter": [state]}, note=f"state {state!r}")
-        yield Step({"StatesFilter": ["Stable", "Empty"]}, note="two states")
-        yield Step({"StatesFilter": ["Stable", "nonsense"]}, note="one that is none")
+            yield ask(f"state {state!r}", StatesFilter=[state])
+        yield ask("two states", StatesFilter=["Stable", "Empty"])
+        yield ask("one that is none", StatesFilter=["Stable", "nonsense"])
     if version >= 5:
         for kind in ("classic", "consumer", "Classic", "CONSUMER", "share", "streams", "", "nonsense"):
-            yield Step({"TypesFilter": [kind]}, note=f"type {kind!r}")
-        yield Step({"TypesFilter": ["classic", "consumer"]}, note="two types")
-        yield Step({"TypesFilter": ["classic"], "StatesFilter": ["Stable"]}, note="type and state")
-        yield Step({"TypesFilter": ["consumer"], "StatesFilter": ["Empty"]}, note="type and other state")
+            yield ask(f"type {kind!r}", TypesFilter=[kind])
+        yield ask("two types", TypesFilter=["classic", "consumer"])
+        yield ask("type and state", TypesFilter=["classic"], StatesFilter=["Stable"])
+        yield ask("type and other state", TypesFilter=["consumer"], StatesFilter=["Empty"])
     yield Step({"GroupsNames": [plain]}, api="DeleteGroups", version=1)
     yield Step(
         {"GroupId": waiting, "Members": [{"MemberId": learned(f"member {waiting}", "")}]},
         api="LeaveGroup",
         version=LEAVE,
     )
-    yield Step({}, note="one deleted")
+    yield ask("one deleted")
 
 
 @scenario("DeleteGroups")
@@ -111,8 +125,14 @@ def delete_groups(draw: Draw, version: int) -> Iterator[Step]:
     yield Step(joining(group, me), api="JoinGroup", version=JOIN, note="a member of a deleted group")
     yield Step(syncing(group, me), api="SyncGroup", version=SYNC, note="a member of a deleted group")
     again = draw.fresh("group")
-    yield Step(joining(again), api="JoinGroup", version=4, note="for an id")
+    slot = f"member {again}"
+    yield Step(joining(again), api="JoinGroup", version=4, learn=as_member(slot), note="for an id")
+    yield prepared(again, (DATA, [part(0, 1)]))
     yield ask(again, note="somebody has an id only")
+    yield describe(again, note="somebody had an id only")
+    yield Step(
+        joining(again, learned(slot, "")), api="JoinGroup", version=4, note="the id of a deleted group"
+    )
 
 
 @scenario("DeleteGroups")

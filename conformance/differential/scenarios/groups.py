@@ -101,7 +101,6 @@ def join_and_leave(draw: Draw, version: int) -> Iterator[Step]:
     slot = f"member {group}"
     me = learned(slot, "")
     yield Step(joining(group, protocols=("range", "sticky")), learn=as_member(slot), note="first")
-    yield describe(group, note="after the first request")
     if version >= 4:
         yield Step(
             joining(group, me, protocols=("range", "sticky")), learn=as_member(slot), note="with its id"

@@ -221,8 +221,8 @@ class ConsumerGroup:
         return self._regexes
 
     def preferred_assignor(self) -> str | None:
-        """What most members ask for."""
-        return max(self._assignors, key=self._assignors.__getitem__, default=None)
+        """What most members ask for; of two that as many ask for Kafka takes `uniform`, and so do we."""
+        return max(sorted(self._assignors, reverse=True), key=self._assignors.__getitem__, default=None)
 
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
         if protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -325,6 +325,11 @@ class Shard:
         if group is None:
             raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_delete()
+        if isinstance(group, ClassicGroup):
+            # Those who have only been given an id hold nothing up; with the group it is gone.
+            for member_id in list(group.pending_join):
+                self._c.timers.cancel(("heartbeat", group_id, member_id))
+                group.remove(member_id)
 
         def failed(code: ErrorCode) -> None:
             result.error_code = error_after_append(code)
