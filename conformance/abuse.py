@@ -139,6 +139,10 @@ def judge(name: str, client: HealthyClient, server: Server, latency_ms: float) -
     return []
 
 
+def chosen(options: argparse.Namespace) -> list[str]:
+    return options.attacks or list(ATTACKS)
+
+
 def run(server: Server, options: argparse.Namespace) -> list[str]:
     """What went wrong, one sentence each."""
     prepare(server)
@@ -152,9 +156,8 @@ def run(server: Server, options: argparse.Namespace) -> list[str]:
     print(line("alone", alone, calm_bytes), flush=True)
     attacker = Attacker(server, random.Random(options.seed))
     wrong: list[str] = []
-    chosen = options.attacks or list(ATTACKS)
-    share_s = options.seconds / len(chosen)
-    for name in chosen:
+    share_s = options.seconds / len(chosen(options))
+    for name in chosen(options):
         began = time.monotonic()
         while time.monotonic() - began < share_s and server.alive():
             ATTACKS[name](attacker)
@@ -213,7 +216,7 @@ def main() -> int:
         return 2
     for each in wrong:
         print(f"FAILED {each}")
-    print(f"{len(ATTACKS)} kinds of abuse with seed {options.seed}, {len(wrong)} failures")
+    print(f"{len(chosen(options))} kinds of abuse with seed {options.seed}, {len(wrong)} failures")
     return 1 if wrong else 0
 
 

@@ -22,6 +22,7 @@ from conformance.wire.connection import Closed, Connection, Silent, advertised
 BOMB_BYTES = 512 << 20
 PLAIN, RECOMPRESS = "abuse-plain", "abuse-lz4"
 HALF_OPEN = 300
+DEAF = 300
 PIPELINED = 20_000
 
 
@@ -245,6 +246,38 @@ def deaf_readers(attacker: Attacker) -> None:
         body = {"MaxWaitMs": 0, "MinBytes": 0, "Topics": [{"Topic": "abuse-large", "Partitions": [asked]}]}
         for _ in range(2000):
             connection.send("Fetch", 11, body)
+
+
+@attack
+def deaf_crowds(attacker: Attacker) -> None:
+    """Hundreds at once that ask for a megabyte and never read: together more than a broker has."""
+    crowd: list[socket.socket] = []
+    asked = {"Partition": 0, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20}
+    body = {"MaxWaitMs": 0, "MinBytes": 0, "Topics": [{"Topic": "abuse-large", "Partitions": [asked]}]}
+    for _ in range(DEAF):
+        with contextlib.suppress(OSError, Closed, Silent):
+            connection = Connection(attacker.server.host, attacker.server.port, timeout_s=0.3)
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            crowd.append(connection.socket)
+            for _again in range(20):
+                connection.send("Fetch", 11, body)
+    time.sleep(0.5)
+    for each in crowd:
+        each.close()
+
+
+@attack
+def half_frames(attacker: Attacker) -> None:
+    """Hundreds that send half of a large request and then nothing."""
+    crowd: list[socket.socket] = []
+    for _ in range(HALF_OPEN):
+        with contextlib.suppress(OSError):
+            peer = attacker.connect(0.3)
+            crowd.append(peer)
+            peer.sendall(b"\0\x10\0\0" + bytes(600_000))
+    time.sleep(0.5)
+    for each in crowd:
+        each.close()
 
 
 @attack

@@ -6,11 +6,14 @@ import asyncio
 import random
 import socket
 import struct
+from time import perf_counter
 
 import pytest
 
 from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
+from penstock.wire.buffers import Buffer
+from penstock.wire.exchange import Reply, Request
 from tests.server.conftest import BIG, ECHO, HOLD, HOLD_ALONE, Bench, Desk, frame
 
 
@@ -172,3 +175,100 @@ async def test_a_used_port_is_told_in_one_sentence(desk: Desk) -> None:
         with pytest.raises(ListenError, match="cannot be resolved"):
             server.bind("PLAINTEXT", "no-such-host.invalid", 0)
         await server.abort()
+
+
+async def test_a_peer_that_never_reads_holds_one_answer(bench: Bench, desk: Desk) -> None:
+    """However many requests it sends at once, and whatever the answers are."""
+    server = await bench.serve(desk.handle, write_buffer_bytes=65_536)
+    deaf = await bench.connect()
+    deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    deaf.writer.write(b"".join(frame(BIG, number, b"500000") for number in range(2000)))
+    await desk.until(lambda: server.memory.used > 0)
+    healthy = await bench.connect()
+    for number in range(10_000, 10_050):
+        await healthy.send(frame(ECHO, number))
+        assert (await healthy.receive())[0] == number
+    held = server.memory.used
+    assert held <= 65_536 + 500_100 + 2 * server.scratch_view.nbytes
+    assert not server.memory.short
+
+
+async def test_hundreds_that_never_read_harm_nobody(bench: Bench, desk: Desk) -> None:
+    """Together they hold more than there is: those that do not get on are closed, and nobody else waits."""
+    server = await bench.serve(desk.handle, memory_bytes_max=20_000_000)
+    healthy = await bench.connect()
+    deaf = []
+    most = 0
+    for number in range(100):
+        peer = await bench.connect()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await peer.send(frame(BIG, number, b"8000000"))
+        deaf.append(peer)
+        async with asyncio.timeout(5):
+            await healthy.send(frame(ECHO, number))
+            assert (await healthy.receive())[0] == number
+        most = max(most, server.memory.used)
+    assert most <= 20_000_000 + 20_000_000 // 4 + 2 * 8_000_000
+    await desk.until(lambda: not server.memory.short)
+    assert 0 < server.connections < 60
+
+
+async def test_a_reader_that_gets_on_is_kept_while_memory_is_short(bench: Bench, desk: Desk) -> None:
+    server = await bench.serve(desk.handle, memory_bytes_max=20_000_000, untaken_timeout_ms=1000)
+    slow = await bench.connect()
+    await slow.send(frame(BIG, 1, b"30000000"))
+    body = 0
+    async with asyncio.timeout(20):
+        header = await slow.reader.readexactly(8)
+        size = struct.unpack_from(">i", header)[0] - 4
+        began = asyncio.get_running_loop().time()
+        while body < size:
+            body += len(await slow.reader.read(200_000))
+            if asyncio.get_running_loop().time() - began < 3:
+                await asyncio.sleep(0.02)  # a slow reader, for longer than the patience
+                assert server.memory.short or server.memory.used < 20_000_000
+    await slow.send(frame(ECHO, 2))
+    assert (await slow.receive())[0] == 2
+
+
+async def test_half_frames_by_the_hundred_do_not_hold_up_small_requests(bench: Bench, desk: Desk) -> None:
+    server = await bench.serve(
+        desk.handle, memory_bytes_max=4_000_000, stalled_timeout_ms=300, paused_timeout_ms=900
+    )
+    healthy = await bench.connect()
+    half = [await bench.connect() for _ in range(60)]
+    sending = [
+        asyncio.ensure_future(peer.send(struct.pack(">i", 1_000_000) + bytes(300_000))) for peer in half
+    ]
+    await desk.until(lambda: server.memory.short)
+    for number in range(20):
+        await healthy.send(frame(ECHO, number))
+        assert (await healthy.receive())[0] == number
+    await desk.until(lambda: server.connections < 58)  # they are closed one after the other
+    for each in sending:
+        each.cancel()
+    await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def test_a_flood_of_requests_leaves_turns_to_others(bench: Bench, desk: Desk) -> None:
+    """Thousands of requests in one read are not handled in one go."""
+    slow_answers = 0
+
+    def handle(request: Request) -> list[Buffer] | Reply | None:
+        nonlocal slow_answers
+        if request.correlation_id < 1_000_000:
+            slow_answers += 1
+            until = perf_counter() + 0.0002
+            while perf_counter() < until:
+                pass
+        return desk.handle(request)
+
+    await bench.serve(handle)
+    flood, healthy = await bench.connect(), await bench.connect()
+    flood.writer.write(b"".join(frame(ECHO, number) for number in range(5000)))
+    await desk.until(lambda: slow_answers > 0)
+    await healthy.send(frame(ECHO, 1_000_000))
+    assert (await healthy.receive())[0] == 1_000_000
+    assert slow_answers < 1000, "the flood was served first"
+    for number in range(5000):
+        assert (await flood.receive())[0] == number

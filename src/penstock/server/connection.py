@@ -15,9 +15,12 @@ order. A request is held back (`_backlog` then keeps whole frames) while
 - an exclusive reply is under way (Kafka's rule: the next request of a connection starts after it);
 - too many replies are under way;
 - the peer does not take its answers (the transport called pause_writing);
-- the server holds too many request bytes, and it is not this connection's turn to go on.
+- it has had its time in this turn of the loop, and others wait for theirs;
+- the server holds too many bytes for its peers, and it is not this connection's turn to go on (`memory`).
 
-While requests are held back we go on reading up to a limit, so that a vanished peer is noticed.
+So a peer that asks and does not listen holds one answer and what the transport buffers before it calls
+pause_writing, however much it asks for. While requests are held back we go on reading up to a limit, so that
+a vanished peer is noticed.
 
 This is the hot path: it is written plainly, with few calls per request.
 """
@@ -29,9 +32,22 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from penstock.server.framed import FramedRequest
+from penstock.server.sizes import (
+    FRAME_BYTES_MIN,
+    GROWTH,
+    GROWTH_FLOOR,
+    JOINED_BYTES_MAX,
+    JOINED_PIECE_BYTES,
+    KEPT_BYTES_MAX,
+    PROGRESS_BYTES,
+    TRUSTED_MAX,
+    TURN_REQUESTS,
+    TURN_SECONDS,
+)
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import WireError
 from penstock.wire.exchange import Reply, Session
@@ -40,29 +56,6 @@ if TYPE_CHECKING:
     from penstock.server.server import Server
 
 log = logging.getLogger(__name__)
-
-SCRATCH_BYTES = 262_144
-"""What one read takes at most. Larger reads gain nothing, smaller ones cost system calls."""
-
-KEPT_BYTES_MAX = 32_768
-"""Frames up to here are completed in the scratch; larger ones that arrive in parts get their own buffer."""
-
-_FRAME_BYTES_MIN = 8
-"""Api key, version and correlation id: what any request begins with."""
-
-_GROWTH = 8
-"""A frame's own buffer is at most so many times the bytes that have arrived."""
-
-_GROWTH_FLOOR = 16_384
-
-_TRUSTED_MAX = 2 * 1024 * 1024
-"""However large the frames were that a peer sent. Batches are rarely larger."""
-
-JOINED_BYTES_MAX = 8192
-"""Answers up to this size are copied together before they are sent; records of larger ones are not."""
-
-JOINED_PIECE_BYTES = 4096
-"""Unless their pieces are smaller than this on average: handing each over costs more than copying it."""
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -87,12 +80,16 @@ class Connection(asyncio.BufferedProtocol):
         "_out",
         "_queue",
         "_reading",
+        "_ready",
+        "_seen",
         "_server",
+        "_stalled_at",
         "_stopping",
         "_transport",
         "_trusted",
         "_under_way",
         "_unsent",
+        "_waits_its_turn",
         "_write_paused",
         "active",
         "dirty",
@@ -112,15 +109,20 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._large = False
         """Something in `_out` is better not copied."""
+        self._ready = 0
+        """Bytes in `_out`, of answers that were there at once."""
         self._backlog = bytearray()
         self._kept = 0
         self._frame: bytearray | None = None
         self._frame_size = 0
-        self._filled = 0
+        self._filled = self._seen = 0
         self._trusted = 0
         """A buffer of this size is given at once: the peer has sent a frame as large before."""
         self._held_bytes = 0
         self._unsent = 0
+        self._stalled_at = 0.0
+        """When the peer last began to hold memory of ours, or took some of what it holds."""
+        self._waits_its_turn = False
         self._busy: Reply | None = None
         self._under_way = 0
         """Replies in `_queue` that are not complete."""
@@ -178,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._write_paused = True
         self._unsent = self._transport.get_write_buffer_size()
+        self._stalled_at = self._server.now()
         self._memory.hold(self._unsent)
 
     def resume_writing(self) -> None:
@@ -196,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         kept = len(self._backlog)
         if kept == 0:
             self._kept = 0
-            return server.scratch_view
+            return server.scratch_view if not self._memory.short else server.scratch_view[:KEPT_BYTES_MAX]
         if kept > KEPT_BYTES_MAX or self._held_back():
             self._kept = 0
             return server.scratch_view[: server.limits.backlog_bytes]
@@ -231,11 +234,15 @@ class Connection(asyncio.BufferedProtocol):
     # -- receiving ------------------------------------------------------------------------------------
 
     def _held_back(self) -> bool:
+        return self._must_not_start() or (self._memory.short and not self._memory.may_go_on(self))
+
+    def _must_not_start(self) -> bool:
+        """Whatever memory there is."""
         return (
             self._busy is not None
             or self._write_paused
+            or self._waits_its_turn
             or len(self._queue) >= self._server.limits.requests_in_flight_max
-            or (self._memory.short and not self._memory.may_go_on(self))
         )
 
     def _take(self, data: bytearray, view: memoryview, end: int) -> int:
@@ -246,17 +253,20 @@ class Connection(asyncio.BufferedProtocol):
         in_flight_max = limits.requests_in_flight_max
         queue = self._queue
         memory = self._memory
+        ready_max = limits.write_buffer_bytes
+        started = 0
+        began = 0.0
         while end - at >= 4:
-            # `_held_back`, without the call.
+            # As `_held_back`, without the call; and a whole request may draw on the reserve.
             if (
                 self._busy is not None
                 or self._write_paused
                 or len(queue) >= in_flight_max
-                or (memory.short and not memory.may_go_on(self))
+                or (memory.short and not memory.may_start(self))
             ):
                 break
             size = _unpack_size(data, at)[0]
-            if not _FRAME_BYTES_MIN <= size <= frame_max:
+            if not FRAME_BYTES_MIN <= size <= frame_max:
                 self._reject(f"a frame of {size} bytes was announced")
                 return end
             stop = at + 4 + size
@@ -266,7 +276,22 @@ class Connection(asyncio.BufferedProtocol):
             if self._stopping:
                 return end
             at = stop
+            if self._ready > ready_max:
+                self._send()  # and learn whether the peer takes it
+            started += 1
+            if started % TURN_REQUESTS == 0:
+                now = perf_counter()
+                if not began:
+                    began = now
+                elif now - began > TURN_SECONDS:
+                    self._waits_its_turn = True
+                    self._server.later(self._have_turn)
+                    break
         return at
+
+    def _have_turn(self) -> None:
+        self._waits_its_turn = False
+        self.proceed()
 
     def _keep(self, rest: memoryview) -> None:
         """Hold on to what could not be started: whole frames that wait, or the beginning of one."""
@@ -282,18 +307,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin_frame(self, size: int, beginning: memoryview) -> None:
         received = len(beginning)
-        frame = bytearray(min(size, max(_GROWTH_FLOOR, _GROWTH * received, self._trusted)))
+        frame = bytearray(min(size, max(GROWTH_FLOOR, GROWTH * received, self._trusted)))
         frame[:received] = beginning
         self._frame = frame
         self._frame_size = size
-        self._filled = received
+        self._filled = self._seen = received
+        self._stalled_at = self._server.now()
         self._memory.queue_up(self)
         self._account(len(frame))
 
     def _grow(self) -> None:
         """Make room for more of the frame, as much as its progress deserves."""
         assert self._frame is not None
-        frame = bytearray(min(self._frame_size, _GROWTH * self._filled))
+        frame = bytearray(min(self._frame_size, GROWTH * self._filled))
         frame[: self._filled] = self._frame
         self._frame = frame
         self._account(len(frame))
@@ -306,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         frame = self._frame
         assert frame is not None
-        self._trusted = max(self._trusted, min(self._frame_size, _TRUSTED_MAX))
+        self._trusted = max(self._trusted, min(self._frame_size, TRUSTED_MAX))
         self._drop_frame()
         if not self._stopping:
             self._start(memoryview(frame), True)
@@ -356,8 +382,8 @@ class Connection(asyncio.BufferedProtocol):
             answer.weight = weight = len(frame)
             memory = self._memory
             memory.used += weight
-            if memory.used > memory.limit:
-                memory.short = True
+            if memory.used > memory.limit and not memory.short:
+                memory.run_short()
             answer.when_done(self._done)
         elif answer is not None:
             reply = Reply()
@@ -421,6 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         for buffer in buffers:
             size += len(buffer)
         self._out.append(_pack_size(size))
+        self._ready += size
         if size > JOINED_BYTES_MAX:
             self._large = True
             if size < JOINED_PIECE_BYTES * len(buffers):
@@ -432,6 +459,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send what is ready. Small answers go as one piece: cheaper than to describe them to the kernel."""
         out, self._out = self._out, []
         large, self._large = self._large, False
+        self._ready = 0
         self.active = True
         if self._closed:
             return
@@ -446,8 +474,7 @@ class Connection(asyncio.BufferedProtocol):
         """Go on with requests that were held back, if nothing holds them back any more."""
         if self._closed:
             return
-        held_back = self._held_back()
-        if self._backlog and not held_back and not self._stopping:
+        if self._backlog and not self._stopping and not self._must_not_start():
             data, self._backlog = self._backlog, bytearray()
             with memoryview(data) as view:
                 at = self._take(data, view, len(data))
@@ -455,11 +482,11 @@ class Connection(asyncio.BufferedProtocol):
                     self._keep(view[at:])
             if self._out:
                 self._send()
-            held_back = self._held_back()
-        if (self._stopping or (self._eof and not held_back)) and not self._queue:
+        if (self._stopping or (self._eof and not self._held_back())) and not self._queue:
             self.close()
         elif not self._reading and not self._stopping and not self._eof and not self._must_wait():
             self._reading = True
+            self._stalled_at = self._server.now()
             self._transport.resume_reading()
 
     def _must_wait(self) -> bool:
@@ -512,3 +539,27 @@ class Connection(asyncio.BufferedProtocol):
     def stalled(self) -> bool:
         """Does the peer hold memory of ours, by a frame half sent or an answer not taken?"""
         return self._frame is not None or self._write_paused
+
+    @property
+    def held_bytes(self) -> int:
+        """What would be free if it were gone."""
+        return self._held_bytes + self._unsent
+
+    def patience_ends(self, now: float) -> float | None:
+        """Until when the peer may hold what it holds though memory is short; None if it holds nothing."""
+        limits = self._server.limits
+        if self._write_paused:
+            taken = self._unsent - self._transport.get_write_buffer_size()
+            if taken >= PROGRESS_BYTES:
+                self._unsent -= taken
+                self._memory.free(taken)
+                self._stalled_at = now
+            return self._stalled_at + limits.untaken_timeout_ms / 1000
+        if self._frame is None:
+            return None
+        if self._reading:
+            if self._filled - self._seen >= PROGRESS_BYTES:
+                self._seen = self._filled
+                self._stalled_at = now
+            return self._stalled_at + limits.stalled_timeout_ms / 1000
+        return self._stalled_at + limits.paused_timeout_ms / 1000

@@ -25,11 +25,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     load generator may, and group commit serves it better the more it sees."""
 
     memory_bytes_max: int = 134_217_728
-    """Request bytes held at once, over all connections: frames on their way in and requests that are not
-    answered. Beyond it the server stops reading until it falls: `queued.max.request.bytes`."""
+    """Bytes held at once, over all connections: frames on their way in, requests that are not answered, and
+    answers that are not taken. Beyond it those are held back and then closed who hold them and do not get on
+    (`memory`): `queued.max.request.bytes`."""
 
-    stalled_timeout_ms: int = 10_000
-    """While memory is short, a peer that holds some of it and makes no progress for so long is closed."""
+    stalled_timeout_ms: int = 2_000
+    """While memory is short, a peer that sends nothing more of a request for so long is closed."""
+
+    paused_timeout_ms: int = 10_000
+    """While memory is short, a peer is closed for whose request there was no memory for so long."""
+
+    untaken_timeout_ms: int = 250
+    """While memory is short, a peer that takes nothing of its answer for so long is closed."""
 
     write_buffer_bytes: int = 262_144
     """Unsent bytes of one connection beyond which none of its further requests is started."""

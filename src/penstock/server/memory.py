@@ -1,13 +1,19 @@
-"""The account of request bytes that the server holds, over all connections.
+"""The account of bytes that the server holds for its peers, over all connections.
 
-Counted are frames on their way in that have a buffer of their own, requests that are not answered yet,
-and answers that a peer does not take. Beyond the limit nothing new is started and reading stops, until
-the sum has fallen again. So that frames which are half received cannot hold all memory and wait for each
-other, the one that began first may always go on; the sum stays below the limit plus one frame.
+Counted are frames on their way in that have a buffer of their own, requests that are not
+answered yet, and answers that a peer does not take. No connection can hold much more than one request and
+one answer, but hundreds that send half a request, or never read, can hold all there is. So beyond the limit
+
+- who holds memory by half a frame, or by an answer not taken, is not served any further;
+- others are, as long as a reserve lasts: requests that came whole are started;
+- so that half-received frames cannot wait for each other, the one that began first may always go on;
+- the server closes those who hold memory and do not get on, the longest first, until the sum has fallen
+  (`Server.shed`): they are the only ones who could give it back.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,13 +21,24 @@ if TYPE_CHECKING:
     from penstock.server.connection import Connection
 
 
-class Memory:
-    __slots__ = ("_on_relief", "_resume_at", "limit", "line", "short", "used")
+def give_back_memory() -> None:
+    """Return freed memory to the system, where the C library can: it keeps much of what a crowd of peers held
+    for a moment, and nobody may need that again."""
+    import ctypes
 
-    def __init__(self, limit: int, on_relief: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class Memory:
+    __slots__ = ("_on_relief", "_on_short", "_reserve", "limit", "line", "resume_at", "short", "used")
+
+    def __init__(self, limit: int, on_relief: Callable[[], None], on_short: Callable[[], None]) -> None:
         self.limit = limit
-        self._resume_at = limit - limit // 4
+        self.resume_at = limit - limit // 4
+        self._reserve = limit // 4
         self._on_relief = on_relief
+        self._on_short = on_short
         self.used = 0
         self.short = False
         self.line: dict[Connection, None] = {}
@@ -29,12 +46,16 @@ class Memory:
 
     def hold(self, size: int) -> None:
         self.used += size
-        if self.used > self.limit:
-            self.short = True
+        if self.used > self.limit and not self.short:
+            self.run_short()
+
+    def run_short(self) -> None:
+        self.short = True
+        self._on_short()
 
     def free(self, size: int) -> None:
         self.used -= size
-        if self.short and self.used <= self._resume_at:
+        if self.short and self.used <= self.resume_at:
             self.short = False
             self._on_relief()
 
@@ -51,3 +72,9 @@ class Memory:
     def may_go_on(self, connection: Connection) -> bool:
         """Is it this connection whose frame is to be completed although memory is short?"""
         return next(iter(self.line), None) is connection
+
+    def may_start(self, connection: Connection) -> bool:
+        """May a request of this connection that came whole be started although memory is short?"""
+        if not connection.stalled and self.used <= self.limit + self._reserve:
+            return True
+        return self.may_go_on(connection)

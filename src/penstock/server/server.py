@@ -13,15 +13,20 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.server.connection import SCRATCH_BYTES, Connection
+from penstock.server.connection import Connection
 from penstock.server.limits import Limits
-from penstock.server.memory import Memory
+from penstock.server.memory import Memory, give_back_memory
+from penstock.server.sizes import SCRATCH_BYTES
 from penstock.wire.buffers import Buffer
 from penstock.wire.exchange import Reply, Request
 
 log = logging.getLogger(__name__)
 
 Handle = Callable[[Request], list[Buffer] | Reply | None]
+
+
+_SHED_SECONDS = 0.05
+"""How soon memory that is short is looked at again."""
 
 
 class ListenError(Exception):
@@ -43,14 +48,17 @@ class Server:
         self.limits = limits if limits is not None else Limits()
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
-        self.memory = Memory(self.limits.memory_bytes_max, self._relieve)
+        self.memory = Memory(self.limits.memory_bytes_max, self._relieve, self._run_short)
         self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self.later = self._loop.call_soon
         self._sockets: list[tuple[str, socket.socket]] = []
         self._listeners: list[asyncio.Server] = []
         self._connections: dict[Connection, None] = {}
         self._hosts: dict[str, int] = {}
         self._marked: list[Connection] = []
         self._relieving = False
+        self._shedding: asyncio.Handle | None = None
         self._draining = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
@@ -167,27 +175,49 @@ class Server:
         for connection in list(self._connections):
             connection.proceed()
 
+    def _run_short(self) -> None:
+        if self._shedding is None:
+            self._shedding = self._loop.call_soon(self.shed)
+
+    def shed(self) -> None:
+        """While memory is short: close who holds it and does not get on, and look again soon."""
+        self._shedding = None
+        memory = self.memory
+        if not memory.short:
+            give_back_memory()
+            return
+        now = self._loop.time()
+        holding = []
+        for connection in self._connections:
+            ends = connection.patience_ends(now)
+            if ends is not None and ends <= now:
+                holding.append((ends, connection))
+        holding.sort(key=lambda one: one[0])
+        # What is aborted gives its memory back after this call.
+        left = memory.used
+        for _ends, connection in holding:
+            if left <= memory.resume_at:
+                break
+            left -= connection.held_bytes
+            log.warning("closed a stalled connection to free memory; peer=%s", connection.session.peer_host)
+            connection.abort()
+        self._shedding = self._loop.call_later(_SHED_SECONDS, self.shed)
+        self._relieve()
+
     def _sweep(self) -> None:
-        """Close the idle, and while memory is short those that hold some of it and do nothing."""
+        """Close the idle."""
         now = self._loop.time()
         idle = self.limits.idle_timeout_ms / 1000
-        stalled = self.limits.stalled_timeout_ms / 1000
-        short = self.memory.short
         for connection in list(self._connections):
             if connection.active:
                 connection.active = False
                 connection.idle_since = now
                 continue
             silent = now - connection.idle_since
-            if short and connection.stalled and silent >= stalled:
-                log.warning(
-                    "closed a stalled connection to free memory; peer=%s", connection.session.peer_host
-                )
-                connection.abort()
-            elif silent >= idle and (connection.stalled or not connection.waiting):
+            if silent >= idle and (connection.stalled or not connection.waiting):
                 log.info("closed an idle connection; peer=%s", connection.session.peer_host)
                 connection.abort()
-        self._sweeper = self._loop.call_later(min(5.0, idle / 4, stalled / 4), self._sweep)
+        self._sweeper = self._loop.call_later(min(5.0, idle / 4), self._sweep)
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -216,6 +246,8 @@ class Server:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        if self._shedding is not None:
+            self._shedding.cancel()
         if self._connections:
             self._emptied = asyncio.Event()
             for connection in list(self._connections):

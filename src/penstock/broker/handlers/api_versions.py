@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.registry import APIS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _KEY = ApiVersionsRequest.api_key
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
+_UNSUPPORTED = -1
 _answers: dict[int, bytes] = {}
 
 
@@ -35,7 +37,7 @@ def handle_raw(broker: Broker, request: Request) -> list[Buffer]:
     header = response_header(_KEY, version, request.correlation_id)
     row = APIS[_KEY]
     if not row.min_version <= version <= row.max_version:
-        return [header, encode(_refusal(), 0)]
+        return [header, _answer(_UNSUPPORTED, 0, _refusal)]
     if version >= 3:
         message, _end = decode(ApiVersionsRequest, version, request.frame, request.body_at)
         name, software_version = message.client_software_name, message.client_software_version
@@ -43,10 +45,14 @@ def handle_raw(broker: Broker, request: Request) -> list[Buffer]:
             return [header, encode(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version)]
         request.session.client_software_name = name
         request.session.client_software_version = software_version
-    answer = _answers.get(version)
+    return [header, _answer(version, version, _listing)]
+
+
+def _answer(key: int, version: int, make: Callable[[], ApiVersionsResponse]) -> bytes:
+    answer = _answers.get(key)
     if answer is None:
-        answer = _answers[version] = encode(_listing(), version)
-    return [header, answer]
+        answer = _answers[key] = encode(make(), version)
+    return answer
 
 
 def _listing() -> ApiVersionsResponse:

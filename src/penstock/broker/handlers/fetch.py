@@ -71,6 +71,9 @@ log = logging.getLogger(__name__)
 ANSWER_BYTES_FLOOR = 1_048_576
 """What a fetch may be answered with however little memory is left: a batch of the usual greatest size."""
 
+ANSWER_SHARE = 16
+"""One answer gets this part of the memory that is left: 8 MiB of the usual 128, enough for any reader."""
+
 
 class FetchSessions(Sessions):
     """The broker's fetch sessions, as a service."""
@@ -163,8 +166,10 @@ class Fetch(Reply):
         max_bytes = max(0, min(message.max_bytes, broker.settings.fetch_max_bytes))
         memory = request.session.memory
         if memory is not None:
-            # Answers that slow readers do not take fill memory too: the fuller it is, the smaller they are.
-            max_bytes = min(max_bytes, max(ANSWER_BYTES_FLOOR, memory.limit - memory.used))
+            # Answers that slow readers do not take fill memory too: the fuller it is, the smaller they are,
+            # so that a few dozen cannot fill it.
+            share = (memory.limit - memory.used) // ANSWER_SHARE
+            max_bytes = min(max_bytes, max(ANSWER_BYTES_FLOOR, share))
         self._min_bytes = min(message.min_bytes, max_bytes)
         self._max_wait_ms = message.max_wait_ms
         self._expired = message.max_wait_ms <= 0 or not context.wanted
