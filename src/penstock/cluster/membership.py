@@ -407,7 +407,8 @@ class Membership:
             return False
         watched = self._leases.watched(image)
         if self._processes is not None:
-            for info in watched:
+            # Of everybody, also of those that others listen for: this costs nothing.
+            for info in image.live_brokers:
                 self._leases.note(info, self._processes.is_gone(info.id, info.epoch), began)
         if only_due:
             watched = self._leases.due(watched, began)
