@@ -11,7 +11,7 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.reading import ImageReader
 from penstock.metadata.codec import Identity, decode_identity, encode_identity
 from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectStore
+from penstock.storage.objects import ObjectInfo, ObjectStore
 from tests.storage.fake_etcd import FakeMember, Keys
 
 from .rig import creating, registering
@@ -82,6 +82,29 @@ async def test_an_etcd_that_lost_everything_is_not_started_on() -> None:
     await store.create("wal/1/1/00000000000000000000", b"records")
     places.stores["etcd://x"].objects.clear()
     assert "is gone from etcd://x" in await refused(store, "", places)
+
+
+class Overtaken(MemoryStore):
+    """While its objects are listed, another broker of the new cluster goes all the way."""
+
+    def __init__(self, places: Places) -> None:
+        super().__init__()
+        self._places = places
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        self._places.stores["etcd://x"].objects.setdefault(
+            IDENTITY_KEY, encode_identity(Identity.new("cluster-a"))
+        )
+        await self.create("wal/2/1/00000000000000000000", b"records")
+        async for info in super().list(prefix):
+            yield info
+
+
+async def test_a_broker_that_is_overtaken_while_the_cluster_is_founded() -> None:
+    places = Places()
+    store = Overtaken(places)
+    store.objects[IDENTITY_KEY] = encode_identity(Identity.new("cluster-a", "etcd://x"))
+    assert (await join(store, "etcd://x", lambda: ids("b"), places.open)).cluster_id == "cluster-a"
 
 
 async def test_new_addresses_are_written_into_the_store() -> None:

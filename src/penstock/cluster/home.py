@@ -89,7 +89,7 @@ async def _found(
         name = _name(elsewhere, metadata or identity.metadata)
         data = await elsewhere.get(IDENTITY_KEY)
         if data is None:
-            await _require_unused(store, identity, name)
+            await _require_unused(store, elsewhere, identity, name)
             # Without an address of its own: it is where it says.
             there = await _create(elsewhere, Identity.new(identity.cluster_id))
         else:
@@ -107,13 +107,16 @@ async def _found(
     return Home(identity.cluster_id, elsewhere)
 
 
-async def _require_unused(store: ObjectStore, identity: Identity, name: str) -> None:
+async def _require_unused(store: ObjectStore, elsewhere: ObjectStore, identity: Identity, name: str) -> None:
     if name != identity.metadata:
         raise HomeError(
             f"The cluster {identity.cluster_id} keeps its metadata log at {identity.metadata}; there is none "
             f"of it at {name}."
         )
     async for _info in store.list(WAL_PREFIX):
+        # A log is begun after the cluster was, so if brokers began both meanwhile, it is there now.
+        if (await elsewhere.get(IDENTITY_KEY)) is not None:
+            return
         raise HomeError(
             f"The metadata log of cluster {identity.cluster_id} is gone from {name}: the store holds "
             "records, and nothing there says which."
