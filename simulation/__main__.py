@@ -9,39 +9,15 @@ python -m simulation --seeds 200 --broken fencing
 from __future__ import annotations
 
 import argparse
-import contextlib
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from functools import partial
 
 from simulation.broken import VARIANTS
-from simulation.scene import Outcome, Scene
+from simulation.play import LINES_SHOWN, play, play_all
+from simulation.scene import Outcome
 
-LINES_SHOWN = 60
 LINES_ALL = 10**7
-
-
-def play(
-    seed: int, broken: str | None = None, seconds: float | None = None, keep: int = LINES_SHOWN
-) -> Outcome:
-    """Run one seed."""
-    with VARIANTS[broken]() if broken else contextlib.nullcontext():
-        return Scene(seed, seconds=seconds, keep=keep).run()
-
-
-def play_all(
-    seeds: Iterable[int], jobs: int, broken: str | None = None, seconds: float | None = None
-) -> Iterator[Outcome]:
-    """Run seeds, several at once, each as it ends."""
-    one = partial(play, broken=broken, seconds=seconds)
-    if jobs == 1:
-        yield from map(one, seeds)
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(one, seeds, chunksize=4)
 
 
 def main() -> int:

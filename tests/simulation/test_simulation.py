@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulation.__main__ import play
 from simulation.broken import VARIANTS
+from simulation.play import play
 
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 40
@@ -26,7 +26,7 @@ def test_a_seed_is_the_same_in_another_process() -> None:
     play(1, seconds=3)
     here = play(5, seconds=8)
     for hash_seed in ("1", "2"):
-        program = "from simulation.__main__ import play; print(play(5, seconds=8).digest)"
+        program = "from simulation.play import play; print(play(5, seconds=8).digest)"
         told = subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,
