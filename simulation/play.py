@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -18,7 +21,25 @@ def play(
 ) -> Outcome:
     """Run one seed."""
     with VARIANTS[broken]() if broken else contextlib.nullcontext():
-        return Scene(seed, seconds=seconds, keep=keep).run()
+        if not gc.get_freeze_count():
+            # What is there for good, the modules above all, need not be looked at after each seed.
+            gc.collect()
+            gc.freeze()
+        with _end_of_the_world():
+            return Scene(seed, seconds=seconds, keep=keep).run()
+
+
+@contextlib.contextmanager
+def _end_of_the_world() -> Iterator[None]:
+    """Letting go of coroutines in the middle of things makes some of them complain."""
+    yield
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def play_all(

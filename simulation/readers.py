@@ -69,7 +69,7 @@ class Reader(Client):
             partition=partition, fetch_offset=self.position, partition_max_bytes=self.rng.choice((100, 4096))
         )
         request = FetchRequest(
-            max_wait_ms=self.rng.choice((0, 300)),
+            max_wait_ms=self.rng.choice((0, 500, 1000)),
             min_bytes=1,
             max_bytes=65536,
             topics=[FetchTopic(topic=topic.name, topic_id=topic.id, partitions=[one])],

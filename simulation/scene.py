@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,7 +64,7 @@ class Scene:
         self.shared.on_effect = self.checker.effect
         self.latency = rng.choice((0.002, 0.01, 0.05))
         self.session_seconds = 3.0
-        self.seconds = rng.uniform(10, 25) if seconds is None else seconds
+        self.seconds = rng.uniform(8, 20) if seconds is None else seconds
         self.brokers = list(range(1, rng.choice((1, 2, 3, 3, 3, 3)) + 1))
         self.machines = {broker: self._machine(broker, rng) for broker in self.brokers}
         self.topics = [Topic(f"t{number}", rng.randint(1, 3)) for number in range(rng.randint(1, 2))]
@@ -138,19 +137,8 @@ class Scene:
             self.world.time(),
             list(self.trace.lines),
         )
-        self._end_of_the_world()
+        self.world.close()
         return outcome
-
-    def _end_of_the_world(self) -> None:
-        """Letting go of coroutines in the middle of things makes some of them complain."""
-        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
-        try:
-            self.world.close()
-            self.clients.clear()
-            self.machines.clear()
-            gc.collect()
-        finally:
-            sys.unraisablehook = hook
 
     async def _course(self) -> None:
         for machine in self._rng.sample(list(self.machines.values()), len(self.machines)):
@@ -173,7 +161,7 @@ class Scene:
 
     def _cast(self) -> list[Client]:
         rng = self._rng
-        every = rng.choice((0.1, 0.3, 0.8))
+        every = rng.choice((0.1, 0.4, 1.0))
         cast: list[Client] = [
             IdempotentProducer(self, f"p{n}", self.topics, every) for n in range(rng.randint(1, 2))
         ]
