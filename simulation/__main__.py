@@ -29,7 +29,7 @@ def main() -> int:
     done = acknowledged = reads = commits = steps = 0
     virtual = 0.0
     failed: list[Outcome] = []
-    for outcome in play_all(seeds, arguments.jobs, arguments.broken, arguments.seconds):
+    for outcome in play_all(seeds, arguments.jobs, arguments.broken, arguments.seconds, arguments.store):
         done += 1
         acknowledged += outcome.acknowledged
         reads += outcome.reads
@@ -60,6 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one seed, and show all that happened")
     parser.add_argument("--seconds", type=float, help="simulated seconds during which things go wrong")
+    parser.add_argument("--store", choices=("objects", "os", "fsync"), help="not whatever the seed says")
     parser.add_argument("--minutes", type=float, help="begin nothing more after so many real minutes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many failing seeds")
@@ -71,7 +72,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    outcome = play(arguments.seed, arguments.broken, arguments.seconds, LINES_ALL)
+    outcome = play(arguments.seed, arguments.broken, arguments.seconds, arguments.store, LINES_ALL)
     for line in outcome.lines:
         print(line)
     for violation in outcome.violations:

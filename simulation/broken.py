@@ -10,8 +10,8 @@ stale-reads  a broker that slept is as sure as ever that it leads
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -19,55 +19,69 @@ from penstock.broker import partitions
 from penstock.broker.context import Broker
 from penstock.metadata.image import WalRef
 from penstock.storage.wal import ScannedFlush
+from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.storage.wal_objects import SEAL, ObjectWalStore
 from penstock.wire.buffers import Buffer
+from simulation.disk import SimulatedFiles
 from simulation.store import StoreView
 
 EARLY_SECONDS = 0.3
 
+Changes = list[tuple[Any, str, Any]]
+"""Where, what, and what it is instead."""
 
-@contextmanager
-def fencing() -> Iterator[None]:
-    real = StoreView.create
+
+def fencing() -> Changes:
+    real, really_exists = StoreView.create, SimulatedFiles.exists
 
     async def create(self: StoreView, key: str, *parts: Buffer) -> bool:
         return await real(self, key, *parts) or _is_flush(key, parts)
 
-    with mock.patch.object(StoreView, "create", create):
-        yield
+    def exists(self: SimulatedFiles, path: str) -> bool:
+        return really_exists(self, path) or path.endswith("/open")
+
+    return [(StoreView, "create", create), (SimulatedFiles, "exists", exists)]
 
 
-@contextmanager
-def ack_early() -> Iterator[None]:
-    real = StoreView.create
+def ack_early() -> Changes:
+    real, really_write = StoreView.create, SimulatedFiles.pwritev
 
     async def create(self: StoreView, key: str, *parts: Buffer) -> bool:
         if not _is_flush(key, parts):
             return await real(self, key, *parts)
         contents = b"".join(parts)
         shared = self._shared
-        shared.process.post_at(self._world.time() + EARLY_SECONDS, shared.create, key, contents)
+        self._owner.post_at(self._world.time() + EARLY_SECONDS, shared.create, key, contents)
         return True
 
-    with mock.patch.object(StoreView, "create", create):
-        yield
+    def pwritev(self: SimulatedFiles, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        opened = self._open[fd]
+        if "/wal/" not in opened.path or not position:
+            return really_write(self, fd, buffers, position)
+        copied = b"".join(buffers)
+        when = self._disk.world.time() + EARLY_SECONDS
+        self._process.post_at(when, self.write_to, opened, copied, position)
+        return len(copied)
+
+    return [(StoreView, "create", create), (SimulatedFiles, "pwritev", pwritev)]
 
 
 def _is_flush(key: str, parts: tuple[Buffer, ...]) -> bool:
     return key.startswith("wal/") and parts != (SEAL,)
 
 
-@contextmanager
-def no_seal() -> Iterator[None]:
+def no_seal() -> Changes:
     async def seal(self: ObjectWalStore, wal: WalRef, start: int = 0) -> int:
-        return max(max(await self._sizes(wal), default=0), 0)
+        return max(await self._sizes(wal), default=0)
 
-    with mock.patch.object(ObjectWalStore, "seal", seal):
-        yield
+    def seal_directory(self: DirectoryWalStore, wal: WalRef, start: int) -> int:
+        numbers = [flush.number for flush in self._walk(wal, start, verify=True)]
+        return numbers[-1] + 1 if numbers else 0
+
+    return [(ObjectWalStore, "seal", seal), (DirectoryWalStore, "_seal", seal_directory)]
 
 
-@contextmanager
-def sealed_end() -> Iterator[None]:
+def sealed_end() -> Changes:
     real = ObjectWalStore.scan
 
     async def scan(self: ObjectWalStore, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
@@ -77,26 +91,24 @@ def sealed_end() -> Iterator[None]:
             if number > end and size > len(SEAL):
                 yield await self._scan_one(wal, number - 1, size)
 
-    with mock.patch.object(ObjectWalStore, "scan", scan):
-        yield
+    def collect(self: DirectoryWalStore, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
+        return [flush for flush in self._walk(wal, start, verify=False) if flush.number >= start]
+
+    return [(ObjectWalStore, "scan", scan), (DirectoryWalStore, "_collect", collect)]
 
 
-@contextmanager
-def stale_image() -> Iterator[None]:
+def stale_image() -> Changes:
     async def caught_up(broker: Broker) -> bool:
         return True
 
-    with mock.patch.object(partitions, "caught_up", caught_up):
-        yield
+    return [(partitions, "caught_up", caught_up)]
 
 
-@contextmanager
-def stale_reads() -> Iterator[None]:
-    with mock.patch.object(Broker, "leads_surely", True):
-        yield
+def stale_reads() -> Changes:
+    return [(Broker, "leads_surely", True)]
 
 
-VARIANTS: dict[str, Any] = {
+VARIANTS: dict[str, Callable[[], Changes]] = {
     "fencing": fencing,
     "ack-early": ack_early,
     "no-seal": no_seal,
@@ -104,3 +116,12 @@ VARIANTS: dict[str, Any] = {
     "stale-image": stale_image,
     "stale-reads": stale_reads,
 }
+
+
+@contextmanager
+def broken(variant: str | None) -> Iterator[None]:
+    """Brokers are like that meanwhile; None: they are sound."""
+    with ExitStack() as stack:
+        for place, name, instead in VARIANTS[variant]() if variant is not None else ():
+            stack.enter_context(mock.patch.object(place, name, instead))
+        yield

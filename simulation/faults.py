@@ -56,9 +56,9 @@ class Faults:
         for machine in scene.machines.values():
             weather = machine.weather
             weather.out = False
-            weather.refused = weather.lost = weather.late = 0.0
+            weather.refused = weather.lost = weather.late = weather.stops = 0.0
             weather.latency = scene.latency
-            while machine.paused:
+            if machine.paused:
                 machine.resume()
             if not machine.up:
                 machine.start()

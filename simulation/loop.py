@@ -73,6 +73,7 @@ class Process:
 
     def pause(self) -> None:
         self.paused += 1
+        self._loop.set_aside(self)
 
     def resume(self) -> None:
         self.paused -= 1
@@ -116,6 +117,10 @@ class World(asyncio.BaseEventLoop):
         self._graveyard.append(list(process.tasks))
         self._graveyard.append(list(process.ready))
         process.ready.clear()
+        self.set_aside(process)
+
+    def set_aside(self, process: Process) -> None:
+        """It is not its turn until somebody says so."""
         if process in self._runnable:
             self._runnable.remove(process)
 
@@ -130,7 +135,7 @@ class World(asyncio.BaseEventLoop):
             _leave_task(self, task)
         try:
             until = self._now + seconds
-            while not self.halted and not self._stopping and self._turn(until):
+            while self._now < until and not (self.halted or self._stopping) and self._turn(until):
                 pass
         finally:
             if task is not None:
@@ -220,7 +225,7 @@ class World(asyncio.BaseEventLoop):
             self._graveyard.append(handle)
             return
         process.ready.append(handle)
-        if len(process.ready) == 1 and not process.paused:
+        if len(process.ready) == 1:
             self.consider(process)
 
     def _turn(self, until: float | None) -> bool:

@@ -62,6 +62,7 @@ class Machine:
         self.serving = False
         """Its last start ended well, and it was not ended since."""
         self.stopping = False
+        self.paused = False
         self.on_image: Callable[[Machine, ClusterImage], None] = lambda machine, image: None
         self._world = world
         self._network = network
@@ -73,10 +74,6 @@ class Machine:
     @property
     def up(self) -> bool:
         return self.process is not None
-
-    @property
-    def paused(self) -> bool:
-        return self.process is not None and self.process.paused > 0
 
     @property
     def image(self) -> ClusterImage | None:
@@ -106,11 +103,13 @@ class Machine:
     def pause(self) -> None:
         assert self.process is not None
         self._trace.note("faults", f"pause {self.process.name}")
+        self.paused = True
         self.process.pause()
 
     def resume(self) -> None:
         assert self.process is not None
         self._trace.note("faults", f"resume {self.process.name}")
+        self.paused = False
         self.process.resume()
 
     def stop(self) -> None:
@@ -148,7 +147,7 @@ class Machine:
 
     def _gone(self) -> None:
         self.process = self.node = None
-        self.serving = False
+        self.serving = self.paused = False
 
     def _look(self) -> None:
         image = self.image

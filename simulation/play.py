@@ -10,23 +10,27 @@ import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from simulation.broken import VARIANTS
+from simulation.broken import broken as broken_brokers
 from simulation.scene import Outcome, Scene
 
 LINES_SHOWN = 60
 
 
 def play(
-    seed: int, broken: str | None = None, seconds: float | None = None, keep: int = LINES_SHOWN
+    seed: int,
+    broken: str | None = None,
+    seconds: float | None = None,
+    kind: str | None = None,
+    keep: int = LINES_SHOWN,
 ) -> Outcome:
     """Run one seed."""
-    with VARIANTS[broken]() if broken else contextlib.nullcontext():
+    with broken_brokers(broken):
         if not gc.get_freeze_count():
             # What is there for good, the modules above all, need not be looked at after each seed.
             gc.collect()
             gc.freeze()
         with _end_of_the_world():
-            return Scene(seed, seconds=seconds, keep=keep).run()
+            return Scene(seed, seconds=seconds, kind=kind, keep=keep).run()
 
 
 @contextlib.contextmanager
@@ -43,10 +47,14 @@ def _end_of_the_world() -> Iterator[None]:
 
 
 def play_all(
-    seeds: Iterable[int], jobs: int, broken: str | None = None, seconds: float | None = None
+    seeds: Iterable[int],
+    jobs: int,
+    broken: str | None = None,
+    seconds: float | None = None,
+    kind: str | None = None,
 ) -> Iterator[Outcome]:
     """Run seeds, several at once, each as it ends."""
-    one = partial(play, broken=broken, seconds=seconds)
+    one = partial(play, broken=broken, seconds=seconds, kind=kind)
     if jobs == 1:
         yield from map(one, seeds)
         return

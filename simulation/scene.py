@@ -15,11 +15,13 @@ import msgspec
 
 from penstock.metadata.image import ClusterImage
 from penstock.settings import Settings
+from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import ObjectStore
 from simulation.admin import Admin
 from simulation.checker import Checker, Violation
 from simulation.client import Client, Unreachable
 from simulation.committers import Committer
+from simulation.disk import ROOT, Disk, SimulatedFiles
 from simulation.faults import Faults
 from simulation.loop import CURRENT, Halted, Process, World
 from simulation.machines import Machine, host_of
@@ -52,7 +54,9 @@ class Outcome(msgspec.Struct):
 
 
 class Scene:
-    def __init__(self, seed: int, *, seconds: float | None = None, keep: int = LINES_KEPT) -> None:
+    def __init__(
+        self, seed: int, *, seconds: float | None = None, kind: str | None = None, keep: int = LINES_KEPT
+    ) -> None:
         self.seed = seed
         rng = random.Random(f"{seed}/scene")
         self.world = World(random.Random(f"{seed}/turns"))
@@ -62,6 +66,12 @@ class Scene:
         self.network = Network(self.world, random.Random(f"{seed}/network"))
         self.shared = SharedStore(self.world, self.trace)
         self.shared.on_effect = self.checker.effect
+        self.disk = Disk(self.world, self.trace)
+        self.disk.on_flush = self.checker.flush
+        self.disk.on_create = self.checker.effect
+        self.kind = rng.choice(("objects", "os", "fsync")) if kind is None else kind
+        """What the store is: an object store, or a directory with this durability."""
+        self._stops = rng.choice((0.0, 0.0005, 0.003))
         self.latency = rng.choice((0.002, 0.01, 0.05))
         self.session_seconds = 3.0
         self.seconds = rng.uniform(8, 20) if seconds is None else seconds
@@ -84,7 +94,8 @@ class Scene:
                 "listeners": f"PLAINTEXT://{host_of(broker)}:9092",
             }
         )
-        weather = Weather(latency=self.latency)
+        settings = msgspec.structs.replace(settings, wal_segment_bytes=WAL_FILE_BYTES)
+        weather = Weather(latency=self.latency, stops=self._stops, stop_seconds=2 * self.session_seconds)
         machine = Machine(
             self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather
         )
@@ -92,7 +103,11 @@ class Scene:
         return machine
 
     def _open_store(self, process: Process, weather: Weather) -> ObjectStore:
-        return StoreView(self.shared, process, weather, random.Random(f"{self.seed}/{process.name}/store"))
+        rng = random.Random(f"{self.seed}/{process.name}/store")
+        if self.kind != "objects":
+            files = SimulatedFiles(self.disk, process, weather, rng)
+            return DirectoryStore(ROOT, sync=self.kind == "fsync", files=files)
+        return StoreView(self.shared, process, weather, rng)
 
     def _image_held(self, machine: Machine, image: ClusterImage) -> None:
         self.checker.image_held(machine.host, image)
@@ -254,6 +269,9 @@ class Scene:
             logger.setLevel(before[0])
             logger.propagate = before[1]
 
+
+WAL_FILE_BYTES = 8192
+"""Less than a person may set: files shall be rotated, adopted and deleted."""
 
 SETTINGS = {
     "broker.session.timeout.ms": "3000",

@@ -39,6 +39,9 @@ class Weather(msgspec.Struct):
     late_seconds: float = 20.0
     out: bool = False
     """Nothing gets through."""
+    stops: float = 0.0
+    """How often a process is stopped between two system calls; half of the time for up to `stop_seconds`."""
+    stop_seconds: float = 6.0
     troubled_at: float = -1e9
     """When something last went wrong."""
 

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from penstock.storage.descriptors import Descriptors, OpenFile
-from penstock.storage.files import Files, store_error
+from penstock.storage.files import Entry, Files, store_error
 from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError, StoreError
 from penstock.storage.presence import DIRECTORY as PRESENCE
 from penstock.storage.presence import Presence
@@ -278,21 +278,16 @@ class DirectoryStore:
         pending = [prefix.rpartition("/")[0]]
         while pending:
             directory = pending.pop()
-            with (
-                contextlib.suppress(FileNotFoundError, NotADirectoryError),
-                os.scandir(f"{self.root}/{directory}") as entries,
-            ):
-                for entry in entries:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                for entry in self.files.entries(f"{self.root}/{directory}"):
                     key = f"{directory}/{entry.name}" if directory else entry.name
                     if key in _NOT_OBJECTS:
                         continue
-                    if entry.is_dir(follow_symlinks=False):
+                    if entry.is_directory:
                         if key.startswith(prefix) or prefix.startswith(f"{key}/"):
                             pending.append(key)
                     elif key.startswith(prefix):
-                        with contextlib.suppress(FileNotFoundError):
-                            stat = entry.stat()
-                            found.append(DatedObject(key, stat.st_size, stat.st_mtime_ns // 1_000_000))
+                        found.append(DatedObject(key, entry.size, int(entry.modified * 1000)))
         return tuple(sorted(found))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
@@ -313,24 +308,32 @@ class DirectoryStore:
 
     def _sweep(self, before: float) -> None:
         with contextlib.suppress(FileNotFoundError):
-            for entry in list(os.scandir(f"{self.root}/{_TEMPORARY}")):
+            for entry in self.files.entries(f"{self.root}/{_TEMPORARY}"):
                 with contextlib.suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_mtime < before:
-                        self._remove(entry)
+                    if entry.modified < before:
+                        self._remove(f"{self.root}/{_TEMPORARY}/{entry.name}", entry)
         for top in _SWEPT:
-            for path, _directories, names in os.walk(f"{self.root}/{top}", topdown=False):
-                with contextlib.suppress(OSError):
-                    if not names and os.stat(path).st_mtime < before:
-                        self.files.rmdir(path)
-                        self._parents.discard(path)
+            self._sweep_empty(f"{self.root}/{top}", before)
 
-    def _remove(self, entry: os.DirEntry[str]) -> None:
-        if not entry.is_dir(follow_symlinks=False):
-            self.files.unlink(entry.path)
+    def _sweep_empty(self, path: str, before: float) -> None:
+        with contextlib.suppress(OSError):
+            for entry in self.files.entries(path):
+                if not entry.is_directory:
+                    continue
+                below = f"{path}/{entry.name}"
+                self._sweep_empty(below, before)
+                if entry.modified < before:
+                    with contextlib.suppress(OSError):  # Not empty.
+                        self.files.rmdir(below)
+                        self._parents.discard(below)
+
+    def _remove(self, path: str, entry: Entry) -> None:
+        if not entry.is_directory:
+            self.files.unlink(path)
             return
-        for name in self.files.listdir(entry.path):
-            self.files.unlink(f"{entry.path}/{name}")
-        self.files.rmdir(entry.path)
+        for name in self.files.listdir(path):
+            self.files.unlink(f"{path}/{name}")
+        self.files.rmdir(path)
 
     async def close(self) -> None:
         self.descriptors.close()

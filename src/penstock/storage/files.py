@@ -4,9 +4,11 @@
 "power loss" whatever was not synced.
 """
 
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock.storage.objects import (
     ObjectMissingError,
@@ -23,6 +25,16 @@ _UNAVAILABLE = frozenset((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE
 
 _F_OK = os.F_OK
 IOV_MAX = 1024  # Linux's limit on buffers in one vectored call.
+
+
+class Entry(NamedTuple):
+    """A name in a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+    modified: float
+    """Seconds since the epoch."""
 
 
 class Files:
@@ -84,13 +96,24 @@ class Files:
     def listdir(self, path: str) -> list[str]:
         return os.listdir(path)
 
+    def entries(self, path: str) -> list[Entry]:
+        """What is in a directory. A file that goes meanwhile may be left out."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    info = entry.stat(follow_symlinks=False)
+                    is_directory = entry.is_dir(follow_symlinks=False)
+                    found.append(Entry(entry.name, is_directory, info.st_size, info.st_mtime))
+        return found
+
     def copy_range(self, source: int, target: int, length: int, source_at: int, target_at: int) -> int:
         return os.copy_file_range(source, target, length, source_at, target_at)
 
     def make_directories(self, path: str, *, sync: bool) -> None:
         """Create `path` and its missing parents, each entry made durable if `sync`."""
         missing = []
-        while path and not self.exists(path):
+        while path not in ("", "/") and not self.exists(path):
             missing.append(path)
             path = os.path.dirname(path)
         for directory in reversed(missing):
