@@ -8,6 +8,7 @@ after they did it, in part or whole.
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import random
@@ -35,12 +36,14 @@ OnCreate = Callable[[str, str, bytes], None]
 class Node:
     """A file or a directory."""
 
-    __slots__ = ("data", "entries", "modified", "number")
+    __slots__ = ("data", "entries", "locks", "modified", "number")
 
     def __init__(self, number: int, *, directory: bool, modified: float) -> None:
         self.number = number
         self.entries: dict[str, Node] | None = {} if directory else None
         self.data = bytearray()
+        self.locks: dict[_Open, bool] = {}
+        """Who holds a lock, and whether nobody else may."""
         self.modified = modified
 
 
@@ -83,11 +86,12 @@ class Disk:
 
 
 class _Open:
-    __slots__ = ("node", "path")
+    __slots__ = ("node", "path", "process")
 
-    def __init__(self, node: Node, path: str) -> None:
+    def __init__(self, node: Node, path: str, process: Process) -> None:
         self.node = node
         self.path = path
+        self.process = process
 
 
 class SimulatedFiles(Files):
@@ -143,11 +147,21 @@ class SimulatedFiles(Files):
         if flags & os.O_TRUNC:
             node.data = bytearray()
         fd = next(self._fds)
-        self._open[fd] = _Open(node, path)
+        self._open[fd] = _Open(node, path, self._process)
         return fd
 
     def close(self, fd: int) -> None:
-        del self._open[fd]
+        opened = self._open.pop(fd)
+        opened.node.locks.pop(opened, None)
+
+    def flock(self, fd: int, operation: int) -> None:
+        opened = self._open[fd]
+        self._call("lock", opened.path)
+        exclusive = bool(operation & fcntl.LOCK_EX)
+        for other, alone in opened.node.locks.items():
+            if other is not opened and not other.process.dead and (alone or exclusive):
+                raise BlockingIOError(errno.EAGAIN, "somebody else holds a lock")
+        opened.node.locks[opened] = exclusive
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         opened = self._open[fd]

@@ -64,6 +64,7 @@ class Machine:
         self.stopping = False
         self.paused = False
         self.on_image: Callable[[Machine, ClusterImage], None] = lambda machine, image: None
+        self.on_bug: Callable[[str], None] = lambda text: None
         self._world = world
         self._network = network
         self._trace = trace
@@ -137,6 +138,10 @@ class Machine:
                     self._gone()
                     return
                 await asyncio.sleep(START_AGAIN_SECONDS)
+            except Exception as error:
+                # A process that ends with a traceback: what a supervisor would start again, and a bug.
+                self.on_bug(f"{process.name} could not start: {type(error).__name__}: {error}")
+                return
         self._trace.note(process.name, f"serves after {self._world.time() - began:.3f} s")
         self.serving = True
         why = await node.run()

@@ -100,6 +100,7 @@ class Scene:
             self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather
         )
         machine.on_image = self._image_held
+        machine.on_bug = lambda text: self.checker.fail("bug", text)
         return machine
 
     def _open_store(self, process: Process, weather: Weather) -> ObjectStore:
@@ -295,9 +296,12 @@ def _entropy(seed: int) -> Iterator[None]:
     collecting = gc.isenabled()
     gc.disable()
     os.urandom = rng.randbytes
+    getpid: Any = os.getpid
+    os.getpid = lambda: 1
     try:
         yield
     finally:
         os.urandom = system
+        os.getpid = getpid
         if collecting:
             gc.enable()

@@ -6,6 +6,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -109,6 +110,9 @@ class Files:
 
     def copy_range(self, source: int, target: int, length: int, source_at: int, target_at: int) -> int:
         return os.copy_file_range(source, target, length, source_at, target_at)
+
+    def flock(self, fd: int, operation: int) -> None:
+        fcntl.flock(fd, operation)
 
     def make_directories(self, path: str, *, sync: bool) -> None:
         """Create `path` and its missing parents, each entry made durable if `sync`."""

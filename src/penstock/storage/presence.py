@@ -42,7 +42,7 @@ class Presence:
             logger.warning("others will notice the end of this broker by its silence only error=%s", error)
             return
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self._is_held(unnamed):
                 raise OSError(errno.ENOLCK, "the file system does not keep locks")
             self._files.rename(unnamed, path)
@@ -82,7 +82,7 @@ class Presence:
         fd = self._files.open(path, os.O_RDONLY)
         try:
             # Shared: several who look at once do not take each other for the holder.
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._files.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         finally:
