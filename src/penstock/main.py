@@ -86,6 +86,7 @@ class Node:
         from penstock.cluster.membership import RegistrationError
         from penstock.cluster.metadata_log import MetadataUnavailableError
         from penstock.metadata.codec import FormatError
+        from penstock.storage.ledger import FencedError
 
         refused = (
             ListenError,
@@ -94,11 +95,17 @@ class Node:
             RegistrationError,
             MetadataUnavailableError,
             SettingsError,
+            FencedError,
         )
         try:
             server = self._bind()
             self._store = self._open_store(self.settings)
-            await self._begin(server)
+            try:
+                await self._begin(server)
+            except FencedError as error:
+                # The others waited longer for its first heartbeat than its start took.
+                log.warning("fenced while it started: %s; broker=%d", error, self.settings.broker_id)
+                await self.begin_again()
         except refused as error:
             await self._abandon()
             raise StartError(str(error)) from error
@@ -140,6 +147,7 @@ class Node:
             log.warning("registering again: %s; broker=%d", self._lost, self.settings.broker_id)
             self._ended.clear()
             if await _register_again(self):
+                await self._abandon()
                 return None
 
     async def kill(self) -> None:
@@ -167,6 +175,9 @@ class Node:
         await incarnation.begin()
 
     async def begin_again(self) -> None:
+        """Another incarnation, on the same addresses. What an attempt before it left running is ended."""
+        if self._incarnation is not None:
+            await self._incarnation.abandon()
         await self._begin(self._bind())
 
     def end_incarnation(self, reason: str, *, fatal: bool, removed: bool = False) -> None:
@@ -235,6 +246,7 @@ class Incarnation:
         )
         await ledger.open(metadata.image)
         metadata.subscribe(ledger.follow)
+        ledger.follow(metadata.image, metadata.image)  # It may have changed while partitions were opened.
         self.broker = Broker(
             settings=settings.at(metadata.image),
             clock=clock,

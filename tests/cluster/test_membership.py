@@ -269,6 +269,21 @@ async def test_a_paused_broker_learns_that_it_was_fenced_and_comes_back_as_anoth
     assert image.leader_counts == {1: 4}
 
 
+async def test_a_broker_that_was_fenced_before_its_first_heartbeat_learns_of_it() -> None:
+    """Recovery comes between registering and the first heartbeat, and may take long."""
+    world = World()
+    await world.start(1)
+    late = Node(world, 2, 99)
+    await late.log.open()
+    info = await late.member.register()
+    fence = FenceBroker(2, info.epoch, FLUSHES)
+    assert not isinstance(await world.nodes[1].log.propose(lambda image: [fence]), Refusal)
+    await late.log.catch_up()
+    await late.member.start(late.ledger)
+    assert late.lost == [Lost.FENCED]
+    await late.member.stop()
+
+
 async def test_a_second_process_with_the_same_id_replaces_the_first(world: World) -> None:
     await world.start(1)
     first = world.nodes[1]

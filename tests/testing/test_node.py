@@ -13,9 +13,13 @@ from typing import cast
 import pytest
 
 from penstock.cli.client import Client, ClientError
+from penstock.cluster.membership import Membership
 from penstock.main import Node, StartError, advertised
+from penstock.metadata.image import BrokerInfo
 from penstock.server.server import Bound
 from penstock.settings import Settings
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.testing import Broker
 from penstock.testing.hosts import ProcessHost
 
@@ -119,3 +123,31 @@ async def test_dynamic_settings_reach_the_server(tmp_path: Path) -> None:
     assert node.broker.settings.message_max_bytes == 123456
     node.stop()
     await node.run()
+
+
+async def test_a_broker_that_is_fenced_while_it_starts_registers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others seal its log before it begins it, as they do when its start takes too long."""
+    real = Membership.register
+    epochs = []
+
+    async def register(self: Membership) -> BrokerInfo:
+        info = await real(self)
+        epochs.append(info.epoch)
+        if len(epochs) == 1:
+            store = DirectoryStore(str(tmp_path))
+            await DirectoryWalStore(store).seal(info.wal)
+            await store.close()
+        return info
+
+    monkeypatch.setattr(Membership, "register", register)
+    values = {"listeners": "PLAINTEXT://127.0.0.1:0", "store": str(tmp_path)}
+    node = Node(Settings().with_values(values))
+    await node.start()
+    try:
+        assert node.broker.broker_epoch == epochs[1]
+        assert node.broker.image.is_current(1, epochs[1])
+    finally:
+        node.stop()
+        await node.run()

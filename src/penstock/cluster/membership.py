@@ -206,6 +206,8 @@ class Membership:
         self._leadership = leadership
         self._stable_since = self._clock.monotonic()
         self._unsubscribe = self._log.subscribe(self._on_image)
+        # Recovery may have taken longer than the others wait for a heartbeat.
+        self._check_lease(self._log.image)
         try:
             await self.heartbeat()
         except StoreError as error:
@@ -469,9 +471,13 @@ class Membership:
             self._stable_since = self._clock.monotonic()
         if new.moves is not old.moves or new.live_brokers is not old.live_brokers:
             self._asked.set()
-        if new.is_current(self.broker, self.epoch) or not old.is_current(self.broker, self.epoch):
+        if old.is_current(self.broker, self.epoch):
+            self._check_lease(new)
+
+    def _check_lease(self, image: ClusterImage) -> None:
+        if image.is_current(self.broker, self.epoch):
             return
-        info = new.brokers.get(self.broker)
+        info = image.brokers.get(self.broker)
         lost = Lost.REMOVED
         if info is not None:
             lost = Lost.FENCED if info.epoch == self.epoch else Lost.REPLACED
