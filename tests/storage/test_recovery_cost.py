@@ -1,5 +1,6 @@
 """Opening a partition costs the same whatever its history: requests and bytes are counted."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -178,4 +179,36 @@ async def test_many_small_flushes_are_settled_whatever_their_size(monkeypatch: p
     await ledger._upkeep.step()
     assert partition.manifest is not None
     assert partition.manifest.end_offset == 20
+    await world.kill(ledger)
+
+
+class BusyStore(MemoryStore):
+    """Tells how many reads were under way at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = 0
+        self.most = 0
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        return await super().get_range(key, start, length)
+
+
+async def test_a_start_does_not_wait_for_one_object_after_the_other() -> None:
+    store = BusyStore()
+    world = World(store)
+    ledger = await world.start(settings=QUIET)
+    topic = await world.create_topic("t", 10)
+    for index in range(10):
+        await fill(ledger, own_partition(ledger, topic, index), 1)
+        await ledger.settle()  # Each has its manifest in an object of its own.
+    await world.kill(ledger)
+    store.most = 0
+    ledger = await world.start(settings=QUIET)
+    assert store.most >= 10
+    assert [len(await read_all(ledger, own_partition(ledger, topic, at))) for at in range(10)] == [1] * 10
     await world.kill(ledger)

@@ -8,9 +8,11 @@ gap. Where they do not, the store lost something: the partition stays closed and
 would hand out offsets a second time.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from penstock.log.flush import FlushBlock, iter_blocks
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
@@ -21,6 +23,9 @@ from penstock.storage.wal import WalStore
 from penstock.storage.wal_files import WalFiles
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+READS_AT_ONCE_MAX = 32
 
 
 class Opening(NamedTuple):
@@ -64,10 +69,10 @@ class Recovery:
         returned with the reason. Raises StoreUnavailableError if the store cannot be read now."""
         manifests = await self._load_manifests([o.info.manifest for o in openings if o.info.manifest])
         wanted = {(o.partition.topic_id, o.partition.index) for o in openings}
-        scans: dict[WalRef, Blocks | DamagedError] = {}
-        for wal in dict.fromkeys(wal for opening in openings for wal in opening.info.wals):
-            if wal != self._own:
-                scans[wal] = await self._scan(wal, image, wanted)
+        wals = dict.fromkeys(wal for opening in openings for wal in opening.info.wals)
+        wals.pop(self._own, None)
+        scanned = await _at_once(partial(self._scan, wal, image, wanted) for wal in wals)
+        scans: dict[WalRef, Blocks | DamagedError] = dict(zip(wals, scanned, strict=True))
         damaged: dict[PartitionKey, DamagedError] = {}
         for opening in openings:
             try:
@@ -91,22 +96,30 @@ class Recovery:
         for ref in refs:
             by_key.setdefault(ref.key, []).append(ref)
         loaded: dict[ManifestRef, Manifest | DamagedError] = {}
-        for key, together in by_key.items():
-            start = min(ref.start for ref in together)
-            end = max(ref.start + ref.length for ref in together)
+        parts = await _at_once(partial(self._load_object, key, together) for key, together in by_key.items())
+        for part in parts:
+            loaded.update(part)
+        return loaded
+
+    async def _load_object(
+        self, key: str, refs: Sequence[ManifestRef]
+    ) -> dict[ManifestRef, Manifest | DamagedError]:
+        """The manifests that lie in one object."""
+        start = min(ref.start for ref in refs)
+        end = max(ref.start + ref.length for ref in refs)
+        try:
+            stored = memoryview(await self._store.get_range(key, start, end - start))
+        except StoreUnavailableError:
+            raise
+        except StoreError as error:
+            return {ref: DamagedError(str(error)) for ref in refs}
+        loaded: dict[ManifestRef, Manifest | DamagedError] = {}
+        for ref in refs:
+            at = ref.start - start
             try:
-                stored = memoryview(await self._store.get_range(key, start, end - start))
-            except StoreUnavailableError:
-                raise
-            except StoreError as error:
-                loaded.update((ref, DamagedError(str(error))) for ref in together)
-                continue
-            for ref in together:
-                at = ref.start - start
-                try:
-                    loaded[ref] = decode_manifest(stored[at : at + ref.length])
-                except ManifestError as error:
-                    loaded[ref] = DamagedError(f"{key} at {ref.start}: {error}")
+                loaded[ref] = decode_manifest(stored[at : at + ref.length])
+            except ManifestError as error:
+                loaded[ref] = DamagedError(f"{key} at {ref.start}: {error}")
         return loaded
 
     async def _scan(
@@ -132,6 +145,22 @@ class Recovery:
         except StoreError as error:
             return DamagedError(str(error))
         return blocks
+
+
+async def _at_once(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
+    """The results in order, some works under way at a time: what they wait for is a distant store. When one
+    fails, the others end first."""
+    room = asyncio.Semaphore(READS_AT_ONCE_MAX)
+
+    async def do(work: Callable[[], Awaitable[T]]) -> T:
+        async with room:
+            return await work()
+
+    results = await asyncio.gather(*map(do, works), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def _open_one(
