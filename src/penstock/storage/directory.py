@@ -4,6 +4,7 @@
   one of many callers wins, and a name that exists has its whole contents.
 - `put` never needs new space once a key was written: it overwrites a spare file of the same size and
   renames it into place, keeping the replaced file as the next spare. A lease is renewed on a full disk.
+- Small objects can be created on a full disk as well: that frees space (`reserve`).
 - With `sync`, contents are synced before they get their name, and the directory afterwards.
 - Reading first asks the page cache without waiting (RWF_NOWAIT), from the loop; what is not there is
   read by a thread.
@@ -22,21 +23,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from penstock.storage.descriptors import Descriptors, OpenFile
-from penstock.storage.files import Entry, Files, store_error
+from penstock.storage.files import Entry, Files, is_full, store_error
 from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError, StoreError
 from penstock.storage.presence import DIRECTORY as PRESENCE
 from penstock.storage.presence import Presence
+from penstock.storage.reserve import NAME as RESERVE
+from penstock.storage.reserve import Reserve
 from penstock.wire.buffers import Buffer
 
 T = TypeVar("T")
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _TEMPORARY = "tmp"
-_NOT_OBJECTS = (_TEMPORARY, PRESENCE)
+_NOT_OBJECTS = (_TEMPORARY, PRESENCE, RESERVE)
 _SWEPT = ("segments", "manifests")
 """Where incarnations that are over leave empty directories."""
 _INLINE_BYTES = 64 * 1024  # Written from the loop: a thread costs more than that much page cache.
 _SPARE_BYTES_MAX = 4096
+_RESERVED_BYTES_MAX = 64 * 1024  # Entries of the metadata log and manifests, not records.
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -51,6 +55,7 @@ class DirectoryStore:
         self._names = itertools.count()
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-store")
         self.descriptors = Descriptors(self.files, self.root)
+        self._reserve = Reserve(self.root, self.files)
         self._parents: set[str] = set()
         self._spares: dict[str, tuple[str, int]] = {}
         self._published: dict[str, int] = {}
@@ -77,14 +82,23 @@ class DirectoryStore:
     def _create(self, path: str, parts: Sequence[Buffer]) -> bool:
         if self.files.exists(path):
             return False  # Known without writing: also on a full disk.
-        try:
-            temporary = self._write_temporary(parts)
+        while True:
             try:
-                return self.link(temporary, path)
-            finally:
-                self.files.unlink(temporary)
-        except OSError as error:
-            raise store_error(error, f"could not create {path}") from error
+                created = self._write_and_link(path, parts)
+                break
+            except OSError as error:
+                small = sum(map(len, parts)) <= _RESERVED_BYTES_MAX
+                if not (small and is_full(error) and self._reserve.release()):
+                    raise store_error(error, f"could not create {path}") from error
+        self._reserve.refill()
+        return created
+
+    def _write_and_link(self, path: str, parts: Sequence[Buffer]) -> bool:
+        temporary = self._write_temporary(parts)
+        try:
+            return self.link(temporary, path)
+        finally:
+            self.files.unlink(temporary)
 
     def link(self, source: str, path: str) -> bool:
         """Give a whole file the name `path`, unless that exists. Raises OSError."""

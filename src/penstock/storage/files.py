@@ -62,6 +62,10 @@ class Files:
     def inode(self, path: str) -> int:
         return os.stat(path).st_ino
 
+    def allocate(self, fd: int, length: int) -> None:
+        """Make sure that there is space for the first `length` bytes."""
+        os.posix_fallocate(fd, 0, length)
+
     def ftruncate(self, fd: int, length: int) -> None:
         os.ftruncate(fd, length)
 
@@ -146,6 +150,10 @@ def _after(buffers: list[Buffer], written: int) -> list[Buffer]:
             return [memoryview(buffer)[written:], *buffers[at + 1 :]]
         written -= len(buffer)
     return []
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in _FULL
 
 
 def store_error(error: OSError, what: str) -> StoreError:

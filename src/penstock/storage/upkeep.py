@@ -20,6 +20,7 @@ from penstock.metadata.image import ClusterImage, WalRef
 from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import LedgerSettings
+from penstock.storage.objects import StoreFullError
 from penstock.storage.partition import Partition
 from penstock.storage.settler import PartitionKey, Settler
 from penstock.storage.wal import WalWriter
@@ -109,10 +110,16 @@ class Upkeep:
         now = self._clock.monotonic()
         if now < self._not_before or self._flusher.ended:
             return
-        if self._should_settle(now):
-            await self.settle()
-        if self._merging:
-            self._merging = await self._settler.merge()
+        full: StoreFullError | None = None
+        try:
+            if self._should_settle(now):
+                await self.settle()
+            if self._merging:
+                self._merging = await self._settler.merge()
+        except StoreFullError as error:
+            # What follows needs no space to speak of, and frees some.
+            self._merging = False
+            full = error
         if now >= self._retain_at:
             self._retain_at = now + self._settings.retention_check_interval_ms / 1000
             await self._settler.retain()
@@ -121,6 +128,8 @@ class Upkeep:
             await self._garbage.sweep(self._image(), self._settings.delete_delay_ms)
         if self._garbage.waiting:
             await self._garbage.collect(self._image())
+        if full is not None:
+            raise full
 
     def _should_settle(self, now: float) -> bool:
         if self.unsettled_bytes >= self._settings.settle_bytes:

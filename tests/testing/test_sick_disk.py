@@ -1,0 +1,211 @@
+"""A whole broker whose disk is full or read-only: readers go on, producers are told, it recovers by itself.
+
+Beyond its session time-out too: a lone broker may not be able to renew its lease, and nobody else is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.client import Connection
+from penstock.storage.files import Files
+from penstock.testing import Broker
+from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.api.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.wire.api.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.wire.batch import Record, build_batch
+from penstock.wire.errors import ErrorCode
+
+SESSION_SECONDS = 1.0
+SETTINGS = {
+    "broker.session.timeout.ms": int(SESSION_SECONDS * 1000),
+    "broker.heartbeat.interval.ms": 250,
+    "log.segment.delete.delay.ms": 100,
+}
+
+
+class Client:
+    """Produces to and reads from one partition."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._connection = Connection(broker.host, broker.port, 10)
+        topics = [CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
+        request = CreateTopicsRequest(timeout_ms=5000, topics=topics)
+        (made,) = self._connection.ask(request, CreateTopicsResponse).topics
+        assert made.error_code == 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def produce(self, size: int) -> tuple[int, int]:
+        """Error code and offset."""
+        records = build_batch([Record(0, int(time.time() * 1000), b"k", os.urandom(size))])
+        data = TopicProduceData(
+            name="t", partition_data=[PartitionProduceData(index=0, records=memoryview(records))]
+        )
+        request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
+        answer = self._connection.ask(request, ProduceResponse, newest=9)
+        (partition,) = answer.responses[0].partition_responses
+        return partition.error_code, partition.base_offset
+
+    def fetch(self, offset: int) -> tuple[int, int]:
+        """Error code and bytes."""
+        asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
+        request = FetchRequest(
+            max_wait_ms=0, max_bytes=1_000_000, topics=[FetchTopic(topic="t", partitions=[asked])]
+        )
+        (partition,) = self._connection.ask(request, FetchResponse, newest=11).responses[0].partitions
+        return partition.error_code, len(partition.records or b"")
+
+    def end(self) -> tuple[int, int]:
+        asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        request = ListOffsetsRequest(replica_id=-1, topics=[asked])
+        (partition,) = self._connection.ask(request, ListOffsetsResponse, newest=5).topics[0].partitions
+        return partition.error_code, partition.offset
+
+    def delete_all(self) -> tuple[int, int]:
+        asked = DeleteRecordsTopic(
+            name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=-1)]
+        )
+        request = DeleteRecordsRequest(timeout_ms=10_000, topics=[asked])
+        (partition,) = self._connection.ask(request, DeleteRecordsResponse).topics[0].partitions
+        return partition.error_code, partition.low_watermark
+
+
+def eventually(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def past_the_session(check: Callable[[], None]) -> None:
+    """Check again and again until the lease would have run out, and then some."""
+    deadline = time.monotonic() + 3 * SESSION_SECONDS
+    while time.monotonic() < deadline:
+        check()
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_full_disk_is_freed_by_deleting_records(small_disk: Path) -> None:
+    with (
+        Broker(store=small_disk / "store", settings=SETTINGS, process=True) as broker,
+        closing(Client(broker)) as client,
+    ):
+        stored, size = 0, 200_000
+        while size >= 500:
+            code, offset = client.produce(size)
+            if code == 0:
+                assert offset == stored
+                stored += 1
+            else:
+                assert code == ErrorCode.KAFKA_STORAGE_ERROR
+                size //= 2
+        assert os.statvfs(small_disk).f_bavail == 0, "the disk is not quite full"
+
+        def readers_go_on() -> None:
+            assert client.fetch(0)[0] == 0 and client.fetch(0)[1] > 200_000
+            assert client.fetch(stored - 1)[1] > 0
+            assert client.end() == (0, stored)
+            assert client.produce(200_000)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+        past_the_session(readers_go_on)
+        assert client.delete_all() == (0, stored)
+        eventually(lambda: client.produce(200_000) == (0, stored), 40)
+        assert client.fetch(stored)[1] > 200_000
+
+
+def test_a_full_disk_to_which_space_returns(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    with (
+        Broker(store=small_disk / "store", settings=SETTINGS, process=True) as broker,
+        closing(Client(broker)) as client,
+    ):
+        assert client.produce(100) == (0, 0)
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(bytes(4096))
+        eventually(lambda: client.produce(10_000)[0] == ErrorCode.KAFKA_STORAGE_ERROR, 10)
+        past_the_session(lambda: _same(client.fetch(0)[0], 0))
+        end = client.end()[1]
+        filler.unlink()
+        eventually(lambda: client.produce(10_000) == (0, end), 20)
+
+
+def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the calls that a broker makes: a file system that is in use cannot be remounted."""
+    sick = False
+
+    def refuse(name: str, writes: Callable[..., bool]) -> None:
+        call = getattr(Files, name)
+
+        def checked(self: Files, *arguments: Any) -> Any:
+            if sick and writes(*arguments):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            return call(self, *arguments)
+
+        monkeypatch.setattr(Files, name, checked)
+
+    refuse("open", lambda path, flags, *_: bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)))
+    for name in ("pwritev", "ftruncate", "link", "rename", "unlink", "mkdir", "rmdir", "allocate"):
+        refuse(name, lambda *_: True)
+    with Broker(store=tmp_path / "store", settings=SETTINGS) as broker, closing(Client(broker)) as client:
+        assert client.produce(1000) == (0, 0)
+        sick = True
+
+        def readers_go_on() -> None:
+            assert client.fetch(0)[0] == 0 and client.fetch(0)[1] > 1000
+            assert client.end() == (0, 1)
+            assert client.produce(1000)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+        past_the_session(readers_go_on)
+        assert client.delete_all()[0] != 0
+        sick = False
+        eventually(lambda: client.produce(1000) == (0, 1), 20)
+        assert client.delete_all() == (0, 2)
+
+
+def _same(found: object, expected: object) -> None:
+    assert found == expected
