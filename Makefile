@@ -88,9 +88,13 @@ s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
 
 etcd: $(VENV)/.dev ## the metadata log and a cluster on a real etcd whose leader is killed; 4 minutes (needs Go)
 	$(BIN)/python -m conformance.etcd
-.PHONY: spark bench-spark
+
+.PHONY: spark exactly-once bench-spark
 spark: $(VENV)/.dev ## the same rows from format("penstock") and from Spark's Kafka connector on Penstock and on Kafka; 4 min (needs Java, Maven)
 	$(BIN)/python -m conformance.spark_connector
+
+exactly-once: $(VENV)/.dev ## a Spark driver killed 50 times, topic to topic and topic to table: nothing lost, nothing twice; 15 min
+	$(BIN)/python -m conformance.spark_exactly_once --kills 50
 
 bench-spark: $(VENV)/.dev ## Spark reads a log: format("penstock"), its Kafka connector on Kafka, Parquet; 15 min (needs Java, Maven)
 	$(BIN)/python -m benchmarks.spark

@@ -71,11 +71,18 @@ def produce(bootstrap: str, topic: str, size: Size) -> None:
     from penstock.client import Client
     from penstock.spark.encode import encode_partitions
     from penstock.spark.sending import Sender, new_producer_id
-    from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+    from penstock.wire.api.create_topics import (
+        CreatableTopic,
+        CreatableTopicConfig,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+    )
 
     generator = np.random.default_rng(size.value_bytes)
     with Client(bootstrap) as client:
-        wanted = CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1)
+        # The times of the records are fixed, too, and long past.
+        keep = CreatableTopicConfig(name="retention.ms", value="-1")
+        wanted = CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1, configs=[keep])
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)
         (answer,) = client.controller().ask(request, CreateTopicsResponse, newest=5).topics
         if answer.error_code:

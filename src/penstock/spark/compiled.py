@@ -114,9 +114,9 @@ class Kernel:
     def _key(self) -> str:
         """Everything that the machine code depends on."""
         facts = hashlib.sha256(_machine().facts)
-        for path in (__file__, self.function.__code__.co_filename):
-            with open(path, "rb") as source:
-                facts.update(source.read())
+        for module in (globals(), self.function.__globals__):
+            # By its loader: the package may lie in an archive.
+            facts.update(module["__spec__"].loader.get_data(module["__file__"]))
         return f"{self.__name__}-{facts.hexdigest()[:24]}.o"
 
     def _build(self) -> bytes:

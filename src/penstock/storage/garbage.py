@@ -140,7 +140,8 @@ class Garbage:
         if starts:
             await self._wal_store.delete_below(self._own, starts[-1])
             self._files.forget(self._own, starts[-1])
-            for _ in starts:
+            # Not by their number: another collection may have been here meanwhile.
+            while self._own_starts and self._own_starts[0][0] <= starts[-1]:
                 self._own_starts.popleft()
         for wal in [wal for wal, due in self._logs.items() if due <= now]:
             del self._logs[wal]
