@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
     from penstock.server.server import Server
 
 log = logging.getLogger(__name__)
+
+_VERSION = sys.version_info
+_WRITELINES_NEVER_PAUSES = (3, 12) <= _VERSION < (3, 12, 9) or (3, 13) <= _VERSION < (3, 13, 2)
+"""CVE-2024-12254: writelines of asyncio's own transports does not look whether the peer takes what it is sent
+(uvloop's does). Setting the limits again makes it look."""
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -465,6 +471,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if large:
             self._transport.writelines(out)
+            if _WRITELINES_NEVER_PAUSES:
+                self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
         else:
             self._transport.write(b"".join(out))
 
