@@ -57,7 +57,7 @@ crash: $(VENV)/.dev ## 1,000 rounds of kill -9 under idempotent producers (needs
 abuse: $(VENV)/.dev ## hostile bytes beside a healthy client that must notice nothing
 	$(BIN)/python -m conformance.abuse
 
-groups: $(VENV)/.dev ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL, 25 min (needs Java, Maven, Go, Node)
+groups: $(VENV)/.dev ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL; 15 min (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.groups
 	$(BIN)/python -m conformance.rebalance
 	$(BIN)/python -m conformance.heartbeats
