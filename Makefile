@@ -86,7 +86,7 @@ simulation: $(VENV)/.dev ## 2,000 seeds of a simulated cluster under faults (abo
 s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
 	$(BIN)/python -m conformance.s3
 
-etcd: $(VENV)/.dev ## the metadata log and a cluster on a real etcd whose leader is killed; 4 minutes (needs Go)
+etcd: $(VENV)/.dev ## the metadata log and a cluster on a real etcd whose leader is killed; 2 minutes (needs Go)
 	$(BIN)/python -m conformance.etcd
 
 .PHONY: spark exactly-once bench-spark

@@ -306,9 +306,11 @@ def run_cluster(etcd: Etcd, rounds: int, seed: int) -> list[str]:
         problems += [*world.late, *world.cluster.tracebacks()]
     report(world)
     print(
-        f"{len(topics.created)} topics created meanwhile, {len(topics.refused)} not in time, the slowest took "
+        f"{len(topics.created)} topics created meanwhile, {len(topics.refused)} refused, the slowest took "
         f"{topics.slowest_s:.1f} s"
     )
+    for refused in topics.refused[:3]:
+        print(f"  a topic was not created: {refused}")
     return problems
 
 
