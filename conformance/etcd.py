@@ -330,7 +330,7 @@ def _told_by_commands(cluster: Cluster) -> list[str]:
     image = asyncio.run(ImageReader(store).refresh())
     if len(image.live_brokers) != len(cluster.members):
         problems.append(f"a reader of the store finds {len(image.live_brokers)} live brokers")
-    problems += _told_by_spark(cluster, image)
+    problems += _told_by_spark(cluster)
     audit = subprocess.run(
         [penstock(), "store", "audit", "--store", str(cluster.store)],
         capture_output=True, text=True, check=False, timeout=60,
@@ -340,16 +340,20 @@ def _told_by_commands(cluster: Cluster) -> list[str]:
     return problems
 
 
-def _told_by_spark(cluster: Cluster, image: "ClusterImage") -> list[str]:
+def _told_by_spark(cluster: Cluster) -> list[str]:
     """What Spark plans with, from the store alone, ends where the brokers say that partitions end."""
     from confluent_kafka import Consumer, TopicPartition
 
     from penstock.spark.view import Chosen, LogView
     from penstock.storage import open_store
 
-    topic = image.topics[TOPIC]
-    chosen = {(topic.id, number): Chosen(topic, number, info) for number, info in enumerate(topic.partitions)}
-    views = asyncio.run(LogView(open_store(str(cluster.store)), lambda _image: chosen).refresh())
+    def choose(image: "ClusterImage") -> dict[tuple[bytes, int], Chosen]:
+        topic = image.topics[TOPIC]
+        return {
+            (topic.id, number): Chosen(topic, number, info) for number, info in enumerate(topic.partitions)
+        }
+
+    views = asyncio.run(LogView(open_store(str(cluster.store)), choose).refresh())
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", **QUIET})
     problems = []
     for (_id, number), view in views.items():
