@@ -26,9 +26,11 @@ from penstock.storage.objects import (
 )
 
 ATTEMPT_SECONDS = 0.5
-"""How long one member may take, the first time it is asked; then twice as long. What a follower sent on to a
-leader that died is never answered, and a heartbeat must not wait long for that; an etcd that is merely slow
-is waited for in the end."""
+"""How long one member may take. What a follower sent on to a leader that died is never answered, and while a
+new one is elected, a heartbeat must not wait long for that."""
+QUICK_ROUNDS = 3
+SLOW_SECONDS = 2.0
+"""The same after all members were asked so often: an etcd that is merely slow is waited for in the end."""
 REQUEST_SECONDS = 8.0
 """How long a request may take in all. A broker is fenced after nine seconds of silence by default."""
 PAUSE_FIRST_SECONDS = 0.05
@@ -140,7 +142,8 @@ class Gateway:
         attempt = 0
         while True:
             member = self._members[self._at % len(self._members)]
-            patience = self._attempt_seconds * 2.0 ** (attempt // len(self._members))
+            slow = attempt >= QUICK_ROUNDS * len(self._members)
+            patience = max(SLOW_SECONDS, self._attempt_seconds) if slow else self._attempt_seconds
             seconds = min(patience, deadline - loop.time())
             try:
                 async with asyncio.timeout(seconds):
