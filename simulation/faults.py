@@ -90,11 +90,8 @@ class Faults:
 
     def _length(self) -> float:
         """Around the session time-out, where it hurts, and shorter and longer at times."""
-        return (
-            self._rng.choice((0.3, 1.0, 1.0, 2.0, 2.0, 4.0))
-            * self._scene.session_seconds
-            * self._rng.random()
-        )
+        times = self._rng.choice((0.1, 0.5, 1.0, 1.5, 2.0, 3.0)) * self._rng.uniform(0.6, 1.2)
+        return times * self._scene.session_seconds
 
     async def _crash(self, machine: Machine) -> None:
         if not machine.up:

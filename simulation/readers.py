@@ -3,6 +3,7 @@ observers, who only ask where a partition ends."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 LATEST = -1
 LIST_OFFSETS_VERSION = 7
+PATIENCE_SECONDS = 30.0
 
 
 class Reader(Client):
@@ -108,17 +110,30 @@ class Observer(Client):
         super().__init__(scene, name)
         self._topics = topics
         self._every = every
+        self._led: dict[tuple[bytes, int], int] = {}
+        self._former: dict[tuple[bytes, int], int] = {}
 
     async def run(self) -> None:
+        """Asks without waiting for the answer to the question before: a broker that slept finds questions
+        that were asked while others led in its place, and must not answer them from what it remembers."""
+        waiting: set[asyncio.Task[None]] = set()
         while not self.scene.ending:
             topic = self.rng.choice(self._topics)
             partition = self.rng.randrange(topic.partitions)
-            # An old idea of who leads is asked too: whoever is wrong must say so.
-            leader = await self.leader(topic.name, topic.id, partition, anew=self.rng.random() < 0.2)
-            if self.rng.random() < 0.2:
-                leader = self.some_broker()
+            key = (topic.id, partition)
+            leader = self._led.get(key, NO_LEADER)
+            if leader == NO_LEADER or self.rng.random() < 0.2:
+                self._led[key] = await self.leader(topic.name, topic.id, partition, anew=True)
+                if self._led[key] != leader:
+                    self._former[key] = leader
+                leader = self._led[key]
+            if self.rng.random() < 0.5:
+                # Whoever led before may still believe that it does, and must not say so.
+                leader = self._former.get(key, leader)
             if leader != NO_LEADER:
-                await self._ask(leader, topic, partition)
+                task = asyncio.create_task(self._ask(leader, topic, partition))
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
             await self.pause(self._every)
 
     async def _ask(self, leader: int, topic: Topic, partition: int) -> None:
@@ -128,9 +143,10 @@ class Observer(Client):
         )
         request = ListOffsetsRequest(replica_id=-1, topics=[one])
         try:
-            answer = await self.ask(leader, request, ListOffsetsResponse, LIST_OFFSETS_VERSION)
+            answer = await self.ask(
+                leader, request, ListOffsetsResponse, LIST_OFFSETS_VERSION, PATIENCE_SECONDS
+            )
         except Unreachable:
-            self.leaders.pop((topic.id, partition), None)
             return
         parts = [one for told in answer.topics for one in told.partitions]
         if [one.partition_index for one in parts] != [partition]:
@@ -140,7 +156,6 @@ class Observer(Client):
         if parts[0].error_code == 0:
             self.scene.checker.end_told((topic.id, partition), parts[0].offset, asked_at, f"b{leader}")
             return
-        self.leaders.pop((topic.id, partition), None)
         if parts[0].error_code not in TRY_AGAIN | {ErrorCode.OFFSET_NOT_AVAILABLE}:
             name = self.code(parts[0].error_code)
             self.scene.checker.fail("P5 code", f"b{leader} answered {name} when asked for an end")

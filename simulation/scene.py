@@ -74,15 +74,15 @@ class Scene:
         self._stops = rng.choice((0.0, 0.0005, 0.003))
         self.latency = rng.choice((0.002, 0.01, 0.05))
         self.session_seconds = 3.0
-        self.seconds = rng.uniform(8, 20) if seconds is None else seconds
-        self.brokers = list(range(1, rng.choice((1, 2, 3, 3, 3, 3)) + 1))
+        self.seconds = rng.uniform(10, 22) if seconds is None else seconds
+        self.brokers = list(range(1, rng.choice((1, 2, 3, 3, 3, 3, 3, 3)) + 1))
         self.machines = {broker: self._machine(broker, rng) for broker in self.brokers}
         self.topics = [Topic(f"t{number}", rng.randint(1, 3)) for number in range(rng.randint(1, 2))]
         self.clients: list[Client] = []
         self.ending = False
         self._settings: Settings
         self._rng = rng
-        self._faults = Faults(self, random.Random(f"{seed}/faults"), rng.choice((0.7, 1.5, 3.0, 6.0)))
+        self._faults = Faults(self, random.Random(f"{seed}/faults"), rng.choice((0.5, 1.0, 2.0, 4.0)))
         self._producer_ids: dict[int, str] = {}
 
     def _machine(self, broker: int, rng: random.Random) -> Machine:
@@ -182,7 +182,7 @@ class Scene:
             IdempotentProducer(self, f"p{n}", self.topics, every) for n in range(rng.randint(1, 2))
         ]
         cast.append(BareWriter(self, "w0", self.topics, every))
-        cast.append(Observer(self, "o0", self.topics, every))
+        cast.append(Observer(self, "o0", self.topics, 0.25))
         for topic in self.topics:
             for partition in range(topic.partitions):
                 if rng.random() < 0.6:
