@@ -115,8 +115,10 @@ class SimulatedFiles(Files):
         if chance < weather.stops:
             seconds = rng.random() * (BRIEF_SECONDS if rng.random() < 0.5 else weather.stop_seconds)
             self._disk.trace.note(self._process.name, f"stopped for {seconds:.3f} s before {name} {path}")
+            weather.troubled_at = world.time() + seconds
             world.preempt(self._process, seconds)
         elif weather.latency >= SLOW_FROM_SECONDS and chance > 0.95:
+            weather.troubled_at = world.time() + weather.latency
             world.preempt(self._process, weather.latency * rng.random())
         if not can_fail:
             return False

@@ -29,6 +29,9 @@ from typing import Any, NoReturn
 NESTED_MAX = 3
 """Preemptions within preemptions. Each can only end after those inside of it."""
 
+STEPS_MAX = 2_000_000
+"""A hundred times what a seed takes."""
+
 THREAD_SECONDS_MAX = 0.004
 """How long a thread needs to take up work, at most."""
 
@@ -206,6 +209,8 @@ class World(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         if self.halted:
             raise Halted
+        if self.steps > STEPS_MAX:
+            raise AssertionError("this world does not come to an end")
         if not self._turn(None):
             raise AssertionError("everybody waits for something that never happens")
 

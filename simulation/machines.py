@@ -18,6 +18,7 @@ from simulation.trace import Trace
 
 START_AGAIN_SECONDS = 1.0
 """What a supervisor waits before it starts a broker again that could not start."""
+START_SECONDS_MAX = 5.0
 PORT = 9092
 
 OpenStore = Callable[[Process, Weather], ObjectStore]
@@ -63,7 +64,9 @@ class Machine:
         """Its last start ended well, and it was not ended since."""
         self.stopping = False
         self.paused = False
+        self.paused_at = -1e9
         self.on_image: Callable[[Machine, ClusterImage], None] = lambda machine, image: None
+        self.on_slow_start: Callable[[str], None] = lambda text: None
         self.on_bug: Callable[[str], None] = lambda text: None
         self._world = world
         self._network = network
@@ -105,6 +108,7 @@ class Machine:
         assert self.process is not None
         self._trace.note("faults", f"pause {self.process.name}")
         self.paused = True
+        self.paused_at = self._world.time()
         self.process.pause()
 
     def resume(self) -> None:
@@ -142,13 +146,21 @@ class Machine:
                 # A process that ends with a traceback: what a supervisor would start again, and a bug.
                 self.on_bug(f"{process.name} could not start: {type(error).__name__}: {error}")
                 return
-        self._trace.note(process.name, f"serves after {self._world.time() - began:.3f} s")
+        took = self._world.time() - began
+        self._trace.note(process.name, f"serves after {took:.3f} s")
+        if took > START_SECONDS_MAX and self._undisturbed(began):
+            self.on_slow_start(f"{process.name} served only after {took:.1f} s")
         self.serving = True
         why = await node.run()
         self._trace.note(process.name, f"ended: {why or 'stopped'}")
         process.dead = True
         self._network.reset(process)
         self._gone()
+
+    def _undisturbed(self, since: float) -> bool:
+        """Nothing was wrong with this machine and its store, whatever was wrong with others."""
+        weather = self.weather
+        return weather.troubled_at < since and self.paused_at < since and weather.latency < 0.1
 
     def _gone(self) -> None:
         self.process = self.node = None

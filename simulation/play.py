@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
+import queue
+import subprocess
 import sys
+import threading
 import warnings
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
+
+import msgspec
 
 from simulation.broken import broken as broken_brokers
 from simulation.scene import Outcome, Scene
 
 LINES_SHOWN = 60
+SEED_SECONDS_MAX = 300.0
+"""A seed takes a second or two; none that ends takes this long, however busy the machine."""
 
 
 def play(
@@ -29,34 +34,64 @@ def play(
             # What is there for good, the modules above all, need not be looked at after each seed.
             gc.collect()
             gc.freeze()
-        with _end_of_the_world():
-            return Scene(seed, seconds=seconds, kind=kind, keep=keep).run()
+        scene = Scene(seed, seconds=seconds, kind=kind, keep=keep)
+        outcome = scene.run()
+        with _quietly():
+            scene.world.close()
+            del scene
+            gc.collect()
+        return outcome
 
 
 @contextlib.contextmanager
-def _end_of_the_world() -> Iterator[None]:
+def _quietly() -> Iterator[None]:
     """Letting go of coroutines in the middle of things makes some of them complain."""
-    yield
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            gc.collect()
+            yield
     finally:
         sys.unraisablehook = hook
 
 
 def play_all(
-    seeds: Iterable[int],
-    jobs: int,
-    broken: str | None = None,
-    seconds: float | None = None,
-    kind: str | None = None,
+    seeds: range, jobs: int, broken: str | None = None, seconds: float | None = None, kind: str | None = None
 ) -> Iterator[Outcome]:
-    """Run seeds, several at once, each as it ends."""
-    one = partial(play, broken=broken, seconds=seconds, kind=kind)
+    """Run seeds, several at once, each outcome as it comes. Closing the iterator ends the processes."""
     if jobs == 1:
-        yield from map(one, seeds)
+        for seed in seeds:
+            yield play(seed, broken, seconds, kind)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(one, seeds, chunksize=4)
+    outcomes: queue.Queue[Outcome | None] = queue.Queue()
+    options = [broken or "", "" if seconds is None else str(seconds), kind or ""]
+    workers = [
+        _worker([str(seeds.start + n), str(seeds.stop), str(jobs), *options], outcomes) for n in range(jobs)
+    ]
+    try:
+        left = jobs
+        while left:
+            outcome = outcomes.get(timeout=SEED_SECONDS_MAX)
+            if outcome is None:
+                left -= 1
+            else:
+                yield outcome
+        if any(worker.wait() for worker in workers):
+            raise RuntimeError("a process that ran seeds ended before its time")
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def _worker(arguments: list[str], outcomes: queue.Queue[Outcome | None]) -> subprocess.Popen[bytes]:
+    worker = subprocess.Popen([sys.executable, "-m", "simulation.worker", *arguments], stdout=subprocess.PIPE)
+
+    def listen() -> None:
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            outcomes.put(msgspec.json.decode(line, type=Outcome))
+        outcomes.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    return worker

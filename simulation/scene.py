@@ -100,6 +100,7 @@ class Scene:
             self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather
         )
         machine.on_image = self._image_held
+        machine.on_slow_start = lambda text: self.checker.fail("P2 start", text)
         machine.on_bug = lambda text: self.checker.fail("bug", text)
         return machine
 
@@ -141,7 +142,7 @@ class Scene:
             except Exception as error:
                 self.checker.violations.append(Violation("simulator", f"{type(error).__name__}: {error}"))
         commits = sum(client.commits for client in self.clients if isinstance(client, Committer))
-        outcome = Outcome(
+        return Outcome(
             self.seed,
             [str(violation) for violation in self.checker.violations],
             self.trace.digest,
@@ -153,8 +154,6 @@ class Scene:
             self.world.time(),
             list(self.trace.lines),
         )
-        self.world.close()
-        return outcome
 
     async def _course(self) -> None:
         for machine in self._rng.sample(list(self.machines.values()), len(self.machines)):
