@@ -38,9 +38,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The number of this broker, unique in its cluster."""
     listeners: str = "PLAINTEXT://127.0.0.1:9092"
     """The addresses to listen on: NAME://HOST:PORT, comma-separated."""
-    advertised_listeners: str = ""
+    advertised_listeners: str | None = None
     """The addresses that clients are told, in the form of `listeners`; empty: the addresses listened on."""
-    broker_rack: str = ""
+    broker_rack: str | None = None
     """The rack of this broker, shown in Metadata; empty: none."""
     store: str = "./penstock-data"
     """The directory or URL where the cluster lives: s3://bucket/prefix, gs://, az://. Same store, same

@@ -62,8 +62,8 @@ def _throttle(name: str, like: str) -> Definition:
 _DEFINITIONS = (
     _broker("broker.id", INT, "1", at_least(0)),
     _broker("listeners", LIST, "PLAINTEXT://127.0.0.1:9092"),
-    _broker("advertised.listeners", LIST, ""),
-    _broker("broker.rack", STRING, ""),
+    _broker("advertised.listeners", LIST, None),
+    _broker("broker.rack", STRING, None),
     _broker("store", STRING, "./penstock-data"),
     _broker("metadata", STRING, ""),
     _broker("auto.create.topics.enable", BOOLEAN, "true"),
