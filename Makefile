@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults simulation s3 etcd
+.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults pipelines simulation s3 etcd
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -66,6 +66,9 @@ groups: $(VENV)/.dev ## groups of every client resume exactly, rebalance, heartb
 
 compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.compaction
+
+pipelines: $(VENV)/.dev ## the driver killed 50 times, a standalone Spark cluster, Delta and Iceberg: each row once (25 min)
+	$(BIN)/python -m conformance.pipelines
 
 cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)
 	$(BIN)/python -m conformance.cluster

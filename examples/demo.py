@@ -1,8 +1,9 @@
-"""A three-broker cluster, orders through a standard Kafka client, and a Spark pipeline over the log itself.
+"""A three-broker cluster, orders through a standard Kafka client, and a pipeline over the log itself.
 
-Run by `make demo`. Spark reads the log straight from the store, writes a clean table as Parquet and counts
-revenue by window and country. Everything that is started here is stopped at the end; the table stays in
-`penstock-data/demo` until the next run.
+Run by `make demo`. The pipeline is examples/orders.py: Spark reads the log straight from the store, adds
+clean orders to a table, keeps revenue by window and country in a topic, and puts what is broken aside.
+Everything that is started here is stopped at the end; store and table stay in `penstock-data/demo` until the
+next run.
 """
 
 import json
@@ -16,17 +17,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import Producer
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parent.parent / "penstock-data" / "demo"
-STORE, TABLE, CHECKPOINTS = ROOT / "store", ROOT / "orders-table", ROOT / "checkpoints"
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent / "penstock-data" / "demo"
+STORE = ROOT / "store"
+PIPELINE = HERE / "orders.py"
+TABLE = STORE / "pipelines" / "shop" / "tables" / "clean_orders"
+PLOT = ROOT / "revenue.html"
 PENSTOCK = Path(sys.executable).with_name("penstock")
-TOPIC, GROUP = "orders", "revenue-pipeline"
+TOPIC = "orders"
 PARTITIONS, ORDERS, BROKEN_EVERY = 6, 100_000, 5_000
 START_MS = 1_760_000_000_000
 HOUR_MS = 3_600_000
@@ -107,65 +115,38 @@ def produce(bootstrap: str) -> float:
     return time.perf_counter() - started
 
 
-def pipeline(bootstrap: str) -> tuple[list[tuple[str, str, float]], int, float]:
-    """Read the log in Spark; the revenue by window and country, the rows of the table, the seconds taken."""
-    import penstock.spark
-    from penstock.spark.java import prepare_java
+def penstock(*arguments: str | Path) -> None:
+    """Run a command as a user does; its output goes where ours goes."""
+    console.print(f"[bold]$ penstock {' '.join(_short(one) for one in arguments)}[/]", highlight=False)
+    done = subprocess.run([PENSTOCK, *arguments], check=False)
+    if done.returncode:
+        raise SystemExit(f"penstock {arguments[0]} ended with {done.returncode}")
 
-    prepare_java()
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as f
 
-    spark = (
-        SparkSession.builder.master("local[*]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    penstock.spark.register(spark)
-    started = time.perf_counter()
-    orders = (
-        spark.readStream.format("penstock")
-        .option("store", str(STORE))
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", TOPIC)
-        .option("startingOffsets", "earliest")
-        .option("group.id", GROUP)
-        .load()
-        .select(
-            "partition",
-            "offset",
-            f.from_json(
-                f.col("value").cast("string"),
-                "order long, customer string, country string, amount double, at long",
-            ).alias("order"),
-        )
-        .where("order.order is not null")
-        .select("partition", "offset", "order.*", f.timestamp_millis(f.col("order.at")).alias("time"))
-    )
-    table = (
-        orders.writeStream.format("parquet")
-        .option("path", str(TABLE))
-        .option("checkpointLocation", str(CHECKPOINTS / "table"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    table.awaitTermination()
-    clean = spark.read.parquet(str(TABLE))
-    revenue = (
-        clean.groupBy(f.window("time", "15 minutes"), "country")
-        .agg(f.sum("amount").alias("revenue"))
-        .orderBy("window", "country")
-        .select(f.date_format("window.start", "HH:mm"), "country", "revenue")
-    )
-    rows = [(row[0], row[1], row[2]) for row in revenue.collect()]
-    count = clean.count()
-    took = time.perf_counter() - started
-    spark.stop()
-    return rows, count, took
+def messages(bootstrap: str, topic: str) -> list[Message]:
+    """Everything that is in a topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False})
+    found = []
+    for number in consumer.list_topics(topic, START_SECONDS).topics[topic].partitions:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), START_SECONDS)
+        consumer.assign([TopicPartition(topic, number, low)])
+        while low < high:
+            message = consumer.poll(START_SECONDS)
+            if message is None or message.error():
+                raise SystemExit(f"the topic {topic} could not be read: {message and message.error()}")
+            found.append(message)
+            low = (message.offset() or 0) + 1
+    consumer.close()
+    return found
+
+
+def revenue(bootstrap: str) -> list[tuple[str, str, float]]:
+    """Window, country and revenue, by the newest record of each in the topic."""
+    newest = {}
+    for message in messages(bootstrap, "revenue"):
+        one = json.loads(message.value() or b"")
+        newest[one["window"][11:16], one["country"]] = float(one["revenue"])
+    return [(window, country, amount) for (window, country), amount in sorted(newest.items())]
 
 
 def show(rows: list[tuple[str, str, float]]) -> None:
@@ -181,27 +162,78 @@ def show(rows: list[tuple[str, str, float]]) -> None:
     console.print(table)
 
 
+def plot(rows: list[tuple[str, str, float]]) -> None:
+    """The same as a page with a picture."""
+    windows = sorted({window for window, _, _ in rows})
+    colours = dict(zip(COUNTRIES, ("#264653", "#2a9d8f", "#e9c46a", "#f4a261", "#e76f51"), strict=True))
+    most = max(amount for _, _, amount in rows)
+    width, height, bar = 150, 260, 22
+    parts = []
+    for window, country, amount in rows:
+        x = 60 + windows.index(window) * width + COUNTRIES.index(country) * (bar + 2)
+        tall = height * amount / most
+        parts.append(
+            f'<rect x="{x}" y="{height + 20 - tall:.1f}" width="{bar}" height="{tall:.1f}"'
+            f' fill="{colours[country]}"><title>{window} {country}: {amount:,.2f}</title></rect>'
+        )
+    parts += [
+        f'<text x="{60 + at * width}" y="{height + 40}">{window}</text>' for at, window in enumerate(windows)
+    ]
+    parts += [
+        f'<text x="{60 + at * 60}" y="{height + 65}" fill="{colours[country]}">{country}</text>'
+        for at, country in enumerate(COUNTRIES)
+    ]
+    PLOT.write_text(
+        "<!doctype html><meta charset=utf-8><title>revenue</title>"
+        "<h1>Revenue by quarter of an hour and country</h1>"
+        f'<svg width="{80 + len(windows) * width}" height="{height + 80}" font-family="sans-serif">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def check(rows: list[tuple[str, str, float]], broken: int, dead: int) -> int:
+    """The table, the topic of revenue and the dead letters must add up; the rows of the table."""
+    table = ds.dataset(TABLE).to_table(columns=["order", "amount"])
+    total, by_window = pc.sum(table.column("amount")).as_py(), sum(amount for _, _, amount in rows)
+    if table.num_rows != ORDERS - broken or dead != broken or abs(total - by_window) > 0.01:
+        raise SystemExit(
+            f"the table has {table.num_rows} rows instead of {ORDERS - broken}, {dead} dead letters instead"
+            f" of {broken}, and revenue of {total:.2f} beside {by_window:.2f} in the topic"
+        )
+    return int(table.num_rows)
+
+
+def _short(argument: str | Path) -> str:
+    if isinstance(argument, Path) and argument.is_relative_to(Path.cwd()):
+        return str(argument.relative_to(Path.cwd()))
+    return str(argument)
+
+
 def main() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir(parents=True)
     with cluster(3) as bootstrap:
         seconds = produce(bootstrap)
         console.print(f"{ORDERS:,} orders written through librdkafka in {seconds:.1f} s")
-        rows, count, took = pipeline(bootstrap)
-        broken = len(range(0, ORDERS, BROKEN_EVERY))
-        if count != ORDERS - broken:
-            raise SystemExit(f"the table has {count} rows instead of {ORDERS - broken}")
-        console.print(
-            f"{count:,} orders in the table after {took:.1f} s of Spark; {broken} broken ones left out"
-        )
+        penstock("pipeline", "run", PIPELINE, "--once", "--bootstrap", bootstrap)
+        rows = revenue(bootstrap)
+        letters = messages(bootstrap, f"{TOPIC}.dead")
+        count = check(rows, len(range(0, ORDERS, BROKEN_EVERY)), len(letters))
+        console.print(f"{count:,} orders in the table; the topic revenue has the same sum by window:")
         show(rows)
-        console.print("lag of the pipeline's group, as every Kafka tool sees it:")
-        subprocess.run([PENSTOCK, "groups", "describe", GROUP, "--bootstrap", bootstrap], check=True)
+        plot(rows)
+        headers: Any = letters[0].headers()
+        told = {name: value.decode() for name, value in headers}
+        where = "/".join(told[f"__connect.errors.{one}"] for one in ("topic", "partition", "offset"))
+        reason = told["__connect.errors.exception.message"]
+        console.print(f"{len(letters)} dead letters, the first of {where}: {reason}")
+        console.print("lag of the table's group, as every Kafka tool sees it:")
+        penstock("groups", "describe", "shop.clean_orders", "--bootstrap", bootstrap)
+        penstock("pipeline", "status", "shop", "--bootstrap", bootstrap)
+    console.print(f"The table is in {_short(TABLE)}, the picture in {_short(PLOT)}.")
     console.print(
-        f"The table is in {TABLE.relative_to(Path.cwd()) if TABLE.is_relative_to(Path.cwd()) else TABLE}."
-    )
-    console.print(
-        "Next: `.venv/bin/penstock start` runs a broker; README.md has more, ARCHITECTURE.md the how."
+        "Next: examples/orders.py is the whole pipeline; `.venv/bin/penstock start` runs a broker;"
+        " README.md has more, ARCHITECTURE.md the how."
     )
 
 

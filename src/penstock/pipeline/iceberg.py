@@ -1,0 +1,86 @@
+"""Iceberg tables: files that Spark wrote, made part of a table by pyiceberg.
+
+A commit carries the number of its micro-batch, so one that is run again, because a driver died after it, is
+found in the table and left alone. The catalog is by default a file beside the table, in SQLite; the options
+`catalog.NAME` are properties of another one (`catalog.type` is `rest`, say), and `table` is the table's name
+in it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.tables import Fence, ParquetTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BATCH = "penstock.batch"
+_CATALOG = "catalog."
+
+
+class IcebergTable:
+    def __init__(self, path: str, name: str, options: dict[str, str], fence: Fence) -> None:
+        try:
+            import pyiceberg.catalog  # noqa: F401
+        except ImportError:
+            raise PipelineError(
+                f"The table {name!r} is an Iceberg table: pip install 'penstock[iceberg]'."
+            ) from None
+        self._path = path
+        self._name = options.get("table", f"penstock.{name.replace('.', '_')}")
+        self._catalog = {
+            key.removeprefix(_CATALOG): value for key, value in options.items() if key.startswith(_CATALOG)
+        }
+        written = {
+            key: value for key, value in options.items() if key != "table" and not key.startswith(_CATALOG)
+        }
+        self._files = ParquetTable(f"{path}/data", (), written, fence)
+        self._table: Any = None
+        self._last = -1
+
+    def add(self, frame: "DataFrame", batch: int) -> None:
+        """What `foreachBatch` calls."""
+        if self._table is None:
+            self._table = self._open(frame)
+            self._last = self._newest()
+        if batch <= self._last:
+            return
+        files = self._files.write(frame, batch)
+        if files:
+            paths = [file.removeprefix("file:") for file in files]
+            self._table.add_files(paths, snapshot_properties={BATCH: str(batch)})
+        self._last = batch
+
+    def _open(self, frame: "DataFrame") -> Any:
+        from pyiceberg.catalog import load_catalog
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        properties = self._catalog
+        if not properties:
+            local = self._path.removeprefix("file://")
+            if "://" in local:
+                raise PipelineError(
+                    f"The Iceberg table at {self._path} needs a catalog: give options such as catalog.uri."
+                )
+            from pathlib import Path
+
+            Path(local).mkdir(parents=True, exist_ok=True)
+            properties = {
+                "type": "sql",
+                "uri": f"sqlite:///{local}/catalog.db",
+                "warehouse": f"file://{local}",
+            }
+        catalog = load_catalog("penstock", **properties)
+        catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0] or "penstock")
+        location = self._path if "://" in self._path else f"file://{self._path}"
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        return catalog.create_table_if_not_exists(self._name, schema=schema, location=location)
+
+    def _newest(self) -> int:
+        """The newest micro-batch that the table has."""
+        numbers = [
+            int(found)
+            for one in self._table.metadata.snapshots
+            if one.summary is not None and (found := one.summary.additional_properties.get(BATCH)) is not None
+        ]
+        return max(numbers, default=-1)

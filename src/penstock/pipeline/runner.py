@@ -1,0 +1,435 @@
+"""Runs a pipeline: a streaming query for each output, and one for the dead letters of each source.
+
+Each query has its own checkpoint, so each goes on from where it was, whatever became of the others; and
+each writes exactly once, because its sink tells a micro-batch that it has seen. Dead letters are a query and
+not a by-product of outputs: a record that is bad is told once, also if three outputs read it.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from penstock.client import AnswerError, Client, ClientError
+from penstock.pipeline import status as statuses
+from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
+from penstock.pipeline.errors import PipelineError, sentence
+from penstock.pipeline.frames import dead, good, result, stream
+from penstock.pipeline.session import open_session, settings_of
+from penstock.pipeline.status import OutputStatus, Status
+from penstock.spark.errors import SourceError
+from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.storage.blocking import BlockingStore
+
+REPORT_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
+NO_WORKER = "Python worker failed to connect back"
+"""Spark gives the process beside a query's source ten seconds to start, which a busy machine may not."""
+STARTS_MAX = 5
+WORKER_SECONDS = 30.0
+ROWS = "penstock_rows"
+"""The name under which Spark tells how many rows an output had."""
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    bootstrap: str | None
+    store: str
+    file: str
+    location: str
+    master: str = "local[*]"
+    once: bool = False
+    interval: str = "1 second"
+    settings: dict[str, str] = {}
+
+
+class Running(msgspec.Struct):
+    """One query, and what is told of it."""
+
+    status: OutputStatus
+    start: Callable[[], Any]
+    query: Any
+    seen: set[int]
+    """Micro-batches that were counted."""
+    starts: int = 1
+
+
+def default_location(store: str) -> str:
+    """Where tables and checkpoints are unless somebody says otherwise: on the store, where the log is."""
+    if store.startswith("s3://"):
+        store = store.replace("s3://", "s3a://", 1)
+    elif "://" in store and not store.startswith("file://"):
+        raise PipelineError(
+            f"Say with --location where tables and checkpoints go: Spark has no access of its own to {store}."
+        )
+    return f"{store.rstrip('/')}/pipelines"
+
+
+class Run:
+    """One run of a pipeline, from the check of what it needs to its last word."""
+
+    def __init__(self, pipeline: Pipeline, options: RunOptions, store: "BlockingStore") -> None:
+        self._pipeline = pipeline
+        self._options = options
+        self._store = store
+        self._home = f"{options.location}/{pipeline.name}"
+        self._running: list[Running] = []
+        self._stopping = threading.Event()
+        now_ms = _now_ms()
+        self.status = Status(
+            pipeline=pipeline.name,
+            run=uuid4().hex,
+            state="starting",
+            file=options.file,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started=statuses.process_started(os.getpid()),
+            master=options.master,
+            once=options.once,
+            location=options.location,
+            started_ms=now_ms,
+            reported_ms=now_ms,
+        )
+        self.log = _log_path(self._home)
+
+    def stop(self) -> None:
+        """From a signal or another thread: finish what is under way, and end."""
+        self._stopping.set()
+
+    def go(self, show: Callable[[Status], None], spark: "SparkSession | None" = None) -> Status:
+        """Run to the end, or until stopped. `show` is called about every second. Raises PipelineError.
+
+        In the given session, or in one of its own.
+        """
+        self._claim()
+        try:
+            self._prepare_topics()
+            self._report(show)
+            session = spark or self._open()
+            try:
+                self._start(session)
+                self._follow(show)
+            finally:
+                self._end_queries()
+                if spark is None:
+                    session.stop()
+        except PipelineError as error:
+            self.status.state, self.status.error = "failed", str(error)
+            raise
+        except BaseException as error:
+            self.status.state, self.status.error = "failed", f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            with contextlib.suppress(Exception):
+                self._report(show)
+        return self.status
+
+    # Before it starts.
+
+    def _claim(self) -> None:
+        """Two runs of one pipeline would fight for its checkpoints."""
+        found = statuses.read(self._store, self._pipeline.name)
+        if found is not None and not found.ended and not statuses.crashed(found, _now_ms()):
+            raise PipelineError(
+                f"The pipeline {self._pipeline.name!r} is being run by process {found.pid} on {found.host}."
+            )
+
+    def _fence(self) -> None:
+        found = statuses.read(self._store, self._pipeline.name)
+        if found is not None and found.run != self.status.run:
+            raise PipelineError(f"Another run of pipeline {self._pipeline.name!r} has taken over.")
+
+    def _prepare_topics(self) -> None:
+        """What is read must exist; what is written to is created."""
+        wanted: dict[str, tuple[int | None, str]] = {}
+        for source in self._pipeline.sources:
+            if source.dead_letters is not None:
+                wanted[source.dead_letters] = (None, source.topics[0])
+        made = set()
+        for output in self._pipeline.outputs.values():
+            if isinstance(output.target, Topic):
+                wanted[output.target.topic] = (output.target.partitions, output.sources[0].topics[0])
+                made.add(output.target.topic)
+        reads = [topic for source in self._pipeline.sources for topic in source.topics]
+        if not wanted and self._options.bootstrap is None:
+            return  # Tables of raw records need no broker; Spark says if a topic is missing.
+        try:
+            with Client(self._options.bootstrap or self._brokers(), CONNECT_SECONDS) as client:
+                counts = {
+                    topic.name: len(topic.partitions)
+                    for topic in client.metadata([*reads, *wanted]).topics
+                    if not topic.error_code
+                }
+                for topic in reads:
+                    if topic not in counts and topic not in made:
+                        raise PipelineError(f"The topic {topic!r} does not exist.")
+                for topic, (partitions, like) in wanted.items():
+                    if topic not in counts:
+                        _create(client, topic, partitions or counts.get(like, -1))
+        except ClientError as error:
+            raise PipelineError(f"The brokers cannot be asked: {error}") from None
+
+    def _brokers(self) -> str:
+        from penstock.cluster.reading import ImageReader
+        from penstock.spark.brokers import addresses
+        from penstock.spark.session import reach
+
+        try:
+            image = reach(
+                self._store.location, lambda: self._store.run(ImageReader(self._store.store).refresh())
+            )
+        except SourceError as error:
+            raise PipelineError(str(error)) from None
+        found = addresses(image)
+        if not found:
+            raise PipelineError(f"No broker of the cluster in {self._store.location} is alive to write to.")
+        return found
+
+    # The queries.
+
+    def _open(self) -> "SparkSession":
+        options = self._options
+        return open_session(
+            settings_of(self._pipeline, options.file, options.master, options.location, options.settings),
+            self.log,
+        )
+
+    def _start(self, spark: "SparkSession") -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            plans = [self._plan(spark, one) for one in self._pipeline.outputs.values()]
+            used = {id(one) for output in self._pipeline.outputs.values() for one in output.sources}
+            plans += [
+                self._plan_dead(spark, source)
+                for source in self._pipeline.sources
+                if source.dead_letters is not None and id(source) in used
+            ]
+            for status, start in plans:
+                self.status.outputs.append(status)
+                self._running.append(Running(status, start, start(), set()))
+                _wait_for_worker(self._running[-1].query)
+        except PySparkException as error:
+            raise PipelineError(sentence(error)) from None
+        self.status.state = "running"
+
+    def _plan(self, spark: "SparkSession", output: Output) -> "tuple[OutputStatus, Callable[[], Any]]":
+        status = OutputStatus(
+            name=output.name,
+            kind="topic" if isinstance(output.target, Topic) else "table",
+            target=self._target(output),
+            checkpoint=f"{self._home}/checkpoints/{output.name}",
+            topics=[topic for source in output.sources for topic in source.topics],
+        )
+        frames = [
+            good(source, stream(spark, source, self._reading(output.name, number)))
+            for number, source in enumerate(output.sources)
+        ]
+        rows = result(output, frames)
+        if isinstance(output.target, Topic):
+            return status, lambda: self._to_topic(rows, status, output.target.topic, output.mode)
+        return status, lambda: self._to_table(rows, status, output)
+
+    def _plan_dead(self, spark: "SparkSession", source: Source) -> "tuple[OutputStatus, Callable[[], Any]]":
+        assert source.dead_letters is not None
+        topic = source.dead_letters
+        status = OutputStatus(
+            name=f"{topic}",
+            kind="dead letters",
+            target=topic,
+            checkpoint=f"{self._home}/checkpoints/{topic}",
+            topics=list(source.topics),
+        )
+        rows = dead(source, stream(spark, source, self._reading(topic, 0)))
+        return status, lambda: self._to_topic(rows, status, topic, "append")
+
+    def _reading(self, name: str, number: int) -> dict[str, str]:
+        group = f"{self._pipeline.name}.{name}" + (f".{number}" if number else "")
+        given = {"store": self._options.store, "group.id": group}
+        if self._options.bootstrap:
+            given["kafka.bootstrap.servers"] = self._options.bootstrap
+        return given
+
+    def _target(self, output: Output) -> str:
+        if isinstance(output.target, Topic):
+            return output.target.topic
+        return output.target.path or f"{self._home}/tables/{output.name}"
+
+    def _writer(self, rows: "DataFrame", status: OutputStatus, mode: str) -> Any:
+        from pyspark.sql import functions as f
+
+        counted = rows.observe(ROWS, f.count(f.lit(1)).alias("rows"))
+        writer = counted.writeStream.queryName(f"{self._pipeline.name}.{status.name}").outputMode(mode)
+        writer = writer.option("checkpointLocation", status.checkpoint)
+        if self._options.once:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=self._options.interval)
+
+    def _to_topic(self, rows: "DataFrame", status: OutputStatus, topic: str, mode: str) -> "StreamingQuery":
+        writer = self._writer(rows, status, mode).format("penstock")
+        writer = writer.option("topic", topic).option("store", self._options.store)
+        if self._options.bootstrap:
+            writer = writer.option("kafka.bootstrap.servers", self._options.bootstrap)
+        return writer.start()  # type: ignore[no-any-return]
+
+    def _to_table(self, rows: "DataFrame", status: OutputStatus, output: Output) -> "StreamingQuery":
+        from penstock.pipeline.iceberg import IcebergTable
+        from penstock.pipeline.tables import ParquetTable
+
+        table = output.target
+        assert isinstance(table, Table)
+        writer = self._writer(rows, status, output.mode)
+        if table.format == "delta":
+            if table.partition_by:
+                writer = writer.partitionBy(*table.partition_by)
+            return writer.format("delta").options(**table.options).start(status.target)  # type: ignore[no-any-return]
+        files: ParquetTable | IcebergTable
+        if table.format == "iceberg":
+            files = IcebergTable(status.target, output.name, dict(table.options), self._fence)
+        else:
+            files = ParquetTable(status.target, table.partition_by, dict(table.options), self._fence)
+        return writer.foreachBatch(files.add).start()  # type: ignore[no-any-return]
+
+    # While it runs.
+
+    def _follow(self, show: Callable[[Status], None]) -> None:
+        with _signals(self.stop):
+            while True:
+                alive = any(one.query.isActive for one in self._running)
+                self._report(show)
+                if self._raise_failure():
+                    continue
+                if not alive:
+                    self.status.state = "finished"
+                    return
+                if self._stopping.wait(REPORT_SECONDS):
+                    self.status.state = "stopped"
+                    return
+
+    def _raise_failure(self) -> bool:
+        """Raises PipelineError if an output failed; true if one was started again instead."""
+        again = False
+        for one in self._running:
+            error = None if one.query.isActive else one.query.exception()
+            if error is not None:
+                if NO_WORKER in str(error) and one.starts < STARTS_MAX:
+                    one.starts += 1
+                    one.query = one.start()
+                    again = True
+                    continue
+                one.status.error = sentence(error)
+                raise PipelineError(f"The output {one.status.name!r} failed: {one.status.error}")
+        return again
+
+    def _end_queries(self) -> None:
+        for one in self._running:
+            with contextlib.suppress(Exception):
+                one.query.stop()
+        for one in self._running:
+            with contextlib.suppress(Exception):
+                _observe(one)
+
+    def _report(self, show: Callable[[Status], None]) -> None:
+        for one in self._running:
+            with contextlib.suppress(Exception):
+                _observe(one)
+        self.status.reported_ms = _now_ms()
+        statuses.write(self._store, self.status)
+        show(self.status)
+
+
+def _wait_for_worker(query: Any) -> None:
+    """Until a query's source has its process: many that start at once are the slower for it."""
+    deadline = time.monotonic() + WORKER_SECONDS
+    while query.isActive and time.monotonic() < deadline:
+        if not query.status["message"].startswith(("Initializing", "Getting offsets")):
+            return
+        time.sleep(0.05)
+
+
+def _observe(one: Running) -> None:
+    """Bring what is told of a query up to date with what Spark says of it."""
+    told = one.status
+    for progress in one.query.recentProgress:
+        number = progress["batchId"]
+        if number in one.seen:
+            continue
+        one.seen.add(number)
+        told.batches = number + 1
+        told.rows_in += progress["numInputRows"]
+        told.rows_in_per_second = progress["processedRowsPerSecond"] or 0.0
+        ends = [_offsets(source["endOffset"]) for source in progress["sources"]]
+        latest = [_offsets(source["latestOffset"]) for source in progress["sources"]]
+        told.positions = {topic: offsets for end in ends for topic, offsets in end.items()}
+        told.lag = sum(_behind(end, newest) for end, newest in zip(ends, latest, strict=True))
+        observed = progress["observedMetrics"].get(ROWS)
+        if observed is not None:
+            told.rows_out += observed["rows"]
+
+
+def _offsets(stored: Any) -> statuses.Positions:
+    found = json.loads(stored) if isinstance(stored, str) else stored
+    return {
+        topic: {number: at for number, at in offsets.items() if isinstance(at, int)}
+        for topic, offsets in (found or {}).items()
+    }
+
+
+def _behind(end: statuses.Positions, newest: statuses.Positions) -> int:
+    return sum(
+        max(0, at - end.get(topic, {}).get(number, 0))
+        for topic, offsets in newest.items()
+        for number, at in offsets.items()
+    )
+
+
+def _create(client: Client, topic: str, partitions: int) -> None:
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)],
+        timeout_ms=30_000,
+    )
+    (answer,) = client.controller().ask(request, CreateTopicsResponse).topics
+    if answer.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        raise AnswerError(answer.error_code, f"Creating topic {topic!r}", answer.error_message)
+
+
+def _log_path(home: str) -> Path:
+    """Spark's own log: beside the tables, or where temporary files go if those are far away."""
+    import tempfile
+
+    local = home.removeprefix("file://")
+    if "://" in local:
+        return Path(tempfile.gettempdir()) / f"penstock-{home.rpartition('/')[2]}-{os.getpid()}.log"
+    return Path(local) / "spark.log"
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

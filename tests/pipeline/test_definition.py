@@ -1,0 +1,109 @@
+"""What a pipeline file may say, and what is said of one that is wrong. No Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.app import app
+from penstock.pipeline import Json, Pipeline, PipelineError
+from penstock.pipeline.definition import Table, Topic, load
+from penstock.pipeline.errors import sentence
+from penstock.testing import Broker
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.py"
+
+
+def test_the_example_is_a_pipeline() -> None:
+    pipeline = load(EXAMPLE)
+    assert pipeline.name == "shop"
+    assert isinstance(pipeline.outputs["clean_orders"].target, Table)
+    assert isinstance(pipeline.outputs["revenue"].target, Topic)
+    assert pipeline.sources[0].dead_letters == "orders.dead"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("x = (", "is not Python: '(' was never closed, line 1."),
+        ("import nothing_like_this", "cannot be loaded: ModuleNotFoundError"),
+        ("x = 1", "is to define one Pipeline; it defines none."),
+        ("from penstock.pipeline import Pipeline\np = Pipeline('p')", "has no outputs"),
+        ("from penstock.pipeline import Pipeline\np = Pipeline('a/b')", "made of letters"),
+        (
+            "from penstock.pipeline import Pipeline\np = Pipeline('p')\np.source('t')\n"
+            "p.table('x', mode='update')(print)",
+            "cannot be written in mode 'update'",
+        ),
+        (
+            "from penstock.pipeline import Pipeline\np = Pipeline('p')\np.source('t')\n"
+            "p.table('x', format='csv')(print)",
+            "Tables are parquet, delta, iceberg, not 'csv'.",
+        ),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "pipeline.py"
+    file.write_text(text)
+    done = CliRunner().invoke(app, ["pipeline", "run", str(file)])
+    assert done.exit_code == 1
+    assert complaint in done.output
+    assert done.output.startswith("Error: ") and done.output.count("\n") == 1
+
+
+def test_outputs_name_their_sources() -> None:
+    pipeline = Pipeline("p")
+    with pytest.raises(PipelineError, match="has no source"):
+        pipeline.table("x")(print)
+    one, two = pipeline.source("one", value=Json("a int")), pipeline.source("two")
+    with pytest.raises(PipelineError, match="several sources"):
+        pipeline.table("x")(print)
+    assert pipeline.topic("y", one, two)(print) is print
+    assert pipeline.outputs["y"].sources == (one, two)
+    with pytest.raises(PipelineError, match="two outputs called 'y'"):
+        pipeline.table("y", one)(print)
+    with pytest.raises(PipelineError, match=r"dead-letter topic 'one\.dead'"):
+        pipeline.source("one", value=Json("a int"))
+
+
+def test_unreachable_clusters_and_unknown_pipelines(tmp_path: Path) -> None:
+    def says(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["pipeline", *arguments])
+        assert done.exit_code == 1
+        assert done.output.count("\n") == 1
+        return done.output
+
+    file = str(EXAMPLE)
+    assert "No broker answers at 127.0.0.1:1" in says("run", file, "--bootstrap", "127.0.0.1:1")
+    assert "No Penstock cluster lives in" in says("run", file, "--store", str(tmp_path / "nothing"))
+    assert "There is no file 'gone.py'." in says("status", "gone.py")
+    with Broker() as broker:
+        where = ("--bootstrap", broker.bootstrap_servers)
+        assert "'shop' has never been run on this cluster" in says("status", file, *where)
+        assert "The topic 'orders' does not exist." in says("run", file, *where)
+        listed = CliRunner().invoke(app, ["pipeline", "list", *where])
+        (row,) = json.loads(listed.output)
+        assert (row["pipeline"], row["state"]) == ("shop", "failed")
+        assert "The topic 'orders' does not exist." in row["error"]
+
+
+def test_the_sentence_in_what_spark_says() -> None:
+    python = "\n".join(
+        (
+            "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: Failed",
+            "Traceback (most recent call last):",
+            '  File "x.py", line 1',
+            "penstock.spark.errors.LostRecordsError: Records 1 to 2 are gone.",
+            "\tat org.apache.Spark(X.scala:1)",
+        )
+    )
+    assert sentence(RuntimeError(python)) == "Records 1 to 2 are gone."
+    analysis = (
+        "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. Did you mean `y`? SQLSTATE: 42703;\n'Project"
+    )
+    assert sentence(RuntimeError(analysis)) == "A column `x` cannot be resolved. Did you mean `y`?"
+    java = "java.util.concurrent.ExecutionException: java.io.IOException: disk full\n\tat x"
+    assert sentence(RuntimeError(java)) == "disk full."
