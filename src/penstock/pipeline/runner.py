@@ -24,7 +24,7 @@ from penstock.pipeline import status as statuses
 from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
 from penstock.pipeline.errors import PipelineError, sentence
 from penstock.pipeline.frames import dead, good, result, stream
-from penstock.pipeline.session import open_session, settings_of
+from penstock.pipeline.session import close_session, open_session, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.spark.errors import SourceError
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -126,7 +126,7 @@ class Run:
             finally:
                 self._end_queries()
                 if spark is None:
-                    session.stop()
+                    close_session(session, self.log)
         except PipelineError as error:
             self.status.state, self.status.error = "failed", str(error)
             raise
@@ -280,11 +280,18 @@ class Run:
         return writer.trigger(processingTime=self._options.interval)
 
     def _to_topic(self, rows: "DataFrame", status: OutputStatus, topic: str, mode: str) -> "StreamingQuery":
-        writer = self._writer(rows, status, mode).format("penstock")
-        writer = writer.option("topic", topic).option("store", self._options.store)
+        options = {"topic": topic, "store": self._options.store}
         if self._options.bootstrap:
-            writer = writer.option("kafka.bootstrap.servers", self._options.bootstrap)
-        return writer.start()  # type: ignore[no-any-return]
+            options["kafka.bootstrap.servers"] = self._options.bootstrap
+        writer = self._writer(rows, status, mode)
+        if mode == "append":
+            return writer.format("penstock").options(**options).start()  # type: ignore[no-any-return]
+        from penstock.pipeline.updates import TopicUpdates
+
+        updates = TopicUpdates(options)
+        query: StreamingQuery = writer.foreachBatch(updates.add).start()
+        updates.query.set_result(query.id)
+        return query
 
     def _to_table(self, rows: "DataFrame", status: OutputStatus, output: Output) -> "StreamingQuery":
         from penstock.pipeline.iceberg import IcebergTable

@@ -128,6 +128,12 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
     return spark
 
 
+def close_session(spark: "SparkSession", log: Path) -> None:
+    """Stop Spark. A server of its own says, with a traceback, that its only client is gone: as it should be."""
+    with log.open("a") as file, contextlib.redirect_stderr(file):
+        spark.stop()
+
+
 def _resolver(folder: Path) -> str:
     """Where jars come from: Maven Central, and not first what Maven may have left half done here."""
     file = folder / "ivysettings.xml"
