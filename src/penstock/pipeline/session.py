@@ -129,7 +129,7 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
 
 
 def close_session(spark: "SparkSession", log: Path) -> None:
-    """Stop Spark. A server of its own says, with a traceback, that its only client is gone: as it should be."""
+    """Stop Spark. A server of its own says, with a traceback, that its only client is gone, as it should."""
     with log.open("a") as file, contextlib.redirect_stderr(file):
         spark.stop()
 

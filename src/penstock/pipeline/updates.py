@@ -1,6 +1,6 @@
 """Topics that are told of changes: output modes that Spark's interface for sinks in Python does not know.
 
-It takes appended rows only. So rows are staged by tasks and committed by the driver here as that sink does it,
+It takes appended rows only. So rows are staged by tasks and committed by the driver here as that sink does,
 by the same means: a micro-batch that is run again finds its plan in the store, and is written once.
 """
 
