@@ -35,5 +35,5 @@ def _last_raised(text: str) -> str | None:
         # The line that names the exception is the first one that is not indented.
         if line and not line.startswith(" "):
             match = _RAISED.match(line.strip())
-            return _STATE.sub("", match[2]).strip() if match else line.strip()
+            return _ERROR_CLASS.sub("", _STATE.sub("", match[2]).strip()) if match else line.strip()
     return None

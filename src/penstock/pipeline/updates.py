@@ -1,42 +1,76 @@
 """Topics that are told of changes: output modes that Spark's interface for sinks in Python does not know.
 
-It takes appended rows only. So rows are staged by tasks and committed by the driver here as that sink does,
-by the same means: a micro-batch that is run again finds its plan in the store, and is written once.
+It takes appended rows only. So the rows of a micro-batch are written as a batch, with the number of the query
+and of the micro-batch: tasks stage them and the driver commits them as the sink for streams does, and one
+that is run again finds its plan in the store, and is written once.
 """
 
-import pickle
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.commits import Committer
-from penstock.spark.options import write_options
-from penstock.spark.reading import open_blocking
-from penstock.spark.sink import check_schema, locate, stage_rows
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from penstock.spark.options import WriteOptions, write_options
+from penstock.spark.sink import Staged, check_schema, locate, stage_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from penstock.spark.commits import Committer
+
 QUERY_SECONDS = 60
+_QUERY, _BATCH = "query", "batch"
 
 
 class TopicUpdates:
+    """What `foreachBatch` calls for one topic."""
+
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = write_options(options)
+        self._options = options
         self.query: Future[str] = Future()
         """The id of the query, which lives in its checkpoint: known once it has started."""
 
     def add(self, frame: "DataFrame", batch: int) -> None:
-        """What `foreachBatch` calls."""
-        options, query = self._options, self.query.result(QUERY_SECONDS)
-        check_schema(frame.schema, options)
+        frame.sparkSession.dataSource.register(UpdatesSource)
+        writer = frame.write.format(UpdatesSource.name()).mode("append").options(**self._options)
+        writer.option(_QUERY, self.query.result(QUERY_SECONDS)).option(_BATCH, str(batch)).save()
 
-        def stage(batches: Iterator[Any]) -> Iterator[Any]:
-            import pyarrow as pa
 
-            runs = stage_rows(batches, options, query, batch)
-            yield pa.RecordBatch.from_pydict({"runs": pa.array([pickle.dumps(runs)], pa.binary())})
+class UpdatesSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "penstock-updates"
 
-        rows = frame.mapInArrow(stage, "runs binary").collect()
-        staged = [run for row in rows for run in pickle.loads(bytes(row.runs))]
-        Committer(open_blocking(locate(options)), options, query).commit(batch, staged)
+    def writer(self, schema: StructType, overwrite: bool) -> "UpdatesWriter":
+        given = {name: value for name, value in self.options.items() if name not in (_QUERY, _BATCH)}
+        options = write_options(given)
+        check_schema(schema, options)
+        return UpdatesWriter(options, self.options[_QUERY], int(self.options[_BATCH]))
+
+
+class UpdatesWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, query: str, batch: int) -> None:
+        self._options = options
+        self._query = query
+        self._batch = batch
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return Staged(self._query, stage_rows(iterator, self._options, self._query, self._batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._committer().commit(self._batch, _runs(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._committer().abort(self._batch, _runs(messages))
+
+    def _committer(self) -> "Committer":
+        from penstock.spark.commits import Committer
+        from penstock.spark.reading import open_blocking
+
+        return Committer(open_blocking(locate(self._options)), self._options, self._query)
+
+
+def _runs(messages: list[WriterCommitMessage | None]) -> list[Any]:
+    return [run for message in messages if isinstance(message, Staged) for run in message.runs]
