@@ -9,6 +9,7 @@ class PipelineError(Exception):
 
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+): (.+)$")
 _STATE = re.compile(r"\s*SQLSTATE: \w+;?.*", re.DOTALL)
+_CALLING = re.compile(r"^An error occurred while calling [^\n]*\n: ")
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 
 
@@ -18,7 +19,8 @@ def sentence(error: BaseException) -> str:
     raised = _last_raised(text)
     if raised is not None:
         return raised
-    line = _STATE.sub("", text.strip()).strip().splitlines()
+    text = _CALLING.sub("", text.strip())
+    line = _STATE.sub("", text).strip().splitlines()
     first = _ERROR_CLASS.sub("", line[0].strip()) if line else type(error).__name__
     # Java puts the names of its exceptions in front, sometimes several of them.
     while (java := re.match(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)$", first)) is not None:

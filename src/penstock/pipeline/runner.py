@@ -24,7 +24,7 @@ from penstock.pipeline import status as statuses
 from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
 from penstock.pipeline.errors import PipelineError, sentence
 from penstock.pipeline.frames import dead, good, result, stream
-from penstock.pipeline.session import close_session, open_session, settings_of
+from penstock.pipeline.session import close_session, make_active, open_session, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.spark.errors import SourceError
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -209,8 +209,10 @@ class Run:
         )
 
     def _start(self, spark: "SparkSession") -> None:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        make_active(spark)
         try:
             plans = [self._plan(spark, one) for one in self._pipeline.outputs.values()]
             used = {id(one) for output in self._pipeline.outputs.values() for one in output.sources}
@@ -223,7 +225,7 @@ class Run:
                 self.status.outputs.append(status)
                 self._running.append(Running(status, start, start(), set()))
                 _wait_for_worker(self._running[-1].query)
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise PipelineError(sentence(error)) from None
         self.status.state = "running"
 

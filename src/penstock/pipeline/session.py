@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.definition import Pipeline, Table
 from penstock.pipeline.errors import PipelineError, sentence
@@ -126,6 +126,12 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
         why = _unresolved(log) or sentence(error)
         raise PipelineError(f"Spark does not start at {settings['spark.master']}: {why} ({log})") from None
     return spark
+
+
+def make_active(spark: "SparkSession") -> None:
+    """Java looks for data sources in the session of its thread, which need not be the one that we have."""
+    jvm: Any = spark._jvm
+    spark._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
 
 
 def close_session(spark: "SparkSession", log: Path) -> None:
