@@ -24,7 +24,7 @@ from penstock.pipeline import status as statuses
 from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
 from penstock.pipeline.errors import PipelineError, sentence
 from penstock.pipeline.frames import dead, good, result, stream
-from penstock.pipeline.session import close_session, make_active, open_session, settings_of
+from penstock.pipeline.session import close_session, make_active, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.spark.errors import SourceError
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -115,6 +115,9 @@ class Run:
 
         In the given session, or in one of its own.
         """
+        require_spark()
+        from py4j.protocol import Py4JNetworkError
+
         self._claim()
         try:
             self._prepare_topics()
@@ -123,6 +126,10 @@ class Run:
             try:
                 self._start(session)
                 self._follow(show)
+            except Py4JNetworkError:
+                if not self._stopping.is_set():
+                    raise PipelineError(f"Spark has ended; its log is {self.log}.") from None
+                self.status.state = "stopped"  # Who stopped us, stopped it as well.
             finally:
                 self._end_queries()
                 if spark is None:

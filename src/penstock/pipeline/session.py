@@ -1,6 +1,7 @@
 """The Spark session that a pipeline runs in."""
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ def settings_of(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
+        "spark.python.daemon.module": "penstock.pipeline.daemon",
         "spark.sql.session.timeZone": "UTC",
         # The default, of 96 bits, is one that only Spark and its kin still write.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -92,24 +94,30 @@ def _s3a() -> dict[str, str]:
     return settings
 
 
-def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
-    """Start Spark. What Java says goes to a file: to a user it is noise. Raises PipelineError."""
-    from penstock.spark import register
+def require_spark() -> None:
+    """Raises PipelineError if Spark, or what it needs, is not installed."""
     from penstock.spark.java import JavaMissingError, prepare_java
 
     try:
         prepare_java()
         import numba  # noqa: F401
         import pyarrow  # noqa: F401
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
+        import pyspark  # noqa: F401
     except JavaMissingError as error:
         raise PipelineError(str(error)) from None
     except ImportError as error:
         raise PipelineError(
             f"Pipelines run on Spark, and {error.name} is missing: pip install 'penstock[spark]'."
         ) from None
+
+
+def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
+    """Start Spark. What Java says goes to a file: to a user it is noise. Raises PipelineError."""
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from penstock.spark import register
 
     if "spark.jars.packages" in settings and "spark.jars.ivySettings" not in settings:
         settings = {**settings, "spark.jars.ivySettings": _resolver(log.parent)}
@@ -118,6 +126,10 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("")
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.FileHandler(log))  # What libraries say goes there, too.
     try:
         with _said_to(log):
             spark = builder.getOrCreate()
@@ -136,7 +148,7 @@ def make_active(spark: "SparkSession") -> None:
 
 def close_session(spark: "SparkSession", log: Path) -> None:
     """Stop Spark. A server of its own says, with a traceback, that its only client is gone, as it should."""
-    with log.open("a") as file, contextlib.redirect_stderr(file):
+    with contextlib.suppress(Exception), log.open("a") as file, contextlib.redirect_stderr(file):
         spark.stop()
 
 
@@ -163,10 +175,9 @@ def _unresolved(log: Path) -> str | None:
 @contextlib.contextmanager
 def _said_to(log: Path) -> Iterator[None]:
     """Processes that are started meanwhile write their errors to a file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.dup2(file, 2)
         yield
