@@ -292,14 +292,11 @@ class Run:
         options = {"topic": topic, "store": self._options.store}
         if self._options.bootstrap:
             options["kafka.bootstrap.servers"] = self._options.bootstrap
-        writer = self._writer(rows, status, mode)
-        if mode == "append":
-            return writer.format("penstock").options(**options).start()  # type: ignore[no-any-return]
-        from penstock.pipeline.updates import TopicUpdates
+        from penstock.pipeline.topics import TopicWriter
 
-        updates = TopicUpdates(options)
-        query: StreamingQuery = writer.foreachBatch(updates.add).start()
-        updates.query.set_result(query.id)
+        topics = TopicWriter(options)
+        query: StreamingQuery = self._writer(rows, status, mode).foreachBatch(topics.add).start()
+        topics.query.set_result(query.id)
         return query
 
     def _to_table(self, rows: "DataFrame", status: OutputStatus, output: Output) -> "StreamingQuery":

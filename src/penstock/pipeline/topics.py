@@ -1,8 +1,10 @@
-"""Topics that are told of changes: output modes that Spark's interface for sinks in Python does not know.
+"""Topics as outputs: the rows of micro-batches, each once.
 
-It takes appended rows only. So the rows of a micro-batch are written as a batch, with the number of the query
-and of the micro-batch: tasks stage them and the driver commits them as the sink for streams does, and one
-that is run again finds its plan in the store, and is written once.
+The sink for streams that `format("penstock")` has is not used here, for two reasons that are Spark's: its
+interface for sinks in Python takes appended rows only, where an aggregate tells of changes, too; and it
+starts a process for the commit of each micro-batch, with ten seconds to begin. A write of a batch has neither
+limit. It is given the number of the query and of the micro-batch; tasks stage and the driver commits by the
+same means as that sink, so one that is run again finds its plan in the store, and is written once.
 """
 
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ QUERY_SECONDS = 60
 _QUERY, _BATCH = "query", "batch"
 
 
-class TopicUpdates:
+class TopicWriter:
     """What `foreachBatch` calls for one topic."""
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -33,24 +35,24 @@ class TopicUpdates:
         """The id of the query, which lives in its checkpoint: known once it has started."""
 
     def add(self, frame: "DataFrame", batch: int) -> None:
-        frame.sparkSession.dataSource.register(UpdatesSource)
-        writer = frame.write.format(UpdatesSource.name()).mode("append").options(**self._options)
+        frame.sparkSession.dataSource.register(TopicSource)
+        writer = frame.write.format(TopicSource.name()).mode("append").options(**self._options)
         writer.option(_QUERY, self.query.result(QUERY_SECONDS)).option(_BATCH, str(batch)).save()
 
 
-class UpdatesSource(DataSource):
+class TopicSource(DataSource):
     @classmethod
     def name(cls) -> str:
-        return "penstock-updates"
+        return "penstock-pipeline"
 
-    def writer(self, schema: StructType, overwrite: bool) -> "UpdatesWriter":
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         given = {name: value for name, value in self.options.items() if name not in (_QUERY, _BATCH)}
         options = write_options(given)
         check_schema(schema, options)
-        return UpdatesWriter(options, self.options[_QUERY], int(self.options[_BATCH]))
+        return BatchWriter(options, self.options[_QUERY], int(self.options[_BATCH]))
 
 
-class UpdatesWriter(DataSourceArrowWriter):
+class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, query: str, batch: int) -> None:
         self._options = options
         self._query = query
