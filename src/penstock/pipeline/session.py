@@ -31,7 +31,6 @@ def settings_of(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
-        "spark.python.daemon.module": "penstock.pipeline.daemon",
         "spark.sql.session.timeZone": "UTC",
         # The default, of 96 bits, is one that only Spark and its kin still write.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -100,7 +99,7 @@ def require_spark() -> None:
 
     try:
         prepare_java()
-        import numba  # noqa: F401
+        import llvmlite  # noqa: F401
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except JavaMissingError as error:
