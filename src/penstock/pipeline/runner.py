@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from penstock.storage.blocking import BlockingStore
 
 REPORT_SECONDS = 1.0
+NEXT_SECONDS = 0.2
+"""Between looks whether a query has ended that others wait for."""
 CONNECT_SECONDS = 10.0
 NO_WORKER = "Python worker failed to connect back"
 """Spark gives the process beside a query's source ten seconds to start, which a busy machine may not."""
-STARTS_MAX = 5
+STARTS_MAX = 10
 WORKER_SECONDS = 30.0
 ROWS = "penstock_rows"
 """The name under which Spark tells how many rows an output had."""
@@ -88,6 +90,7 @@ class Run:
         self._store = store
         self._home = f"{options.location}/{pipeline.name}"
         self._running: list[Running] = []
+        self._waiting: list[tuple[OutputStatus, Callable[[], Any]]] = []
         self._stopping = threading.Event()
         now_ms = _now_ms()
         self.status = Status(
@@ -228,13 +231,28 @@ class Run:
                 for source in self._pipeline.sources
                 if source.dead_letters is not None and id(source) in used
             ]
-            for status, start in plans:
-                self.status.outputs.append(status)
-                self._running.append(Running(status, start, start(), set()))
-                _wait_for_worker(self._running[-1].query)
+            self.status.outputs.extend(status for status, _start in plans)
+            self._waiting = plans
+            self._start_some()
         except (PySparkException, Py4JError) as error:
             raise PipelineError(sentence(error)) from None
         self.status.state = "running"
+
+    def _start_some(self) -> bool:
+        """Start as many queries as have room beside each other; false if none was started.
+
+        What is done once on this machine is not done faster by all at once: two cores a query it is then.
+        """
+        room = max(1, (os.cpu_count() or 2) // 2)
+        if not (self._options.once and self._options.master.startswith("local")):
+            room = len(self.status.outputs)
+        started = False
+        while self._waiting and sum(one.query.isActive for one in self._running) < room:
+            status, start = self._waiting.pop(0)
+            self._running.append(Running(status, start, start(), set()))
+            _wait_for_worker(self._running[-1].query)
+            started = True
+        return started
 
     def _plan(self, spark: "SparkSession", output: Output) -> "tuple[OutputStatus, Callable[[], Any]]":
         status = OutputStatus(
@@ -324,12 +342,12 @@ class Run:
             while True:
                 alive = any(one.query.isActive for one in self._running)
                 self._report(show)
-                if self._raise_failure():
+                if self._raise_failure() or self._start_some():
                     continue
                 if not alive:
                     self.status.state = "finished"
                     return
-                if self._stopping.wait(REPORT_SECONDS):
+                if self._stopping.wait(NEXT_SECONDS if self._waiting else REPORT_SECONDS):
                     self.status.state = "stopped"
                     return
 
