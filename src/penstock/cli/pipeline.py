@@ -84,6 +84,7 @@ def run_pipeline(
     """
     from penstock.pipeline.errors import PipelineError
     from penstock.pipeline.runner import Run, RunOptions, default_location
+    from penstock.storage.objects import StoreError
 
     try:
         defined = _load(file)
@@ -107,7 +108,7 @@ def run_pipeline(
                 status = run.go(live.show)
         else:
             status = run.go(Lines(as_json=as_json).show)
-    except PipelineError as error:
+    except (PipelineError, StoreError) as error:
         raise ClientError(str(error)) from None
     if not as_json:
         click.echo(_summary(status))

@@ -27,6 +27,7 @@ from penstock.pipeline.frames import dead, good, result, stream
 from penstock.pipeline.session import close_session, make_active, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.spark.errors import SourceError
+from penstock.storage.objects import StoreError
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.errors import ErrorCode
 
@@ -140,6 +141,9 @@ class Run:
         except PipelineError as error:
             self.status.state, self.status.error = "failed", str(error)
             raise
+        except StoreError as error:
+            self.status.state, self.status.error = "failed", f"The store cannot be used: {error}."
+            raise PipelineError(self.status.error) from None
         except BaseException as error:
             self.status.state, self.status.error = "failed", f"{type(error).__name__}: {error}"
             raise
