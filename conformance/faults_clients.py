@@ -381,9 +381,17 @@ def read_log(bootstrap: str, topic: str, partitions: int, history: History, seco
     )
     try:
         places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
-        ends = {place.partition: consumer.get_watermark_offsets(place, 20)[1] for place in places}
-        consumer.assign(places)
         deadline = time.monotonic() + seconds
+        while True:
+            try:
+                ends = {place.partition: consumer.get_watermark_offsets(place, 20)[1] for place in places}
+                break
+            except KafkaException:
+                # A leader may be opening what was just handed to it.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+        consumer.assign(places)
         at = {place.partition: 0 for place in places}
         while any(at[partition] < end for partition, end in ends.items()):
             assert time.monotonic() < deadline, f"the log could not be read to its ends {ends}, only to {at}"

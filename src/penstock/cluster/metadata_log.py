@@ -169,6 +169,7 @@ class MetadataLog:
         self._queue = []
         if self._next_round is not None and not self._next_round.done():
             self._next_round.set_exception(error)
+            self._next_round.exception()  # Marked as seen: an asker that went away is no error.
         if self._store is not self._home:
             await self._store.close()
 
