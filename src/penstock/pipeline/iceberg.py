@@ -1,7 +1,7 @@
 """Iceberg tables: files that Spark wrote, made part of a table by pyiceberg.
 
 A commit carries the number of its micro-batch, so one that is run again, because a driver died after it, is
-found in the table and left alone. The catalog is by default a file beside the table, in SQLite; the options
+found in the table and left alone. The catalog, `penstock`, is by default a file beside the table; the options
 `catalog.NAME` are properties of another one (`catalog.type` is `rest`, say), and `table` is the table's name
 in it.
 """
