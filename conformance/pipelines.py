@@ -193,7 +193,7 @@ def iceberg_rows(path: Path) -> list[int]:
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog(
-        "check", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"
+        "penstock", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"
     )
     found = catalog.load_table("penstock.rows").scan(selected_fields=("n",)).to_arrow()
     return [int(n) for n in found.column("n").to_pylist()]
