@@ -326,20 +326,18 @@ class DirectoryStore:
                 with contextlib.suppress(OSError):
                     if entry.modified < before:
                         self._remove(f"{self.root}/{_TEMPORARY}/{entry.name}", entry)
-        for top in _SWEPT:
-            self._sweep_empty(f"{self.root}/{top}", before)
+        for entry in self.files.entries(self.root):
+            if entry.name in _SWEPT:
+                self._sweep_empty(f"{self.root}/{entry.name}", entry, before)
 
-    def _sweep_empty(self, path: str, before: float) -> None:
+    def _sweep_empty(self, path: str, entry: Entry, before: float) -> None:
         with contextlib.suppress(OSError):
-            for entry in self.files.entries(path):
-                if not entry.is_directory:
-                    continue
-                below = f"{path}/{entry.name}"
-                self._sweep_empty(below, before)
-                if entry.modified < before:
-                    with contextlib.suppress(OSError):  # Not empty.
-                        self.files.rmdir(below)
-                        self._parents.discard(below)
+            for below in self.files.entries(path):
+                if below.is_directory:
+                    self._sweep_empty(f"{path}/{below.name}", below, before)
+            if entry.modified < before:
+                self.files.rmdir(path)  # Fails if it is not empty.
+                self._parents.discard(path)
 
     def _remove(self, path: str, entry: Entry) -> None:
         if not entry.is_directory:

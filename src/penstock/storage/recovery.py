@@ -152,15 +152,16 @@ async def _at_once(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
     fails, the others end first."""
     room = asyncio.Semaphore(READS_AT_ONCE_MAX)
 
-    async def do(work: Callable[[], Awaitable[T]]) -> T:
+    async def do(work: Callable[[], Awaitable[T]]) -> tuple[T]:
         async with room:
-            return await work()
+            return (await work(),)
 
-    results = await asyncio.gather(*map(do, works), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException)]
+    results = []
+    for done in await asyncio.gather(*map(do, works), return_exceptions=True):
+        if isinstance(done, BaseException):
+            raise done
+        results.append(done[0])  # Which may be an exception that was returned, not raised.
+    return results
 
 
 def _open_one(
