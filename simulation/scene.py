@@ -199,6 +199,9 @@ class Scene:
             for machine in self.machines.values():
                 if not machine.up:
                     machine.start()
+            if any(machine.stopping for machine in self.machines.values()):
+                told = "a broker that was told to stop has not ended"
+                continue
             told = await looker.process.spawn(self._agree(looker))
             if told is None:
                 return
