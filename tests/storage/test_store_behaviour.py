@@ -191,7 +191,7 @@ async def test_a_directory_leaves_no_temporary_files(tmp_path: Path) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize("location", ["nonsense://x", "s3://", "ftp://host/dir"])
+@pytest.mark.parametrize("location", ["nonsense://x", "s3://", "ftp://host/dir", "s3:/bucket", "etcd:2379"])
 def test_a_url_that_names_no_store_is_refused_in_one_sentence(location: str) -> None:
     with pytest.raises(StoreError) as refused:
         open_store(location)

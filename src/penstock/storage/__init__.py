@@ -6,6 +6,9 @@ if TYPE_CHECKING:
     from penstock.storage.objects import ObjectStore
     from penstock.storage.wal import WalStore
 
+_SCHEMES = ("file:", "memory:", "s3:", "gs:", "az:", "etcd:", "etcds:")
+"""What begins with one of these is a URL, or was meant to be one."""
+
 
 def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
     """The store at a directory, or at a URL: file:///dir, memory://, s3://bucket/prefix, gs://, az://, or
@@ -15,6 +18,10 @@ def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
     sentence, for a URL that names no store.
     """
     scheme, separator, rest = location.partition("://")
+    if not separator and location.startswith(_SCHEMES):
+        from penstock.storage.objects import StoreError
+
+        raise StoreError(f"{location!r} is neither a directory nor a URL: a URL begins with SCHEME://.")
     if not separator or scheme == "file":
         from penstock.storage.directory import DirectoryStore
 
