@@ -47,7 +47,7 @@ console = Console()
 def free_ports(count: int) -> int:
     """The first of `count` consecutive ports that are free now."""
     while True:
-        first = random.randrange(20_000, 50_000)
+        first = random.randrange(20_000, 32_000)
         try:
             for port in range(first, first + count):
                 with socket.socket() as probe:

@@ -73,6 +73,11 @@ class History:
 
     async def begin(self) -> None:
         self.ledger = await self.world.start(settings=PROMPT)
+        # Its timer would do the same as the steps do, at moments that depend on the machine's speed.
+        upkeep = self.ledger._upkeep_task
+        assert upkeep is not None
+        upkeep.cancel()
+        await asyncio.gather(upkeep, return_exceptions=True)
         self.topic = self.topic or await self.world.create_topic("t")
 
     @property

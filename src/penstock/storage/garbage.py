@@ -144,10 +144,10 @@ class Garbage:
             while self._own_starts and self._own_starts[0][0] <= starts[-1]:
                 self._own_starts.popleft()
         for wal in [wal for wal, due in self._logs.items() if due <= now]:
-            del self._logs[wal]
             if not image.wal_uses.get(wal) and _is_over(image, wal):
                 await self._wal_store.delete(wal)
                 self._files.forget(wal)
+            self._logs.pop(wal, None)  # last, so that a store that fails is asked again
         due = [(key, doomed) for key, doomed in self._doomed.items() if doomed.due <= now]
         if not due:
             return
