@@ -35,7 +35,8 @@ MOOT = (
     "path",
 )  # fmt: skip
 
-SPLIT_BYTES = 64 * 1024 * 1024
+SPLIT_BYTES = 128 * 1024 * 1024
+"""As Spark takes of files."""
 
 
 class OptionError(SourceError, ValueError):

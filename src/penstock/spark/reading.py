@@ -5,6 +5,7 @@ log, or merged segments, and deleted what they replace. A task that misses an ob
 again, from the offset that it has reached, and goes on; offsets are what counts, places are hints.
 """
 
+import gc
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from penstock.metadata.image import ClusterImage
 from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
 from penstock.spark.planning import Stretch, stretch_of
 from penstock.spark.view import Chosen, LogView, PartitionKey, TailPiece
-from penstock.storage.blocking import BlockingStore, RangeRead
+from penstock.storage.blocking import BlockingStore, Range, Read
 from penstock.storage.objects import ObjectMissingError, StoreError
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,12 @@ def open_blocking(location: str) -> BlockingStore:
 
 def read_stretches(stretches: Sequence[Stretch], settings: ReadSettings) -> Iterator[Any]:
     """The records of the stretches in order, as Arrow record batches."""
+    from penstock.spark import decode  # noqa: F401 - with all that it imports, before what follows
+
+    # Spark's workers collect garbage after each task. To look at every object of the modules that are loaded
+    # takes longer than a small task; they stay until the process ends, so let the collector leave them out.
+    if not gc.get_freeze_count():
+        gc.freeze()
     store = open_blocking(settings.store)
     for stretch in stretches:
         yield from _StretchReader(store, stretch, settings).read()
@@ -171,7 +178,7 @@ class _StretchReader:
         )
 
 
-def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[RangeRead]:
+def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[Read]:
     """The reads that bring a stretch from `start` on, in order; `about` is the Window."""
     for segment in plan.segments:
         if segment.end_offset > start:
@@ -181,9 +188,7 @@ def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[RangeRe
 
 
 def _index(store: BlockingStore, plan: Stretch, segment: SegmentRef) -> Extents:
-    ((_wanted, stored),) = store.read(
-        (RangeRead(segment.index_key, segment.index_start, segment.index_length),)
-    )
+    stored = store.read_range(Range(segment.index_key, segment.index_start, segment.index_length))
     try:
         return Extents.decode(stored)
     except ExtentsError as error:
@@ -193,14 +198,22 @@ def _index(store: BlockingStore, plan: Stretch, segment: SegmentRef) -> Extents:
         ) from None
 
 
-def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[RangeRead]:
+def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[Read]:
     at = extents.find(start)
     while at < len(extents) and extents.base_offsets[at] < high:
+        # Partitions that are written at the same time lie in turns in a file: many ranges make a window.
+        ranges: list[Range] = []
+        pieces: list[tuple[int, int]] = []
+        size = 0
         for part in plan_ranges(extents, at, WINDOW_BYTES, high):
+            ranges.append(Range(keys[part.file], part.position, part.length))
+            for piece in part.pieces:
+                place = size + piece.start
+                before = pieces.pop() if pieces and sum(pieces[-1]) == place else (place, 0)
+                pieces.append((before[0], before[1] + piece.length))
             at += len(part.pieces)
-            pieces = [(piece.start, piece.length) for piece in part.pieces]
-            window = Window(pieces, extents.last_offsets[at - 1] + 1)
-            yield RangeRead(keys[part.file], part.position, part.length, window)
+            size += part.length
+        yield Read(ranges, Window(pieces, extents.last_offsets[at - 1] + 1))
 
 
 def _as_extents(tail: Sequence[TailPiece]) -> tuple[Extents, list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.storage.blocking import BlockingStore, RangeRead
+from penstock.storage.blocking import BlockingStore, Range
 from penstock.wire.buffers import Buffer
 
 STAGE_PREFIX = "spark/stage/"
@@ -75,8 +75,7 @@ def read_runs(store: BlockingStore, runs: Iterable[StagedRun]) -> Iterable[tuple
         if not run.key:
             yield run, run.inline
             continue
-        ((_wanted, data),) = store.read((RangeRead(run.key, run.position, run.length),))
-        yield run, data
+        yield run, store.read_range(Range(run.key, run.position, run.length))
 
 
 def keys_of(runs: Iterable[Any]) -> set[str]:
