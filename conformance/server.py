@@ -7,7 +7,6 @@ lists a broker.
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -20,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from penstock.testing.ports import consecutive
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
@@ -160,13 +161,12 @@ class Running(Server):
         pass
 
 
+_held = contextlib.ExitStack()
+
+
 def free_port() -> int:
-    """A port that nobody has now, below those that the system gives to whoever asks for any."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
+    """A port that nobody else is given before this process ends."""
+    return _held.enter_context(consecutive(1))
 
 
 def serves(host: str, port: int, timeout_s: float = 5.0) -> bool:

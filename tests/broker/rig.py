@@ -143,7 +143,7 @@ class Rig:
             return answer
         ready = asyncio.Event()
         answer.when_done(lambda _: ready.set())
-        await asyncio.wait_for(ready.wait(), 10)
+        await asyncio.wait_for(ready.wait(), 60)
         return None if answer.closed else answer.buffers
 
 

@@ -41,7 +41,7 @@ async def fill(rig: Rig, name: str, *batches: Any, index: int = 0) -> None:
     results: list[Any] = []
     for data in batches:
         rig.broker.ledger.append(partition, bytearray(data), results.append)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(results) < len(batches):  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert not any(isinstance(result, ErrorCode) for result in results)

@@ -167,7 +167,7 @@ async def test_an_idempotent_producer_with_many_in_flight_is_kept_in_order(rig: 
             )
             frame = request_header(0, 8, number, "c") + encode(request(rig, "t", records), 8)
             writer.write(struct.pack(">i", len(frame)) + frame)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for number in range(20):
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 answer = memoryview(await reader.readexactly(size))
@@ -250,7 +250,7 @@ async def test_an_old_reader_that_goes_away_is_not_read_on_for(rig: Rig, log_of:
     reply.on_abandon()
     await rig.broker.ledger.openers.run(lambda _limit: None)
     tasks = [task for task in asyncio.all_tasks() if "_convert" in repr(task)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*tasks)
     partition = rig.broker.ledger.partition(rig.broker.image.topics["t"].id, 0)
     assert partition is not None and not partition._watchers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import socket
@@ -21,6 +20,7 @@ from penstock.cli.records import Sender
 from penstock.cli.start import UsageError, settings
 from penstock.cli.start_options import OPTIONS, parse
 from penstock.settings import SettingsError
+from penstock.testing.ports import consecutive
 from penstock.wire.api.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.wire.batch import Record
 
@@ -48,7 +48,7 @@ class Running:
     def finish(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Send a signal; exit code and what else was printed."""
         self.process.send_signal(number)
-        output, problem = self.process.communicate(timeout=30)
+        output, problem = self.process.communicate(timeout=120)
         return self.process.returncode, output, problem
 
 
@@ -101,14 +101,14 @@ def test_what_was_acknowledged_survives_a_kill(start: Callable[..., Running], tm
     running = start(*arguments)
     _id, address = running.ready()
     done = subprocess.run(
-        [*PENSTOCK, "consume", "t", "--bootstrap", address], capture_output=True, check=True, timeout=30
+        [*PENSTOCK, "consume", "t", "--bootstrap", address], capture_output=True, check=True, timeout=120
     )
     assert done.stdout == b"0\n1\n2\n"
 
 
 def failing(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [*PENSTOCK, "start", *arguments], capture_output=True, text=True, timeout=30, check=False
+        [*PENSTOCK, "start", *arguments], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == ""
     return done.returncode, done.stderr.strip()
@@ -177,8 +177,16 @@ def test_etcd_is_no_place_for_records() -> None:
     assert "--metadata" in problem
 
 
-def test_several_supervised_brokers_are_one_cluster(start: Callable[..., Running], tmp_path: Path) -> None:
-    port = _free_ports(3)
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The first of three free ports in a row."""
+    with consecutive(3) as first:
+        yield first
+
+
+def test_several_supervised_brokers_are_one_cluster(
+    start: Callable[..., Running], tmp_path: Path, port: int
+) -> None:
     running = start(
         "--brokers", "3", "--listen", f"127.0.0.1:{port}", "--store", str(tmp_path),
         "--set", "broker.session.timeout.ms=3000",
@@ -200,25 +208,26 @@ def test_several_supervised_brokers_are_one_cluster(start: Callable[..., Running
     assert not _children_with(running.process.pid, "--broker-id")
 
 
-def test_brokers_do_not_outlive_their_supervisor(start: Callable[..., Running], tmp_path: Path) -> None:
-    running = start("--brokers=2", f"--listen=127.0.0.1:{_free_ports(2)}", f"--store={tmp_path}")
+def test_brokers_do_not_outlive_their_supervisor(
+    start: Callable[..., Running], tmp_path: Path, port: int
+) -> None:
+    running = start("--brokers=2", f"--listen=127.0.0.1:{port}", f"--store={tmp_path}")
     ready = [running.ready() for _ in range(2)]
     children = _children_with(running.process.pid, "--broker-id")
     assert len(children) == 2
     running.finish(signal.SIGKILL)  # returns when the brokers have closed the output they share with it
     for _id, address in ready:
-        host, _colon, port = address.rpartition(":")
+        host, _colon, number = address.rpartition(":")
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((host, int(port)))
+            socket.create_connection((host, int(number)))
 
 
-def test_a_port_that_is_used_stops_the_supervisor_with_one_sentence(tmp_path: Path) -> None:
-    first = _free_ports(3)
-    with socket.create_server(("127.0.0.1", first + 2)):
-        code, problem = failing("--brokers=3", f"--listen=127.0.0.1:{first}", f"--store={tmp_path}")
+def test_a_port_that_is_used_stops_the_supervisor_with_one_sentence(tmp_path: Path, port: int) -> None:
+    with socket.create_server(("127.0.0.1", port + 2)):
+        code, problem = failing("--brokers=3", f"--listen=127.0.0.1:{port}", f"--store={tmp_path}")
     assert code == 1
     assert problem == (
-        f"penstock: The address 127.0.0.1:{first + 2} is in use by another process; choose another with "
+        f"penstock: The address 127.0.0.1:{port + 2} is in use by another process; choose another with "
         "--listen."
     )
     code, problem = failing("--brokers=3", "--listen=127.0.0.1:65534", f"--store={tmp_path}")
@@ -234,8 +243,9 @@ def test_a_cluster_that_cannot_start_is_not_tried_for_ever(tmp_path: Path) -> No
     assert "and is not started again" in problem
 
 
-def test_a_removed_broker_is_not_started_again(start: Callable[..., Running], tmp_path: Path) -> None:
-    port = _free_ports(2)
+def test_a_removed_broker_is_not_started_again(
+    start: Callable[..., Running], tmp_path: Path, port: int
+) -> None:
     running = start("--brokers=2", f"--listen=127.0.0.1:{port}", f"--store={tmp_path}")
     assert len({running.ready() for _ in range(2)}) == 2
     with Client(f"127.0.0.1:{port}") as client:
@@ -257,7 +267,7 @@ def test_the_quick_parser_and_the_library_agree(tmp_path: Path) -> None:
     for odd in (["--help"], ["--unknown", "1"], ["--listen"], ["--listen", "--store"], ["positional"]):
         assert parse(odd) is None
     done = subprocess.run(
-        [*PENSTOCK, "start", "--help"], capture_output=True, text=True, check=True, timeout=30
+        [*PENSTOCK, "start", "--help"], capture_output=True, text=True, check=True, timeout=120
     )
     for option in OPTIONS:
         assert option.flag in done.stdout
@@ -283,9 +293,9 @@ def test_settings_from_options(tmp_path: Path) -> None:
 
 
 def test_version_and_help() -> None:
-    done = subprocess.run([*PENSTOCK, "--version"], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([*PENSTOCK, "--version"], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.startswith("penstock, version ")
-    done = subprocess.run([*PENSTOCK, "--help"], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([*PENSTOCK, "--help"], capture_output=True, text=True, check=True, timeout=120)
     for command in ("start", "topics", "produce", "consume", "cluster"):
         assert command in done.stdout
 
@@ -296,29 +306,12 @@ def test_the_command_line_says_who_does_not_answer() -> None:
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         done = subprocess.run(
             [*PENSTOCK, "topics", "list", "--bootstrap", address],
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 1
         assert done.stderr == f"Error: No broker answers at {address} (Connection refused).\n"
         with pytest.raises(ClientError):
             Client(address)
-
-
-def _free_ports(count: int) -> int:
-    """The first of `count` consecutive ports that are free now.
-
-    They lie below those that the system gives to whoever asks for any port, as tests beside this one do.
-    """
-    for _ in range(100):
-        port = random.randrange(20_000, 32_000)
-        try:
-            for number in range(count):
-                with socket.socket() as other:
-                    other.bind(("127.0.0.1", port + number))
-        except OSError:
-            continue
-        return port
-    raise AssertionError("no free ports")
 
 
 def _children_with(pid: int, text: str) -> list[int]:
@@ -335,7 +328,7 @@ def _children_with(pid: int, text: str) -> list[int]:
     return found
 
 
-def _until(look: Callable[[], object], wanted: object, seconds: float = 20.0) -> bool:
+def _until(look: Callable[[], object], wanted: object, seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while look() != wanted:
         if time.monotonic() > deadline:

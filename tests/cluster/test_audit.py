@@ -61,7 +61,7 @@ class World:
             done = asyncio.get_running_loop().create_future()
             batch = build_batch([Record(0, 1_700_000_000_000, None, b"%d" % number * 100)])
             node.broker.ledger.append(partition, batch, done.set_result)
-            await asyncio.wait_for(done, 10)
+            await asyncio.wait_for(done, 60)
             if number == count // 2:
                 assert await node.broker.ledger.settle()
 

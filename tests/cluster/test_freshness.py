@@ -35,7 +35,8 @@ TOPIC_ID = b"t" * 16
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
-    made = Nodes(tmp_path / "store")
+    # The tests say who is fenced, and when.
+    made = Nodes(tmp_path / "store", broker_session_timeout_ms="60000")
     await made.start(1, 2)
     await propose(made, 1, CreateTopic(TOPIC_ID, "t", ((2, 1),)))
     await propose(made, 1, CreateTopic(b"o" * 16, "__consumer_offsets", ((2, 1),)))

@@ -60,7 +60,7 @@ class Node:
 
     def __init__(self, world: "World", broker: int, seed: int) -> None:
         self.store = FaultyStore(world.inner, seed)
-        self.log: MetadataLog = open_log(self.store, timeout=0.05)
+        self.log: MetadataLog = open_log(self.store)
         self.lost: list[Lost] = []
         self.ledger = FakeLedger()
         self.running = True
@@ -442,7 +442,7 @@ async def until_led_by(log: MetadataLog, topic: str, index: int, broker: int) ->
 
     unsubscribe = log.subscribe(look)
     look(log.image, log.image)
-    await asyncio.wait_for(came.wait(), 10)
+    await asyncio.wait_for(came.wait(), 60)
     unsubscribe()
 
 
@@ -481,7 +481,7 @@ async def test_what_is_asked_for_is_tried_again_until_the_store_takes_it(world: 
     obeying = asyncio.ensure_future(leader.member._obey())
     try:
         await leader.log.propose(lambda image: [MoveLeader(topic.id, at, 0, 2)])
-        await asyncio.wait_for(leader.ledger.resumed_often.wait(), 10)
+        await asyncio.wait_for(leader.ledger.resumed_often.wait(), 60)
         leader.ledger.fail = False
         await until_led_by(leader.log, "t", at, 2)
     finally:
@@ -620,6 +620,7 @@ async def test_a_hand_over_of_which_the_end_is_unknown_is_not_resumed(world: Wor
 
     node.store.before = cut_off
     node.member._heartbeat_interval = 0.01
+    node.log._propose_timeout = 0.05
     world.clock.now += 5
     balancing = asyncio.ensure_future(node.member.balance())
     await outage.wait()

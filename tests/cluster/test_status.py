@@ -18,10 +18,13 @@ from penstock.metadata.refusal import Refusal
 
 from .nodes import Nodes
 
+SESSION_SECONDS = 6.0
+"""Long enough that nobody is fenced before a test has looked, however slow the machine is."""
+
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
-    made = Nodes(tmp_path / "store")
+    made = Nodes(tmp_path / "store", broker_session_timeout_ms=f"{SESSION_SECONDS * 1000:.0f}")
     await made.start(1, 2, 3)
     yield made
     await made.close()
@@ -52,21 +55,20 @@ async def test_everything_is_well(nodes: Nodes) -> None:
     assert {broker: row["leads"] for broker, row in rows.items()} == {1: 1, 2: 2, 3: 0}
     assert {row["state"] for row in rows.values()} == {"live"}
     assert {row["rack"] for row in rows.values()} == {"rack-1", "rack-2", "rack-3"}
-    assert all(0 <= row["lease_seconds"] < 1.5 for row in rows.values())
+    assert all(0 <= row["lease_seconds"] < SESSION_SECONDS for row in rows.values())
     assert found["log_end"] == nodes.image(1).version
     assert rows[1]["position"] == found["log_end"]
 
 
 async def test_a_broker_that_lags_is_named(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "LAG_SECONDS", 0.2)
+    monkeypatch.setattr(cluster, "LAG_SECONDS", 60.0)
     metadata = nodes.nodes[2].broker.metadata
     assert metadata._tail is not None
     metadata._tail.cancel()
-    behind = metadata.complete_as_of_ms
-    await create(nodes, 1, "t", (1,))
+    await asyncio.gather(metadata._tail, return_exceptions=True)
     position = metadata.image.version
-    while nodes.nodes[1].broker.clock.time_ms() < behind + 500:
-        await nodes.nodes[1].broker.metadata.catch_up()
+    metadata.complete_as_of_ms -= 100_000  # as if it had not looked for so long
+    await create(nodes, 1, "t", (1,))
     found = await status(nodes, 1)
     (problem,) = found["problems"]
     end = found["log_end"]
@@ -85,8 +87,10 @@ async def test_a_dead_broker_does_not_answer_and_is_fenced(nodes: Nodes) -> None
     assert problem.startswith("Broker 3 is in the list and does not answer: No broker answers at ")
     assert "It last renewed its lease " in problem
     fenced = asyncio.Event()
-    nodes.nodes[1].broker.metadata.subscribe(lambda old, new: fenced.set() if not new.is_live(3) else None)
-    await asyncio.wait_for(fenced.wait(), 20)
+    metadata = nodes.nodes[1].broker.metadata
+    metadata.subscribe(lambda old, new: fenced.set() if not new.is_live(3) else None)
+    if metadata.image.is_live(3):
+        await asyncio.wait_for(fenced.wait(), 60)
     found = await status(nodes, 1)
     assert found["problems"] == [
         "Broker 3 is fenced: it was silent for too long, and others lead what it led."
@@ -100,8 +104,8 @@ async def test_one_that_is_silent_does_not_make_the_others_look_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A paused process still accepts connections, and says nothing."""
-    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 1.2)
-    nodes = Nodes(tmp_path / "store")
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 4.0)
+    nodes = Nodes(tmp_path / "store", broker_session_timeout_ms="60000")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         await nodes.start(1, 3)
         listener = Listener("PLAINTEXT", "127.0.0.1", silent.getsockname()[1])
@@ -112,4 +116,4 @@ async def test_one_that_is_silent_does_not_make_the_others_look_late(
         await nodes.close()
     rows = {row["broker"]: row for row in found["brokers"]}
     assert {broker: row["state"] for broker, row in rows.items()} == {1: "live", 2: "no answer", 3: "live"}
-    assert all(rows[broker]["lease_seconds"] < 1.0 for broker in (1, 3))
+    assert all(rows[broker]["lease_seconds"] < 3.0 for broker in (1, 3))

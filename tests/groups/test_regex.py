@@ -108,15 +108,15 @@ def test_refused(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(.*a){12}", "(a?){50}a{50}", "(x+x+)+y"])
 def test_no_pattern_stops_the_broker(pattern: str) -> None:
     names = ["a" * 249, "x" * 249, *(f"topic-{n}" + "a" * 200 for n in range(50))]
-    began = time.perf_counter()
+    began = time.thread_time()
     with contextlib.suppress(RegexError):
         TopicPattern(pattern).select(names)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_many_topics_are_cheap() -> None:
     names = [f"region-{n % 7}.orders.{n}" for n in range(10_000)]
     pattern = TopicPattern(r"region-[1-3]\.orders\..*")
-    began = time.perf_counter()
+    began = time.thread_time()
     assert len(pattern.select(names)) == sum(n % 7 in (1, 2, 3) for n in range(10_000))
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2

@@ -22,10 +22,10 @@ def creation(image: ClusterImage, number: int) -> CreateTopic:
 
 def test_three_thousand_topics_one_entry_each() -> None:
     image = cluster(1, 2, 3)
-    started = time.process_time()
+    started = time.thread_time()
     for number in range(TOPICS):
         image = apply(image, creation(image, number))
-    elapsed = time.process_time() - started
+    elapsed = time.thread_time() - started
     assert elapsed < 5, "a generous bound: it takes a fraction of a second on an idle machine"
     assert image.leader_counts == {1: 1000, 2: 1000, 3: 1000}
     assert image == derive(image)
@@ -44,9 +44,9 @@ def test_what_did_not_change_is_shared() -> None:
 
 def test_moving_ten_thousand_partitions_of_one_topic() -> None:
     image = with_topic(cluster(1, 2, 3), 1, "wide", 9999)
-    started = time.process_time()
+    started = time.thread_time()
     moves = successors(image, 2)
     image = apply_entry(image, (FenceBroker(2, 2, 1), AssignLeaders(1, 1, moves)))
-    assert time.process_time() - started < 5
+    assert time.thread_time() - started < 5
     assert len(moves) == 3333
     assert sum(image.leader_counts.values()) == 9999

@@ -71,7 +71,7 @@ class Desk:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let the loop run until `condition` holds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0)
 

@@ -111,7 +111,7 @@ async def test_a_slow_reader_is_not_read_from_and_others_are(bench: Bench, desk:
 
 
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(bench: Bench, desk: Desk) -> None:
-    await bench.serve(desk.handle, idle_timeout_ms=200)
+    await bench.serve(desk.handle, idle_timeout_ms=1000)
     waiting = await bench.connect()
     await waiting.send(frame(HOLD_ALONE, 1, b"patience"))
     idle = await bench.connect()
@@ -204,7 +204,7 @@ async def test_hundreds_that_never_read_harm_nobody(bench: Bench, desk: Desk) ->
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await peer.send(frame(BIG, number, b"8000000"))
         deaf.append(peer)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await healthy.send(frame(ECHO, number))
             assert (await healthy.receive())[0] == number
         most = max(most, server.memory.used)
@@ -218,7 +218,7 @@ async def test_a_reader_that_gets_on_is_kept_while_memory_is_short(bench: Bench,
     slow = await bench.connect()
     await slow.send(frame(BIG, 1, b"30000000"))
     body = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         header = await slow.reader.readexactly(8)
         size = struct.unpack_from(">i", header)[0] - 4
         began = asyncio.get_running_loop().time()

@@ -79,7 +79,7 @@ class Workshop:
         await self._store.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(asyncio.wait_for(work, 30))
+        return self._loop.run_until_complete(asyncio.wait_for(work, 120))
 
     async def _change(self, *commands: AnyCommand) -> ClusterImage:
         image = await self._metadata.propose(lambda _image: commands)

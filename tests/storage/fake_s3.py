@@ -37,6 +37,7 @@ class FakeS3:
         self.read_only = False
         self._atomic = atomic
         self._conditional = conditional
+        self._looked: dict[str, int] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -130,7 +131,11 @@ class FakeS3:
             if key in self.objects:
                 raise Answer(412, _EXISTS)
             if not self._atomic:
-                await asyncio.sleep(0.02)
+                # Nobody writes before two have seen that nothing is there.
+                self._looked[key] = self._looked.get(key, 0) + 1
+                async with asyncio.timeout(30):
+                    while self._looked[key] < 2:  # noqa: ASYNC110
+                        await asyncio.sleep(0.001)
         self.objects[key] = body
 
     def _contents(self, stored: bytes, wanted: str) -> Answer:

@@ -413,7 +413,7 @@ async def test_compaction_runs_by_itself_if_it_is_enabled(local: World) -> None:
             committed.set()
 
     local.metadata.subscribers.append(watch)
-    await asyncio.wait_for(committed.wait(), 20)
+    await asyncio.wait_for(committed.wait(), 60)
     assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
 
 

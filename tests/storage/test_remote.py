@@ -85,7 +85,7 @@ async def test_a_service_that_stays_away_is_unavailable(world: World, name: str)
 
 async def test_an_answer_that_never_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request took effect, and the repetition finds our own bytes."""
-    monkeypatch.setattr(remote, "SMALL_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "SMALL_SECONDS", 1.0)
     store = world.open()
     world.server.faults = [("PUT", "silent")]
     assert await store.create("k", b"mine")

@@ -295,7 +295,7 @@ async def test_the_background_settles_by_itself(world: World) -> None:
         lambda old, new: settled.set() if isinstance(world.metadata.commands[-1], SettlePartitions) else None
     )
     await fill(ledger, partition, 30)
-    await asyncio.wait_for(settled.wait(), 10)
+    await asyncio.wait_for(settled.wait(), 60)
     assert partition.settled_end > 0
 
 

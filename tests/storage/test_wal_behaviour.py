@@ -59,7 +59,7 @@ async def write(writer: WalWriter, number: int, value: bytes = b"v") -> Outcome:
     answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     parts = flush_of(writer, number, value)
     outcome = writer.write(number, parts, sum(map(len, parts)), answer.set_result)
-    return outcome if outcome is not None else await asyncio.wait_for(answer, 10)
+    return outcome if outcome is not None else await asyncio.wait_for(answer, 60)
 
 
 async def test_what_was_written_is_scanned(logs: Logs) -> None:
@@ -177,6 +177,12 @@ async def test_a_live_log_is_not_deleted(tmp_path: Path) -> None:
     await store.close()
 
 
+async def turns() -> None:
+    """Let everything happen that can happen without the test."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 class SlowStore(MemoryStore):
     """Creates take as long as the test wants, and may fail."""
 
@@ -209,12 +215,12 @@ async def test_flushes_under_way_are_acknowledged_in_order() -> None:
         writer.write(number, parts, 0, lambda outcome, n=number: outcomes.append((n, outcome)))  # type: ignore[misc]
     gates[2].set_result(None)
     gates[1].set_result(None)
-    await asyncio.sleep(0.01)
+    await turns()
     assert outcomes == [] and len(store.objects) == 3
     # Sealed now, the log ends at the first number missing, whatever lies beyond.
     assert await logs.wal_store.seal(WAL) == 0
     gates[0].set_result(None)
-    await asyncio.sleep(0.01)
+    await turns()
     assert outcomes == [(0, Fenced())]
     assert await logs.wal_store.seal(WAL) == 0
     await writer.close()

@@ -188,7 +188,7 @@ async def append(ledger: Ledger, partition: Partition, *batches: bytearray) -> l
         answer: asyncio.Future[Appended | ErrorCode] = loop.create_future()
         answers.append(answer)
         ledger.append(partition, one, answer.set_result)
-    return await asyncio.wait_for(asyncio.gather(*answers), 10)
+    return await asyncio.wait_for(asyncio.gather(*answers), 60)
 
 
 async def append_ok(ledger: Ledger, partition: Partition, *batches: bytearray) -> list[int]:

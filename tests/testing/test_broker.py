@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from penstock.cli.client import Client
 from penstock.cli.records import EARLIEST, LATEST, ReaderPositions, Sender, list_offset
 from penstock.testing import Broker, BrokerError
+from penstock.testing.ports import HOST, consecutive, hold
 from penstock.wire.batch import Record
 
 
@@ -47,13 +49,15 @@ async def test_an_asynchronous_block() -> None:
 
 
 def test_it_is_quick() -> None:
-    with Broker():
-        pass
-    began = time.perf_counter()
-    with Broker():
-        pass
-    # Twenty times what it takes on a quiet machine; half a second is the promise.
-    assert time.perf_counter() - began < 0.5
+    took = []
+    for _ in range(6):
+        began = time.perf_counter()
+        with Broker():
+            pass
+        took.append(time.perf_counter() - began)
+    # The first imports. The quickest is the one that the rest of the machine disturbed least: twenty times
+    # what it takes on a quiet one; half a second is the promise.
+    assert min(took[1:]) < 0.5, took
 
 
 def test_a_given_store_stays(tmp_path: Path) -> None:
@@ -105,7 +109,7 @@ def test_the_fixtures(penstock_broker: Broker, penstock_session_broker: Broker) 
 def test_the_plugin_loads_nothing_until_it_is_used() -> None:
     code = "import sys, penstock.testing.plugin; print(*sorted(m for m in sys.modules if 'penstock' in m))"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["penstock", "penstock.testing", "penstock.testing.plugin"]
 
 
@@ -121,3 +125,28 @@ def test_several_brokers_share_a_store(tmp_path: Path) -> None:
             answer = client.retry(lambda: client.metadata([]))
             assert [one.node_id for one in answer.brokers] == [1]
     assert os.listdir(tmp_path)
+
+
+def test_a_port_is_held_for_the_broker_that_is_to_come_back() -> None:
+    with Broker() as broker:
+        port = broker.port
+        broker.kill()
+        with socket.socket() as another, pytest.raises(OSError, match="in use"):
+            another.bind((broker.host, port))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((broker.host, port))
+        broker.start()
+        assert broker.port == port
+        send(broker.bootstrap_servers, "t", b"x")
+    with socket.socket() as another:
+        another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        another.bind((broker.host, port))
+
+
+def test_ports_in_a_row_are_nobody_elses_meanwhile() -> None:
+    with consecutive(3) as first:
+        for port in range(first, first + 3):
+            with pytest.raises(OSError, match="in use"):
+                hold(port)
+            with socket.create_server((HOST, port)):
+                pass

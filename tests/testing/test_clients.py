@@ -29,7 +29,7 @@ def read_with_librdkafka(broker: Broker, topic: str) -> list[tuple[bytes | None,
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[bytes | None, bytes | None]] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(found) < len(RECORDS) and time.monotonic() < deadline:
         message = consumer.poll(1.0)
         if message is not None:
@@ -70,7 +70,7 @@ def test_kafka_python(broker: Broker, version: tuple[int, ...] | None) -> None:
     consumer.assign([partition])
     consumer.seek_to_beginning(partition)
     found: list[tuple[bytes | None, bytes | None]] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(found) < len(RECORDS) and time.monotonic() < deadline:
         for records in consumer.poll(1000).values():
             found += [(record.key, record.value) for record in records]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from penstock.testing.hosts import BrokerError, Host, ProcessHost, ThreadHost
+from penstock.testing.ports import hold
 
 if TYPE_CHECKING:
     from typing import Self
@@ -31,11 +33,13 @@ class Broker:
         process: bool = False,
     ) -> None:
         """`store`: where the cluster lives; a temporary directory if not given. `settings`: by the names
-        that `penstock start --set` takes. `port`: 0 takes a free one."""
+        that `penstock start --set` takes. `port`: 0 takes a free one, which nobody else is given until
+        `close`, so that the broker can start again on it."""
         self._given_store = None if store is None else str(store)
         self._settings = {name: _text(value) for name, value in (settings or {}).items()}
         self._broker_id = broker_id
         self._port = port
+        self._let_go: weakref.finalize[..., Broker] | None = None
         self._process = process
         self._temporary: str | None = None
         self._host: Host | None = None
@@ -75,6 +79,9 @@ class Broker:
             raise BrokerError("the broker is running")
         if self._given_store is None and self._temporary is None:
             self._temporary = tempfile.mkdtemp(prefix="penstock-test-")
+        chosen_now = not self._port
+        if chosen_now:
+            self._hold_port()
         settings = {
             **self._settings,
             "broker.id": str(self._broker_id),
@@ -85,7 +92,9 @@ class Broker:
         try:
             self._port = host.start()
         except BaseException:
-            if not self._port:
+            if chosen_now:
+                self._port = 0
+                self._release_port()
                 self._remove_store()
             raise
         self._host = host
@@ -113,7 +122,18 @@ class Broker:
         try:
             self.stop()
         finally:
+            self._release_port()
             self._remove_store()
+
+    def _hold_port(self) -> None:
+        held = hold()
+        if held is not None:
+            self._port = held.getsockname()[1]
+            self._let_go = weakref.finalize(self, held.close)
+
+    def _release_port(self) -> None:
+        if self._let_go is not None:
+            self._let_go()
 
     def _remove_store(self) -> None:
         if self._temporary is not None:
