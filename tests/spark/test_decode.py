@@ -96,6 +96,9 @@ def test_only_the_range_asked_for(run: list[bytes], data: st.DataObject) -> None
     high = data.draw(st.integers(low, offsets[-1] + 3))
     wanted = [row for row, offset in zip(rows, offsets, strict=True) if low <= offset < high]
     assert decode(b"".join(run), low=low, high=high) == wanted
+    columns = ("offset", "timestampType")
+    told_by_headers = [{name: row[name] for name in columns} for row in wanted]
+    assert decode(b"".join(run), columns, low=low, high=high) == told_by_headers
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -189,6 +192,22 @@ def test_an_unknown_codec() -> None:
     refresh_crc(batch)
     with pytest.raises(CorruptLogError, match="does not decompress"):
         decode(bytes(batch))
+
+
+def test_offsets_do_not_need_what_is_compressed() -> None:
+    batch = build_batch([Record(at, TIME, b"k", b"v" * 50) for at in range(5, 15)], codec=4)
+    batch[HEADER_SIZE:] = bytes(len(batch) - HEADER_SIZE)
+    refresh_crc(batch)
+    assert [row["offset"] for row in decode(bytes(batch), ["offset"], low=7)] == list(range(7, 15))
+    with pytest.raises(CorruptLogError, match="does not decompress"):
+        decode(bytes(batch), ["offset", "value"])
+    gap = build_batch([Record(at, TIME, b"k", b"v") for at in (5, 7)], codec=4)
+    assert [row["offset"] for row in decode(bytes(gap), ["offset"])] == [5, 7]
+    struct.pack_into(">ii", gap, 23, 2**31 - 2, 0)
+    struct.pack_into(">i", gap, 57, 2**31 - 1)
+    refresh_crc(gap)
+    with pytest.raises(CorruptLogError):
+        decode(bytes(gap), ["offset"])
 
 
 def test_a_block_that_expands_beyond_reason() -> None:

@@ -5,6 +5,8 @@ bounded size; what is left for a further one is kept until there is enough, or u
 batches, records outside the asked range and those of aborted transactions are left out; the CRC of each batch
 that is decoded is checked unless told otherwise.
 
+A compressed batch of which only offsets are wanted stays compressed, if its header tells them.
+
 Per batch there is one pass over a row of numbers and one CRC; per record there is no Python at all.
 """
 
@@ -17,7 +19,7 @@ import pyarrow as pa
 
 from penstock.spark import kernels, memory
 from penstock.spark.errors import CorruptLogError
-from penstock.wire.batch import CODEC_MASK, CONTROL, CRC_FROM, TRANSACTIONAL
+from penstock.wire.batch import CODEC_MASK, CONTROL, CRC_FROM, LOG_APPEND_TIME, TRANSACTIONAL
 from penstock.wire.buffers import Buffer
 from penstock.wire.compression import decompress
 from penstock.wire.errors import WireError
@@ -29,6 +31,10 @@ BYTES_TARGET = 4 * 1024 * 1024
 HELD_BYTES_MAX = 32 * 1024 * 1024
 # A batch may claim any size once decompressed; refuse what no broker would have accepted.
 DECOMPRESSED_BYTES_MAX = 1 << 30
+# What the header of a batch tells of each of its records, if no offset from its first to its last is missing.
+HEADER_COLUMNS = frozenset(("topic", "partition", "offset", "timestampType"))
+# Batches that claim more records are unpacked whatever is wanted of them, which shows whether that is so.
+HEADER_ROWS_MAX = 16 * ROWS_MAX
 # Length, attributes, two deltas, key and value length, header count: a byte each at the least.
 RECORD_BYTES_MIN = 7
 
@@ -57,6 +63,7 @@ class _Part(NamedTuple):
     """Batches whose records lie in one source: where each one's records begin, and their other fields."""
 
     source: Any
+    """None: it is not unpacked, its header says enough."""
     table: Any
     rows: int
     size: int
@@ -99,6 +106,7 @@ class Decoder:
             | (kernels.WANT_VALUE if "value" in columns else 0)
             | (kernels.WANT_HEADERS if "headers" in columns else 0)
         )
+        self._by_header = HEADER_COLUMNS.issuperset(columns)
 
     def decode(
         self, window: Buffer, pieces: Sequence[tuple[int, int]] | None = None
@@ -214,6 +222,9 @@ class Decoder:
             start, rows_before, size_before = end, rows_after, size_after
 
     def _unpacked(self, view: memoryview, row: Any, codec: int) -> _Part:
+        count = int(row[0, kernels.COUNT])
+        if self._by_header and count == row[0, kernels.LAST_DELTA] + 1 and count <= HEADER_ROWS_MAX:
+            return _Part(None, row, count, 0, self.low)
         start = int(row[0, kernels.POSITION])
         block = view[start + kernels.HEADER_BYTES : start + int(row[0, kernels.SIZE])]
         try:
@@ -310,6 +321,8 @@ class _Buffers:
         return int(self.cursor[kernels.ROW])
 
     def decode(self, part: _Part, high: int, want: int) -> int:
+        if part.source is None:
+            return self._number(part, high)
         key, value, name, header = self._key, self._value, self._header_key, self._header_value
         fault: int = kernels.decode_batches(
             part.source, part.table, 0, len(part.table), part.low, high, want, self.cursor,
@@ -318,6 +331,17 @@ class _Buffers:
             self._header_ends, name.ends, name.data, header.ends, header.data, header.valid,
         )  # fmt: skip
         return fault
+
+    def _number(self, part: _Part, high: int) -> int:
+        """Append the records of a batch that has one for each offset."""
+        base = int(part.table[0, kernels.BASE_OFFSET])
+        first, last = max(base, part.low), min(base + part.rows, high)
+        start = self.rows
+        end = start + max(0, last - first)
+        self._offsets[start:end] = np.arange(first, first + end - start)
+        self._append_time[start:end] = bool(part.table[0, kernels.ATTRIBUTES] & LOG_APPEND_TIME)
+        self.cursor[kernels.ROW] = end
+        return 0
 
     def column(self, name: str) -> pa.Array:
         rows = self.rows
