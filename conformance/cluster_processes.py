@@ -18,8 +18,8 @@ from typing import Self
 from conformance import parts
 from conformance.server import ServerFailed, free_port
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 90.0
 HOST = "127.0.0.1"
 _SERVING = re.compile(rb"penstock broker (\d+) is serving on")
 

@@ -20,7 +20,7 @@ NO_OFFSET = -1
 LATEST = -1
 COORDINATOR_NOT_READY = (14, 15, 16)
 """Loading, not available, not here: what a broker says while `__consumer_offsets` comes to be."""
-COORDINATOR_TIMEOUT_S = 30.0
+COORDINATOR_TIMEOUT_S = 120.0
 RETRY_S = 0.1
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -46,8 +46,8 @@ TARGET_PARTITIONS = 3
 RECORDS_A_SECOND = 100
 BATCH_RECORDS = 200
 CATCH_UP_RECORDS = 20_000
-START_TIMEOUT_S = 120
-FINISH_TIMEOUT_S = 240
+START_TIMEOUT_S = 300
+FINISH_TIMEOUT_S = 600
 AIM_TIMEOUT_S = 60.0
 RANDOM_DELAY_S = 6.0
 """A driver takes about this long from its start to a steady run of micro-batches."""
@@ -97,28 +97,36 @@ class Driver:
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "conformance.spark_driver", json.dumps(options)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0,
                 env=environment, start_new_session=True,
             )  # fmt: skip
+        self._said = b""
 
     def tell(self, word: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(f"{word}\n".encode())
+        except BrokenPipeError:
+            raise Broken(f"the driver was not there to be told {word!r}; it said:\n{self.tail()}") from None
 
     def await_word(self, word: str, seconds: float) -> None:
         assert self._process.stdout is not None
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            readable, _, _ = select.select([self._process.stdout], [], [], 0.2)
-            if readable:
-                line = self._process.stdout.readline()
-                if line.strip() == word:
+        while (left := deadline - time.monotonic()) > 0:
+            line, end, rest = self._said.partition(b"\n")
+            if end:
+                self._said = rest
+                if line.strip() == word.encode():
                     return
-                if not line:
+            elif select.select([self._process.stdout], [], [], left)[0]:
+                piece = os.read(self._process.stdout.fileno(), 4096)
+                if not piece:
                     break
-        said = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
-        raise Broken(f"the driver did not say {word!r}; it said:\n{said}")
+                self._said += piece
+        raise Broken(f"the driver did not say {word!r}; it said:\n{self.tail()}")
+
+    def tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -256,7 +264,7 @@ class Run:
                 time.sleep(self._random.choice((0.0, 0.0, 0.02, 0.1)))
                 return "aimed"
             if not driver.alive():
-                raise Broken("the driver ended by itself")
+                raise Broken(f"the driver ended by itself; it said:\n{driver.tail()}")
             time.sleep(0.002)
         return "aimed, and missed" if seen is not None else "at random"
 
@@ -275,9 +283,9 @@ def values_of(bootstrap: str, topic: str, partitions: int) -> Iterator[bytes]:
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     ended = 0
     while ended < partitions:
-        message = consumer.poll(30)
+        message = consumer.poll(120)
         if message is None:
-            raise Broken(f"{topic} was not read to its end within 30 s")
+            raise Broken(f"{topic} was not read to its end: nothing came for 120 s")
         if message.error():
             ended += 1
             continue

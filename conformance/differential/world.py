@@ -17,9 +17,9 @@ SILENT = "<no answer in time>"
 NOTHING = "<rightly no answer>"
 UNDER_WAY = "<sent, to be answered later>"
 NOT_ARRIVED = "<sent, and never seen to arrive>"
-ARRIVAL_TIMEOUT_S = 5.0
 BARRIER_TOPIC = "base-barrier"
-BARRIER_TIMEOUT_S = 5.0
+PATIENCE_S = 60.0
+"""For an answer, an arrival, a change that is to be seen: it ends a run that hangs, and measures nothing."""
 TOPIC_RESOURCE = 2
 # Versions that 3.9 and 4.x both serve, for requests that only prepare or observe.
 CREATE_TOPICS, METADATA, ALTER, DESCRIBE, PRODUCE = 5, 12, 1, 2, 8
@@ -33,7 +33,7 @@ class World:
         self.server = server
         self.name = server.name
         self.versions = advertised(server.host, server.port)
-        self.connection = Connection(server.host, server.port)
+        self.connection = _connect(server)
         self.others: dict[str, Connection] = {}
         self.learned: dict[str, Any] = {}
         self.ids: dict[str, bytes] = {}
@@ -95,7 +95,7 @@ class World:
         return NOTHING
 
     def _await(self, step: Step) -> str:
-        deadline = time.monotonic() + ARRIVAL_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while step.until is not None and not step.until(self):
             if time.monotonic() > deadline:
                 return NOT_ARRIVED
@@ -107,7 +107,7 @@ class World:
         if not name:
             return self.connection
         if name not in self.others:
-            self.others[name] = Connection(self.server.host, self.server.port)
+            self.others[name] = _connect(self.server)
         return self.others[name]
 
     def hang_up(self) -> None:
@@ -121,7 +121,7 @@ class World:
         if name:
             del self.others[name]
         else:
-            self.connection = Connection(self.server.host, self.server.port)
+            self.connection = _connect(self.server)
 
     def resolve(self, value: Any) -> Any:
         if isinstance(value, Ref):
@@ -153,7 +153,7 @@ class World:
         change = {"Name": "retention.ms", "ConfigOperation": 0, "Value": wanted}
         resource = {"ResourceType": TOPIC_RESOURCE, "ResourceName": BARRIER_TOPIC}
         asked = {"Resources": [{**resource, "ConfigurationKeys": ["retention.ms"]}]}
-        deadline = time.monotonic() + BARRIER_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         try:
             self.connection.call(
                 "IncrementalAlterConfigs", ALTER, {"Resources": [{**resource, "Configs": [change]}]}
@@ -166,6 +166,10 @@ class World:
                 time.sleep(0.002)
         except (Closed, Silent, codec.Malformed):
             self.reconnect()
+
+
+def _connect(server: Server) -> Connection:
+    return Connection(server.host, server.port, timeout_s=PATIENCE_S)
 
 
 def is_change(api: str, step: Step) -> bool:

@@ -12,7 +12,7 @@ Position = tuple[int, int]
 Consume = Callable[[str, str, str, int], list[Position]]
 """(bootstrap, group, topic, count) -> what was read and committed: at least `count`, or what there was."""
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 
 
 def next_offsets(read: list[Position]) -> dict[int, int]:

@@ -18,7 +18,7 @@ SETTINGS: dict[str, str | int | bool] = {
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.assignment.interval.ms": 0,
 }
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -176,13 +176,15 @@ def test_a_group_outlives_the_moves_of_its_coordinator(protocol: str, tmp_path: 
 
         read_on()
         with Broker(store=tmp_path, broker_id=2, settings=settings, process=True):
-            for _ in range(8):
+            for _ in range(4):
                 read_on()
                 pause = time.monotonic() + 0.5
                 until(members, lambda pause=pause: time.monotonic() > pause)  # type: ignore[misc]
-            assert 2 in coordinators(bootstrap), "nothing moved"
+            until(members, lambda: 2 in coordinators(bootstrap))
+            for _ in range(4):
+                read_on()
+        until(members, lambda: coordinators(bootstrap) == {1})
         read_on()
-        assert coordinators(bootstrap) == {1}
         for number, member in enumerate(members):
             assert sorted(member.read) == sorted(set(member.read)), "nothing was read twice"
             assert committed(bootstrap, f"moved-{number}", "t", 4) == dict.fromkeys(range(4), written // 4)
@@ -193,7 +195,7 @@ def coordinators(bootstrap: str) -> set[int]:
     from confluent_kafka.admin import AdminClient
 
     topic = "__consumer_offsets"
-    found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=10)
+    found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=60)
     return {partition.leader for partition in found.topics[topic].partitions.values()}
 
 

@@ -29,7 +29,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     RECOMPRESS: (1, {"compression.type": "gzip"}),
 }
 SETUP_SEED = 11
-PRODUCER_ID_TRIES = 50
+PRODUCER_ID_TRIES = 1_000
 MINUTE_MS = 60_000
 
 

@@ -27,6 +27,8 @@ from conformance.differential.scenarios.groups import (
 from conformance.differential.world import World
 
 SESSION_MIN_MS = 6_000
+REBALANCE_MS = 4_000
+"""How long a rebalance waits: long enough to see that it waits, however slow the machine is."""
 CONSUMER_BEAT = ("ConsumerGroupHeartbeat", 1)
 
 
@@ -84,11 +86,11 @@ def leader_does_not_come_again(draw: Draw, version: int) -> Iterator[Step]:
     """A rebalance waits for members as long as they said, then goes on without them."""
     if version != 5:
         return
-    group, _, me, steps = stable(draw, RebalanceTimeoutMs=1_000)
+    group, _, me, steps = stable(draw, RebalanceTimeoutMs=REBALANCE_MS)
     yield from steps
     second = f"member second {group}"
     you = learned(second, "")
-    body = joining(group, RebalanceTimeoutMs=1_000)
+    body = joining(group, RebalanceTimeoutMs=REBALANCE_MS)
     yield Step(
         body,
         api="JoinGroup",
@@ -115,7 +117,7 @@ def leader_never_tells(draw: Draw, version: int) -> Iterator[Step]:
     group, _, me, steps = stable(draw)
     yield from steps
     second = f"member second {group}"
-    body = joining(group, RebalanceTimeoutMs=1_500)
+    body = joining(group, RebalanceTimeoutMs=REBALANCE_MS)
     yield Step(
         body,
         api="JoinGroup",
@@ -124,7 +126,7 @@ def leader_never_tells(draw: Draw, version: int) -> Iterator[Step]:
         later=True,
         until=state_is(group, "PreparingRebalance", 2),
     )
-    yield Step(joining(group, me, RebalanceTimeoutMs=1_500), api="JoinGroup", version=JOIN)
+    yield Step(joining(group, me, RebalanceTimeoutMs=REBALANCE_MS), api="JoinGroup", version=JOIN)
     yield Step(body, api="JoinGroup", version=JOIN, on="b", collect=True, learn=as_member(second))
     you = syncing(group, learned(second, ""), 2)
     yield Step(you, api="SyncGroup", version=SYNC, on="b", later=True)
