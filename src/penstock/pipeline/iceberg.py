@@ -1,25 +1,29 @@
 """Iceberg tables: files that Spark wrote, made part of a table by pyiceberg.
 
-A commit carries the number of its micro-batch, so one that is run again, because a driver died after it, is
-found in the table and left alone. The catalog, `penstock`, is by default a file beside the table; the options
-`catalog.NAME` are properties of another one (`catalog.type` is `rest`, say), and `table` is the table's name
-in it.
+A commit carries the number of its query and its micro-batch, so one that is run again, because a driver died
+after it, is found in the table and left alone. The catalog, `penstock`, is by default a file beside the
+table; the options `catalog.NAME` are properties of another one (`catalog.type` is `rest`, say), and `table`
+is the table's name in it.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.tables import Fence, ParquetTable
+from penstock.pipeline.tables import ParquetTable, Plans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+QUERY = "penstock.query"
 BATCH = "penstock.batch"
+RETRIES = "commit.retry.num-retries"
+COMMITS_MAX = 5
+"""Attempts to commit beside other writers of the table."""
 _CATALOG = "catalog."
 
 
 class IcebergTable:
-    def __init__(self, path: str, name: str, options: dict[str, str], fence: Fence) -> None:
+    def __init__(self, path: str, name: str, options: dict[str, str], plans: Plans) -> None:
         try:
             import pyiceberg.catalog  # noqa: F401
         except ImportError:
@@ -34,7 +38,8 @@ class IcebergTable:
         written = {
             key: value for key, value in options.items() if key != "table" and not key.startswith(_CATALOG)
         }
-        self._files = ParquetTable(f"{path}/data", (), written, fence)
+        self._plans = plans
+        self._files = ParquetTable(f"{path}/data", (), written, plans)
         self._table: Any = None
         self._last = -1
 
@@ -47,9 +52,26 @@ class IcebergTable:
             return
         files = self._files.write(frame, batch)
         if files:
-            paths = [file.removeprefix("file:") for file in files]
-            self._table.add_files(paths, snapshot_properties={BATCH: str(batch)})
+            self._append([_for_iceberg(file) for file in files], batch)
         self._last = batch
+
+    def _append(self, files: list[str], batch: int) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        about = {QUERY: self._plans.id(), BATCH: str(batch)}
+        for attempt in range(1, COMMITS_MAX + 1):
+            # pyiceberg would try again by itself, and add what another driver has added meanwhile.
+            self._table.metadata.properties[RETRIES] = "0"
+            try:
+                self._table.add_files(files, snapshot_properties=about)
+                return
+            except (CommitFailedException, ValueError):
+                # Somebody else has changed the table, perhaps a driver that was taken for dead.
+                self._table.refresh()
+                if self._newest() >= batch:
+                    return
+                if attempt == COMMITS_MAX:
+                    raise
 
     def _open(self, frame: "DataFrame") -> Any:
         from pyiceberg.catalog import load_catalog
@@ -72,15 +94,17 @@ class IcebergTable:
             }
         catalog = load_catalog("penstock", **properties)
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0] or "penstock")
-        location = self._path if "://" in self._path else f"file://{self._path}"
+        location = _for_iceberg(self._path) if "://" in self._path else f"file://{self._path}"
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         return catalog.create_table_if_not_exists(self._name, schema=schema, location=location)
 
     def _newest(self) -> int:
-        """The newest micro-batch that the table has."""
-        numbers = [
-            int(found)
-            for one in self._table.metadata.snapshots
-            if one.summary is not None and (found := one.summary.additional_properties.get(BATCH)) is not None
-        ]
+        """The newest micro-batch of this query that the table has."""
+        told = [one.summary.additional_properties for one in self._table.metadata.snapshots if one.summary]
+        numbers = (int(one[BATCH]) for one in told if one.get(QUERY) == self._plans.id() and BATCH in one)
         return max(numbers, default=-1)
+
+
+def _for_iceberg(file: str) -> str:
+    """A path as pyiceberg takes it: a local one bare, and S3 without Hadoop's name for it."""
+    return file.removeprefix("file://").removeprefix("file:").replace("s3a://", "s3://", 1)

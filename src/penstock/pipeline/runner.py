@@ -21,6 +21,7 @@ import msgspec
 
 from penstock.client import AnswerError, Client, ClientError
 from penstock.pipeline import status as statuses
+from penstock.pipeline.claims import Claim, take
 from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
 from penstock.pipeline.errors import PipelineError, sentence
 from penstock.pipeline.frames import dead, good, result, stream
@@ -93,6 +94,7 @@ class Run:
         self._running: list[Running] = []
         self._waiting: list[tuple[OutputStatus, Callable[[], Any]]] = []
         self._stopping = threading.Event()
+        self._claim: Claim | None = None
         now_ms = _now_ms()
         self.status = Status(
             pipeline=pipeline.name,
@@ -122,7 +124,7 @@ class Run:
         require_spark()
         from py4j.protocol import Py4JNetworkError
 
-        self._claim()
+        self._claim = take(self._store, self.status, _now_ms())
         try:
             self._prepare_topics()
             self._report(show)
@@ -153,19 +155,6 @@ class Run:
         return self.status
 
     # Before it starts.
-
-    def _claim(self) -> None:
-        """Two runs of one pipeline would fight for its checkpoints."""
-        found = statuses.read(self._store, self._pipeline.name)
-        if found is not None and not found.ended and not statuses.crashed(found, _now_ms()):
-            raise PipelineError(
-                f"The pipeline {self._pipeline.name!r} is being run by process {found.pid} on {found.host}."
-            )
-
-    def _fence(self) -> None:
-        found = statuses.read(self._store, self._pipeline.name)
-        if found is not None and found.run != self.status.run:
-            raise PipelineError(f"Another run of pipeline {self._pipeline.name!r} has taken over.")
 
     def _prepare_topics(self) -> None:
         """What is read must exist; what is written to is created."""
@@ -323,7 +312,7 @@ class Run:
 
     def _to_table(self, rows: "DataFrame", status: OutputStatus, output: Output) -> "StreamingQuery":
         from penstock.pipeline.iceberg import IcebergTable
-        from penstock.pipeline.tables import ParquetTable
+        from penstock.pipeline.tables import ParquetTable, Plans
 
         table = output.target
         assert isinstance(table, Table)
@@ -332,12 +321,16 @@ class Run:
             if table.partition_by:
                 writer = writer.partitionBy(*table.partition_by)
             return writer.format("delta").options(**table.options).start(status.target)  # type: ignore[no-any-return]
+        assert self._claim is not None
+        plans = Plans(self._store, self._claim.check)
         files: ParquetTable | IcebergTable
         if table.format == "iceberg":
-            files = IcebergTable(status.target, output.name, dict(table.options), self._fence)
+            files = IcebergTable(status.target, output.name, dict(table.options), plans)
         else:
-            files = ParquetTable(status.target, table.partition_by, dict(table.options), self._fence)
-        return writer.foreachBatch(files.add).start()  # type: ignore[no-any-return]
+            files = ParquetTable(status.target, table.partition_by, dict(table.options), plans)
+        query: StreamingQuery = writer.foreachBatch(files.add).start()
+        plans.query.set_result(query.id)
+        return query
 
     # While it runs.
 
@@ -383,6 +376,8 @@ class Run:
             with contextlib.suppress(Exception):
                 _observe(one)
         self.status.reported_ms = _now_ms()
+        if self._claim is not None:
+            self._claim.check()
         statuses.write(self._store, self.status)
         show(self.status)
 

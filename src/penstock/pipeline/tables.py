@@ -1,10 +1,16 @@
 """Tables: rows of micro-batches, each once, in files that any engine can read.
 
 Parquet. A micro-batch is written to a directory of its own beside the data, and then its files are moved to
-the table under names that begin with the number of the micro-batch. So nobody ever sees half a file; and a
-micro-batch that is run again, because a driver died, finds by the names what it has written before, and
-replaces it. Spark's own sink for files keeps a list of those that count, which only Spark reads: to everybody
-else, what a dead driver left behind are rows.
+the table. So nobody ever sees half a file. Which files those are is decided once:
+
+    spark/table/<query>/<batch>     the files of a micro-batch, and where they go; created once
+
+A micro-batch that is run again, because a driver died, finds the plan of the first time and carries that one
+out; what it wrote itself is deleted. So does a driver that was paused, replaced and wakes up: it moves files
+that are where they belong already. Only then is the plan of an old micro-batch gone, and such a driver could
+create it anew: therefore a run looks, after the plan is there and before it moves a file, whether it is still
+the one that runs the pipeline. Spark's own sink for files keeps a list of those that count, which only Spark
+reads: to everybody else, what a dead driver left behind are rows.
 
 Delta. Spark's sink for it does the same with a log that every reader of Delta knows.
 
@@ -13,28 +19,75 @@ part of the table by pyiceberg in one commit, which carries the number of the mi
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+import msgspec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.storage.blocking import BlockingStore
+
 STAGING = "_staging"
 """Readers of tables leave out what begins with an underscore."""
+PLANS_KEPT = 10
+"""Plans behind the newest one, which alone can be asked for; a few more for whoever looks into a failure."""
+QUERY_SECONDS = 60
 
 Fence = Callable[[], None]
 """Raises if another run of the pipeline has begun since."""
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """What a micro-batch adds to a table."""
+
+    staged: str
+    files: list[tuple[str, str]]
+    """From where to where; all paths are relative to the table's."""
+
+
+class Plans:
+    """What the micro-batches of one query add, decided once for each."""
+
+    def __init__(self, store: "BlockingStore", fence: Fence) -> None:
+        self._store = store
+        self._fence = fence
+        self.query: Future[str] = Future()
+        """The id of the query, which lives in its checkpoint: known once it has started."""
+
+    def settle(self, batch: int, mine: Plan) -> Plan:
+        """The plan of a micro-batch: this one, unless there is one already."""
+        key = self._key(batch)
+        if not self._store.run(self._store.store.create(key, msgspec.json.encode(mine))):
+            stored = self._store.run(self._store.store.get(key))
+            assert stored is not None, "a plan that exists was read"
+            mine = msgspec.json.decode(stored, type=Plan)
+        self._fence()
+        return mine
+
+    def forget(self, batch: int) -> None:
+        if batch >= 0:
+            self._store.run(self._store.store.delete(self._key(batch)))
+
+    def id(self) -> str:
+        """Of the query."""
+        return self.query.result(QUERY_SECONDS)
+
+    def _key(self, batch: int) -> str:
+        return f"spark/table/{self.id()}/{batch:012d}"
+
+
 class ParquetTable:
     def __init__(
-        self, path: str, partition_by: tuple[str, ...], options: dict[str, str], fence: Fence
+        self, path: str, partition_by: tuple[str, ...], options: dict[str, str], plans: Plans
     ) -> None:
         self._path = path
         self._partition_by = partition_by
         self._options = options
-        self._fence = fence
         self._swept = False
+        self.plans = plans
 
     def add(self, frame: "DataFrame", batch: int) -> None:
         """What `foreachBatch` calls."""
@@ -43,57 +96,79 @@ class ParquetTable:
     def write(self, frame: "DataFrame", batch: int) -> list[str]:
         """Add the rows of a micro-batch; the files that hold them."""
         files = Files(frame.sparkSession, self._path)
-        if not self._swept:
-            # Only the first micro-batch of a run can have been written before, and only a run that has ended
-            # can have left anything in the staging directory.
-            files.delete(f"{self._path}/{STAGING}")
-            for file in files.find(f"{self._path}/{'*/' * len(self._partition_by)}{_prefix(batch)}*"):
-                files.delete(file)
-            self._swept = True
-        staged = f"{self._path}/{STAGING}/{batch}-{uuid4().hex}"
+        staged = f"{STAGING}/{batch}-{uuid4().hex}"
         writer = frame.write.mode("overwrite").options(**self._options)
         if self._partition_by:
             writer = writer.partitionBy(*self._partition_by)
-        writer.parquet(staged)
-        self._fence()
-        moved = files.move_parts(staged, self._path, _prefix(batch))
-        files.delete(staged)
-        return moved
-
-
-def _prefix(batch: int) -> str:
-    return f"batch-{batch:09d}-"
+        writer.parquet(f"{self._path}/{staged}")
+        plan = self.plans.settle(batch, Plan(staged, files.moves(staged, f"batch-{batch:09d}-")))
+        for source, target in plan.files:
+            files.move(source, target)
+        for done in {staged, plan.staged}:
+            files.delete(done)
+        if not self._swept:
+            files.sweep(batch)
+            self._swept = True
+        self.plans.forget(batch - PLANS_KEPT)
+        return [f"{self._path}/{target}" for _source, target in plan.files]
 
 
 class Files:
-    """Files of a table, through Spark's own access to them, wherever they are."""
+    """Files of a table, through Spark's own access to them, wherever they are. Paths are relative to it."""
 
     def __init__(self, spark: "SparkSession", path: str) -> None:
         jvm: Any = spark.sparkContext._jvm
         self._path = jvm.org.apache.hadoop.fs.Path
+        self._root = path
         configuration = spark._jsparkSession.sessionState().newHadoopConf()
         self._files = self._path(path).getFileSystem(configuration)
 
-    def find(self, pattern: str) -> list[str]:
-        return [one.getPath().toString() for one in self._files.globStatus(self._path(pattern)) or ()]
-
     def delete(self, path: str) -> None:
-        self._files.delete(self._path(path), True)
+        self._files.delete(self._at(path), True)
 
-    def move_parts(self, staged: str, target: str, prefix: str) -> list[str]:
-        """Move Spark's part files, with the directories of their partitions."""
-        moved: list[str] = []
-        self._move_in(self._path(staged), self._path(target), prefix, moved)
-        return moved
+    def sweep(self, batch: int) -> None:
+        """Delete what runs that died had staged, up to a micro-batch that is in the table."""
+        for name, _directory in self._list(STAGING):
+            number = name.partition("-")[0]
+            if number.isdigit() and int(number) <= batch:
+                self.delete(f"{STAGING}/{name}")
 
-    def _move_in(self, source: Any, target: Any, prefix: str, moved: list[str]) -> None:
-        for one in self._files.listStatus(source):
-            name = one.getPath().getName()
-            if one.isDirectory():
-                self._move_in(one.getPath(), self._path(target, name), prefix, moved)
+    def moves(self, staged: str, prefix: str) -> list[tuple[str, str]]:
+        """Where each of Spark's part files goes, with the directories of its partition."""
+        return list(self._moves_in(staged, "", prefix))
+
+    def _moves_in(self, source: str, target: str, prefix: str) -> "list[tuple[str, str]]":
+        found = []
+        for name, directory in self._list(source):
+            if directory:
+                found += self._moves_in(f"{source}/{name}", f"{target}{name}/", prefix)
             elif name.startswith("part-"):
-                self._files.mkdirs(target)
-                place = self._path(target, f"{prefix}{name.removeprefix('part-')}")
-                if not self._files.rename(one.getPath(), place):
-                    raise OSError(f"{one.getPath()} could not be moved to {place}")
-                moved.append(place.toString())
+                found.append((f"{source}/{name}", f"{target}{prefix}{name.removeprefix('part-')}"))
+        return found
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file, unless that was done before, also by somebody who does it just now."""
+        from py4j.protocol import Py4JJavaError
+
+        why = ""
+        try:
+            self._files.mkdirs(self._at(target).getParent())
+            if self._files.exists(self._at(source)) and self._files.rename(
+                self._at(source), self._at(target)
+            ):
+                return
+        except Py4JJavaError as error:
+            why = f": {error.java_exception.getMessage()}"
+        if not self._files.exists(self._at(target)):
+            raise OSError(f"{source} could not be moved to {target} in {self._root}{why}")
+
+    def _list(self, path: str) -> list[tuple[str, bool]]:
+        """Names in a directory, and whether they are directories."""
+        if not self._files.exists(self._at(path)):
+            return []
+        return [
+            (one.getPath().getName(), one.isDirectory()) for one in self._files.listStatus(self._at(path))
+        ]
+
+    def _at(self, path: str) -> Any:
+        return self._path(f"{self._root}/{path}")

@@ -1,0 +1,150 @@
+"""Tables whose micro-batches are run again, by drivers that died, and by drivers that were only paused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as ds
+import pytest
+
+from penstock.pipeline.iceberg import IcebergTable
+from penstock.pipeline.tables import PLANS_KEPT, STAGING, ParquetTable, Plans
+from penstock.storage.blocking import BlockingStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class ReplacedError(Exception):
+    pass
+
+
+def replaced() -> None:
+    raise ReplacedError
+
+
+def in_charge() -> None:
+    pass
+
+
+class World:
+    """A table, and runs that write it."""
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark = spark
+        self.path = home / "table"
+        self.store = BlockingStore(str(home / "store"))
+
+    def plans(self, fence: Callable[[], None]) -> Plans:
+        made = Plans(self.store, fence)
+        made.query.set_result("query-1")
+        return made
+
+    def parquet(self, fence: Callable[[], None] = in_charge, by: tuple[str, ...] = ("odd",)) -> ParquetTable:
+        return ParquetTable(str(self.path), by, {}, self.plans(fence))
+
+    def iceberg(self, fence: Callable[[], None] = in_charge) -> IcebergTable:
+        return IcebergTable(str(self.path), "rows", {}, self.plans(fence))
+
+    def rows(self, first: int, last: int) -> DataFrame:
+        return self.spark.range(first, last, numPartitions=2).selectExpr("id", "id % 2 = 1 as odd")
+
+    def found(self) -> list[int]:
+        data = ds.dataset(self.path, partitioning="hive")
+        return sorted(data.to_table(columns=["id"]).column("id").to_pylist())
+
+    def staged(self) -> list[str]:
+        return [one.name for one in (self.path / STAGING).iterdir()]
+
+
+@pytest.fixture
+def world(spark: SparkSession, tmp_path: Path) -> World:
+    return World(spark, tmp_path)
+
+
+def test_a_batch_is_written_once_by_any_number_of_runs(world: World) -> None:
+    world.parquet().add(world.rows(0, 10), 0)
+    world.parquet().add(world.rows(0, 10), 0)
+    after = world.parquet()
+    after.add(world.rows(0, 10), 0)
+    after.add(world.rows(10, 20), 1)
+    assert world.found() == list(range(20))
+    assert world.staged() == []
+
+
+def test_a_run_that_died_after_its_plan_is_finished_by_the_next(world: World) -> None:
+    with pytest.raises(ReplacedError):
+        world.parquet(replaced).add(world.rows(0, 10), 0)
+    assert not list(world.path.glob("odd=*"))
+    # Which rows a micro-batch has was decided by the first, also where a function would make others now.
+    world.parquet().add(world.rows(100, 110), 0)
+    assert world.found() == list(range(10))
+    assert world.staged() == []
+
+
+def test_a_run_that_is_paused_before_it_moves_files_and_wakes_up_late_adds_nothing(world: World) -> None:
+    def pause() -> None:
+        """It has looked, and is in charge. Others replace it now, and go far beyond its micro-batch."""
+        other = world.parquet()
+        for batch in range(PLANS_KEPT + 2):
+            other.add(world.rows(batch * 10, batch * 10 + 10), batch)
+
+    world.parquet(pause).add(world.rows(0, 10), 0)
+    assert world.found() == list(range((PLANS_KEPT + 2) * 10))
+    assert world.staged() == []
+
+
+def test_a_run_that_wakes_up_after_its_plan_was_forgotten_moves_nothing(world: World) -> None:
+    other = world.parquet(by=())
+    for batch in range(PLANS_KEPT + 1):
+        other.add(world.rows(batch, batch + 1), batch)
+    with pytest.raises(ReplacedError):
+        world.parquet(replaced, by=()).add(world.rows(0, 1), 0)
+    assert world.found() == list(range(PLANS_KEPT + 1))
+
+
+def test_what_dead_runs_staged_goes_when_it_cannot_matter(world: World) -> None:
+    for name in ("0-dead", "1-dead", "7-alive"):
+        orphan = world.path / STAGING / name / "part-0.parquet"
+        orphan.parent.mkdir(parents=True)
+        orphan.write_bytes(b"half a file")
+    world.parquet().add(world.rows(0, 10), 1)
+    assert world.staged() == ["7-alive"]
+    assert world.found() == list(range(10))
+
+
+def test_an_iceberg_table_has_a_batch_once_whoever_is_paused(world: World) -> None:
+    pytest.importorskip("pyiceberg")
+
+    def pause() -> None:
+        other = world.iceberg()
+        other.add(world.rows(0, 10), 0)
+        other.add(world.rows(10, 20), 1)
+
+    world.iceberg(pause).add(world.rows(0, 10), 0)
+    again = world.iceberg()
+    again.add(world.rows(10, 20), 1)
+    again.add(world.rows(20, 30), 2)
+    assert iceberg_rows(world.path) == list(range(30))
+
+
+def test_another_query_adds_to_an_iceberg_table_from_its_own_first_batch(world: World) -> None:
+    """As when somebody deleted the checkpoint, or gave the table to another pipeline."""
+    pytest.importorskip("pyiceberg")
+    world.iceberg().add(world.rows(0, 10), 0)
+    plans = Plans(world.store, in_charge)
+    plans.query.set_result("query-2")
+    IcebergTable(str(world.path), "rows", {}, plans).add(world.rows(10, 20), 0)
+    assert iceberg_rows(world.path) == list(range(20))
+
+
+def iceberg_rows(path: Path) -> list[int]:
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog(
+        "penstock", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"
+    )
+    found = catalog.load_table("penstock.rows").scan(selected_fields=("id",)).to_arrow()
+    return sorted(int(n) for n in found.column("id").to_pylist())
