@@ -25,6 +25,9 @@ def test_the_example_is_a_pipeline() -> None:
     assert pipeline.sources[0].dead_letters == "orders.dead"
 
 
+BEGIN = "from penstock.pipeline import Pipeline\np = Pipeline('p')\n"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -43,6 +46,14 @@ def test_the_example_is_a_pipeline() -> None:
             "p.table('x', format='csv')(print)",
             "Tables are parquet, delta, iceberg, not 'csv'.",
         ),
+        ("x = 1\n\ny = undefined\n", "pipeline.py, line 3, cannot be loaded: NameError: name 'undefined'"),
+        ("import sys\nsys.exit(0)", "line 2, cannot be loaded: it exits."),
+        ("raise ValueError('one\\ntwo')", "cannot be loaded: ValueError: one two."),
+        (f"{BEGIN}p.source('t', value='id long')", "decoded by Json, Avro, Protobuf or Text"),
+        (f"{BEGIN}p.source(['t'])", "takes the names of topics, not ['t']."),
+        (f"{BEGIN}p.source('t')\n@p.table\ndef rows(t): ...", 'Outputs have a name: @pipeline.table("name")'),
+        (f"{BEGIN}p.source('t')\np.table('a b')", "The name of an output is made of letters"),
+        ("from penstock.pipeline import Pipeline\nPipeline('.p')", "does not begin with a dot"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:

@@ -16,6 +16,7 @@ Spark; `frames` and `runner` turn definitions into queries.
 import re
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +104,9 @@ class Output:
 
 class Pipeline:
     def __init__(self, name: str) -> None:
-        self.name = _checked_name(name, "pipeline")
+        self.name = _checked_name(name, "a pipeline")
+        if name.startswith("."):
+            raise PipelineError(f"The name of a pipeline does not begin with a dot, as {name!r} does.")
         self.sources: list[Source] = []
         self.outputs: dict[str, Output] = {}
 
@@ -121,8 +124,16 @@ class Pipeline:
         Records that `value` or `key` cannot decode go to the topic `dead_letters`, by default the topic's
         name with `.dead`, or the pipeline's for several topics. `options` are those of `format("penstock")`.
         """
-        if not topics:
-            raise PipelineError(f"A source of pipeline {self.name!r} names no topic.")
+        if not topics or not all(isinstance(one, str) and one for one in topics):
+            raise PipelineError(
+                f"A source of pipeline {self.name!r} takes the names of topics, not {_listed(topics)}."
+            )
+        for part, given in (("value", value), ("key", key)):
+            if given is not None and not callable(getattr(given, "decode", None)):
+                raise PipelineError(
+                    f"The {part} of a source is decoded by Json, Avro, Protobuf or Text, such as"
+                    f" Json('id long'), not by {given!r}."
+                )
         if start not in ("earliest", "latest"):
             raise PipelineError(f"A source starts at 'earliest' or 'latest', not at {start!r}.")
         if dead_letters is None and (value is not None or key is not None):
@@ -145,7 +156,7 @@ class Pipeline:
         *sources: Source,
         format: str = "parquet",
         path: str | None = None,
-        partition_by: Sequence[str] = (),
+        partition_by: str | Sequence[str] = (),
         mode: Mode = "append",
         options: Mapping[str, str] | None = None,
     ) -> Callable[[F], F]:
@@ -162,7 +173,8 @@ class Pipeline:
             )
         if format == "iceberg" and partition_by:
             raise PipelineError(f"The table {name!r} cannot be partitioned: Iceberg tables here are not.")
-        target = Table(format, path, tuple(partition_by), dict(options or {}))
+        by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        target = Table(format, path, by, dict(options or {}))
         return self._adder(name, sources, target, mode)
 
     def topic(
@@ -183,7 +195,9 @@ class Pipeline:
     def _adder(
         self, name: str, sources: tuple[Source, ...], target: Topic | Table, mode: Mode
     ) -> Callable[[F], F]:
-        _checked_name(name, "output")
+        if callable(name):
+            raise PipelineError('Outputs have a name: @pipeline.table("name") or @pipeline.topic("name").')
+        _checked_name(name, "an output")
 
         def add(transform: F) -> F:
             read = sources or tuple(self.sources[:1])
@@ -217,8 +231,15 @@ def load(path: str | Path) -> Pipeline:
         raise
     except SyntaxError as error:
         raise PipelineError(f"{path} is not Python: {error.msg}, line {error.lineno}.") from error
-    except Exception as error:
-        raise PipelineError(f"{path} cannot be loaded: {type(error).__name__}: {error}.") from error
+    except (Exception, SystemExit) as error:
+        what = (
+            "it exits"
+            if isinstance(error, SystemExit)
+            else f"{type(error).__name__}: {' '.join(str(error).split())}"
+        )
+        line = _line_in(file, error)
+        where = f"{path}, line {line}," if line else f"{path}"
+        raise PipelineError(f"{where} cannot be loaded: {what}.") from error
     pipelines = {id(one): one for one in found.values() if isinstance(one, Pipeline)}
     if len(pipelines) != 1:
         raise PipelineError(f"{path} is to define one Pipeline; it defines {len(pipelines) or 'none'}.")
@@ -228,9 +249,21 @@ def load(path: str | Path) -> Pipeline:
     return pipeline
 
 
+def _line_in(file: Path, error: BaseException) -> int | None:
+    """The line of a file at which an exception left it, if it came that way."""
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == str(file)
+    ]
+    return lines[-1] if lines else None
+
+
+def _listed(given: tuple[object, ...]) -> str:
+    return ", ".join(map(repr, given)) or "none"
+
+
 def _checked_name(name: str, what: str) -> str:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None or name in (".", ".."):
-        raise PipelineError(
-            f"The name of a {what} is made of letters, digits, '.', '_' and '-', not {name!r}."
-        )
+        raise PipelineError(f"The name of {what} is made of letters, digits, '.', '_' and '-', not {name!r}.")
     return name

@@ -7,10 +7,13 @@ class PipelineError(Exception):
     """A pipeline cannot be defined, started or continued. The message is one sentence for a person."""
 
 
-_RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+): (.+)$")
+_RAISED = re.compile(r"^((?:\w+\.)*)(\w+): (.+)$")
 _STATE = re.compile(r"\s*SQLSTATE: \w+;?.*", re.DOTALL)
-_CALLING = re.compile(r"^An error occurred while calling [^\n]*\n: ")
+_CALLING = re.compile(r"^(?:py4j\.protocol\.\w+: )?An error occurred while calling [^\n]*\n: ")
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_JAVA = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)$")
+_OURS = re.compile(r"\bpenstock\.[\w.]+Error: (.+)$")
+"""Our own exceptions are sentences already, whoever tells of them."""
 
 
 def sentence(error: BaseException) -> str:
@@ -19,12 +22,19 @@ def sentence(error: BaseException) -> str:
     raised = _last_raised(text)
     if raised is not None:
         return raised
-    text = _CALLING.sub("", text.strip())
+    return _of_java(_CALLING.sub("", text.strip()), type(error).__name__)
+
+
+def _of_java(text: str, otherwise: str) -> str:
+    """The first line of what Java says, without its decorations."""
     line = _STATE.sub("", text).strip().splitlines()
-    first = _ERROR_CLASS.sub("", line[0].strip()) if line else type(error).__name__
+    first = _ERROR_CLASS.sub("", line[0].strip()) if line else otherwise
     # Java puts the names of its exceptions in front, sometimes several of them.
-    while (java := re.match(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)$", first)) is not None:
+    while (java := _JAVA.match(first)) is not None:
         first = _ERROR_CLASS.sub("", java[1])
+    if (ours := _OURS.search(first)) is not None:
+        first = ours[1]
+    first = first.rstrip(";")
     return first if first.endswith((".", "?", "!")) else f"{first}."
 
 
@@ -33,9 +43,18 @@ def _last_raised(text: str) -> str | None:
     _before, found, traceback = text.rpartition("Traceback (most recent call last):")
     if not found:
         return None
-    for line in traceback.splitlines()[1:]:
+    lines = traceback.splitlines()[1:]
+    for at, line in enumerate(lines):
         # The line that names the exception is the first one that is not indented.
-        if line and not line.startswith(" "):
-            match = _RAISED.match(line.strip())
-            return _ERROR_CLASS.sub("", _STATE.sub("", match[2]).strip()) if match else line.strip()
+        if not line or line.startswith(" "):
+            continue
+        rest = "\n".join(lines[at:])
+        if _CALLING.match(rest):
+            return _of_java(_CALLING.sub("", rest), line.strip())
+        match = _RAISED.match(line.strip())
+        if match is None:
+            return line.strip()
+        said = _ERROR_CLASS.sub("", _STATE.sub("", match[3]).strip())
+        # One of a user's own code says little without its name: KeyError: 'x'.
+        return said if match[1].startswith(("penstock.", "pyspark.")) else f"{match[2]}: {said}."
     return None

@@ -1,5 +1,7 @@
 """Definitions as DataFrames: what a source gives to functions, its dead letters, and what a topic is sent."""
 
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.pipeline.definition import Format, Output, Source, Topic
@@ -82,8 +84,10 @@ def result(output: Output, frames: "list[DataFrame]") -> "DataFrame":
         made = output.transform(*frames)
     except PySparkException as error:
         raise PipelineError(f"The output {output.name!r} cannot be made: {sentence(error)}") from None
-    except TypeError as error:
-        raise PipelineError(f"The function of output {output.name!r} cannot be called: {error}.") from None
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise PipelineError(f"The output {output.name!r} cannot be made: {_told(error)}.") from None
     if not isinstance(made, DataFrame):
         raise PipelineError(
             f"The function of output {output.name!r} returned {type(made).__name__}, not a DataFrame."
@@ -101,6 +105,13 @@ def result(output: Output, frames: "list[DataFrame]") -> "DataFrame":
             f" {', '.join(made.columns)}."
         )
     return made
+
+
+def _told(error: Exception) -> str:
+    """What a user's function raised, and where."""
+    said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    calls = traceback.extract_tb(error.__traceback__)[1:]
+    return f"{said} ({Path(calls[-1].filename).name}, line {calls[-1].lineno})" if calls else said
 
 
 def topic_rows(target: Topic, name: str, frame: "DataFrame") -> "DataFrame":

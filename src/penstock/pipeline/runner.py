@@ -236,13 +236,19 @@ class Run:
 
         What is done once on this machine is not done faster by all at once: two cores a query it is then.
         """
+        from pyspark.errors import PySparkException
+
         room = max(1, (os.cpu_count() or 2) // 2)
         if not (self._options.once and self._options.master.startswith("local")):
             room = len(self.status.outputs)
         started = False
         while self._waiting and sum(one.query.isActive for one in self._running) < room:
             status, start = self._waiting.pop(0)
-            self._running.append(Running(status, start, start(), set()))
+            try:
+                query = start()
+            except PySparkException as error:
+                raise PipelineError(f"The output {status.name!r} cannot be run: {sentence(error)}") from None
+            self._running.append(Running(status, start, query, set()))
             _wait_for_worker(self._running[-1].query)
             started = True
         return started

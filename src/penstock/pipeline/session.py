@@ -1,6 +1,7 @@
 """The Spark session that a pipeline runs in."""
 
 import contextlib
+import importlib.util
 import logging
 import os
 import sys
@@ -38,6 +39,9 @@ def settings_of(
         # Followers ask for news every time; what they say when there is none is of no use.
         "spark.sql.streaming.noDataProgressEventInterval": "5000",
     }
+    if importlib.util.find_spec("pandas") is None:
+        # Functions of users in Python otherwise begin with a warning that Arrow cannot be used without it.
+        settings["spark.sql.execution.pythonUDF.arrow.enabled"] = "false"
     if master.startswith("local"):
         # Spark's default of 200 is for clusters; each partition of a state is a task and a few files.
         settings["spark.sql.shuffle.partitions"] = str(cores)
