@@ -67,7 +67,7 @@ groups: $(VENV)/.dev ## groups of every client resume exactly, rebalance, heartb
 compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.compaction
 
-pipelines: $(VENV)/.dev ## the driver killed 50 times, a standalone Spark cluster, Delta and Iceberg: each row once (25 min)
+pipelines: $(VENV)/.dev ## the driver killed 50 times, a standalone Spark cluster, Delta, Iceberg and S3: each row once (30 min; needs Go)
 	$(BIN)/python -m conformance.pipelines
 
 cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)

@@ -216,6 +216,8 @@ class Lines:
 
 def _summary(status: Status) -> str:
     took = (status.reported_ms - status.started_ms) / 1000
+    if not status.outputs:
+        return f"{status.pipeline}: {status.state} after {took:.1f} s, before it ran."
     outputs = ", ".join(
         f"{one.name} {one.rows_out:,} rows" for one in status.outputs if one.kind != "dead letters"
     )

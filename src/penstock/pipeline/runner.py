@@ -126,11 +126,13 @@ class Run:
 
         self._claim = take(self._store, self.status, _now_ms())
         try:
-            self._prepare_topics()
-            self._report(show)
-            session = spark or self._open()
+            with _signals(_interrupt):
+                self._prepare_topics()
+                self._report(show)
+                session = spark or self._open()
             try:
-                self._start(session)
+                with _signals(_interrupt):
+                    self._start(session)
                 self._follow(show)
             except Py4JNetworkError:
                 if not self._stopping.is_set():
@@ -146,6 +148,8 @@ class Run:
         except StoreError as error:
             self.status.state, self.status.error = "failed", f"The store cannot be used: {error}."
             raise PipelineError(self.status.error) from None
+        except KeyboardInterrupt:
+            self.status.state = "stopped"  # Before there was anything to stop.
         except BaseException as error:
             self.status.state, self.status.error = "failed", f"{type(error).__name__}: {error}"
             raise
@@ -451,6 +455,10 @@ def _log_path(home: str) -> Path:
     if "://" in local:
         return Path(tempfile.gettempdir()) / f"penstock-{home.rpartition('/')[2]}-{os.getpid()}.log"
     return Path(local) / "spark.log"
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """Published for Spark 4.2, and fits no other."""
 DELTA_SPARK = "4.2."
+PACKAGES = "spark.jars.packages"
+CARRIED = (
+    "org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime", "org.apache.parquet:*",
+    "org.apache.logging.log4j:*", "org.slf4j:*", "com.fasterxml.jackson.core:*",
+    "com.fasterxml.jackson.datatype:*", "com.github.luben:*", "org.xerial.snappy:*", "io.airlift:*",
+    "commons-logging:*", "org.roaringbitmap:*",
+)  # fmt: skip
+"""What packages ask for and Spark has, in the versions that it wants."""
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws"
 
 
@@ -61,7 +70,9 @@ def settings_of(
         packages.append(f"{HADOOP_AWS}:{_hadoop_version()}")
         settings.update(_s3a())
     if packages and "spark.jars" not in given:
-        settings["spark.jars.packages"] = ",".join(packages)
+        settings["spark.jars.excludes"] = ",".join(CARRIED)
+        packages += filter(None, [given.get(PACKAGES)])
+        given = {**given, PACKAGES: ",".join(packages)}
     return {**settings, **given}
 
 
@@ -122,8 +133,8 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
 
     from penstock.spark import register
 
-    if "spark.jars.packages" in settings and "spark.jars.ivySettings" not in settings:
-        settings = {**settings, "spark.jars.ivySettings": _resolver(log.parent)}
+    if PACKAGES in settings and "spark.jars.ivySettings" not in settings:
+        settings = {**settings, "spark.jars.ivySettings": _resolver(log.with_suffix(".ivy.xml"))}
     # Machines of a cluster are taken to have the same environment at the same place, unless somebody says.
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     builder = SparkSession.builder
@@ -134,7 +145,7 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.FileHandler(log))  # What libraries say goes there, too.
     try:
-        with _said_to(log):
+        with _said_to(log), _ended_if_interrupted():
             spark = builder.getOrCreate()
         register(spark)
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
@@ -155,10 +166,9 @@ def close_session(spark: "SparkSession", log: Path) -> None:
         spark.stop()
 
 
-def _resolver(folder: Path) -> str:
+def _resolver(file: Path) -> str:
     """Where jars come from: Maven Central, and not first what Maven may have left half done here."""
-    file = folder / "ivysettings.xml"
-    folder.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
         '<ivysettings><settings defaultResolver="central"/>'
         '<resolvers><ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>'
@@ -176,15 +186,42 @@ def _unresolved(log: Path) -> str | None:
 
 
 @contextlib.contextmanager
+def _ended_if_interrupted() -> Iterator[None]:
+    """A Java whose Python leaves before they have met waits for it for ever."""
+    from pyspark import java_gateway
+
+    gateway: Any = java_gateway
+    started: list[subprocess.Popen[bytes]] = []
+    plain = gateway.Popen
+
+    def start(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        started.append(plain(*arguments, **options))
+        return started[-1]
+
+    gateway.Popen = start
+    try:
+        yield
+    except KeyboardInterrupt:
+        for process in started:
+            process.kill()
+        raise
+    finally:
+        gateway.Popen = plain
+
+
+@contextlib.contextmanager
 def _said_to(log: Path) -> Iterator[None]:
-    """Processes that are started meanwhile write their errors to a file."""
+    """Processes that are started meanwhile write what they have to say to a file."""
+    sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept = {number: os.dup(number) for number in (1, 2)}
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.dup2(file, 2)
+        for number in kept:
+            os.dup2(file, number)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
         os.close(file)
