@@ -34,7 +34,7 @@ demo: $(VENV)/.dev ## a cluster, records through a standard client, a Spark pipe
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## run the tests
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/ruff check .

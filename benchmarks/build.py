@@ -24,7 +24,10 @@ def c_program(name: str, *flags: str) -> Path:
         raise PartMissing(
             f"{name} cannot be built: no C compiler on the PATH (cc, gcc or clang, or name one in CC)."
         )
-    run(f"{name}", [compiler, "-O2", "-o", str(program), str(source), *flags], NATIVE)
+    # Others may build or run it at the same time: it appears whole or not at all.
+    unfinished = program.with_name(f"{name}.{os.getpid()}")
+    run(f"{name}", [compiler, "-O2", "-o", str(unfinished), str(source), *flags], NATIVE)
+    unfinished.replace(program)
     return program
 
 

@@ -7,7 +7,7 @@ how fast the machine is: no deadline for an example, no complaint about slow dat
 """
 
 import os
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,14 +18,22 @@ settings.register_profile("small", _PATIENT, derandomize=True, max_examples=40)
 settings.register_profile("large", _PATIENT, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "small"))
 
-_HERE = Path(__file__).parent
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests run in one process and share what they made once; all that need Spark run in one, and
+    begin first. Two JVMs, each with processes of its own, would be more than two cores bear: Spark gives a
+    Python process ten seconds to start, whatever else the machine does."""
+    from xdist.scheduler import LoadScopeScheduling
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, a file's tests share what they made once, and everything that needs Spark is
-    one group: two JVMs, each with processes of its own, are more than two cores bear. Spark gives a Python
-    process ten seconds to start, whatever else the machine does."""
-    for item in items:
-        room = item.path.relative_to(_HERE).parts[0]
-        group = "spark" if room in ("spark", "pipeline") else str(item.path.relative_to(_HERE))
-        item.add_marker(pytest.mark.xdist_group(group))
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "spark" if {"spark", "pipeline"} & set(file.split("/")) else file
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if "spark" in self.workqueue:
+                self.workqueue.move_to_end("spark", last=False)
+            super()._assign_work_unit(node)
+
+    return ByFile(config, log)

@@ -10,7 +10,7 @@ from typing import Any
 Position = tuple[int, int]
 """Partition and offset."""
 Consume = Callable[[str, str, str, int], list[Position]]
-"""(bootstrap, group, topic, count) -> what was read and committed: at least `count`, or what there was."""
+"""(bootstrap, group, topic, count) -> what was read and committed: at least `count`."""
 
 SECONDS_MAX = 120.0
 
@@ -25,17 +25,22 @@ def kafka_python(bootstrap: str, group: str, topic: str, count: int, **options: 
     from kafka.structs import OffsetAndMetadata
 
     consumer = KafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         **options,
     )
+    # Not before it knows the topic: an answer to its first, general question that arrives after that about
+    # the topic makes it forget the partitions for a moment. A leader that assigns just then assigns nothing,
+    # and does not notice. A group that is formed at once makes such moments likely.
+    assert consumer.partitions_for_topic(topic)
+    consumer.subscribe([topic])
     read: list[Position] = []
     deadline = time.monotonic() + SECONDS_MAX
     try:
-        while len(read) < count and time.monotonic() < deadline:
+        while len(read) < count:
+            assert time.monotonic() < deadline, f"{read} and no more came; it owns {consumer.assignment()}"
             for records in consumer.poll(200, max_records=7).values():
                 read.extend((record.partition, record.offset) for record in records)
         consumer.commit(
@@ -98,7 +103,8 @@ def confluent(bootstrap: str, group: str, topic: str, count: int, **options: Any
     read: list[Position] = []
     deadline = time.monotonic() + SECONDS_MAX
     try:
-        while len(read) < count and time.monotonic() < deadline:
+        while len(read) < count:
+            assert time.monotonic() < deadline, f"{read} and no more came; it owns {consumer.assignment()}"
             message = consumer.poll(0.2)
             if message is None:
                 continue
