@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STAGING = "_staging"
 """Readers of tables leave out what begins with an underscore."""
-PLANS_KEPT = 10
+PLANS_KEPT = 3
 """Plans behind the newest one, which alone can be asked for; a few more for whoever looks into a failure."""
 QUERY_SECONDS = 60
 
