@@ -129,6 +129,7 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
     """Start Spark. What Java says goes to a file: to a user it is noise. Raises PipelineError."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     from penstock.spark import register
@@ -144,6 +145,11 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
     log.write_text("")
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.FileHandler(log))  # What libraries say goes there, too.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        told: Any = PySparkLogger.getLogger(name)
+        told.handlers.clear()  # It prints what the exception says, with all that Java was doing.
+        told.addHandler(logging.FileHandler(log))
+        told.propagate = False
     try:
         with _said_to(log), _ended_if_interrupted():
             spark = builder.getOrCreate()
