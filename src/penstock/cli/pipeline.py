@@ -231,7 +231,7 @@ def _row(status: Status, state: str, silent_seconds: float) -> dict[str, Any]:
         "pipeline": status.pipeline,
         "state": state,
         "outputs": [one.name for one in status.outputs if one.kind != "dead letters"],
-        "lag": None if None in lags else sum(one or 0 for one in lags),
+        "lag": None if None in lags or not lags else sum(one or 0 for one in lags),
         "dead_letters": status.dead_letters(),
         "file": status.file,
         "host": status.host,
