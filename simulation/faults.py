@@ -131,6 +131,7 @@ class Faults:
         machine.weather.latency = self._rng.choice((0.2, 1.0, 3.0))
         await asyncio.sleep(self._length())
         machine.weather.latency = self._scene.latency
+        machine.weather.troubled_at = self._scene.world.time()
 
     async def _flaky(self, machine: Machine) -> None:
         weather = machine.weather
