@@ -118,3 +118,19 @@ def test_the_sentence_in_what_spark_says() -> None:
     assert sentence(RuntimeError(analysis)) == "A column `x` cannot be resolved. Did you mean `y`?"
     java = "java.util.concurrent.ExecutionException: java.io.IOException: disk full\n\tat x"
     assert sentence(RuntimeError(java)) == "disk full."
+    failed = "Job aborted due to stage failure: Task 0 failed 1 times, most recent failure: Lost task 0.0"
+    called = "\n".join(
+        (
+            "Traceback (most recent call last):",
+            '  File "x.py", line 1',
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o5.parquet.",
+            f": org.apache.spark.SparkException: {failed} in stage 1.0 (TID 1) (10.0.0.1 executor driver):"
+            " java.io.IOException: Mkdirs failed to create file:/x",
+            "\tat org.apache.Spark(X.scala:1)",
+        )
+    )
+    assert sentence(RuntimeError(called)) == "Mkdirs failed to create file:/x."
+    own = "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'no'\n"
+    assert sentence(RuntimeError(own)) == "KeyError: 'no'."
+    created = "Failed to create Python data source: penstock.spark.options.OptionError: The option is wrong."
+    assert sentence(RuntimeError(created)) == "The option is wrong."

@@ -11,7 +11,10 @@ _RAISED = re.compile(r"^((?:\w+\.)*)(\w+): (.+)$")
 _STATE = re.compile(r"\s*SQLSTATE: \w+;?.*", re.DOTALL)
 _CALLING = re.compile(r"^(?:py4j\.protocol\.\w+: )?An error occurred while calling [^\n]*\n: ")
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
-_JAVA = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)$")
+_JAVA = re.compile(
+    r"^(?:(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)|Job aborted due to stage failure: .* executor \w+\))"
+    r": (.+)$"
+)
 _OURS = re.compile(r"\bpenstock\.[\w.]+Error: (.+)$")
 """Our own exceptions are sentences already, whoever tells of them."""
 
@@ -29,7 +32,7 @@ def _of_java(text: str, otherwise: str) -> str:
     """The first line of what Java says, without its decorations."""
     line = _STATE.sub("", text).strip().splitlines()
     first = _ERROR_CLASS.sub("", line[0].strip()) if line else otherwise
-    # Java puts the names of its exceptions in front, sometimes several of them.
+    # Java puts the names of its exceptions in front, sometimes several of them, and Spark the task's.
     while (java := _JAVA.match(first)) is not None:
         first = _ERROR_CLASS.sub("", java[1])
     if (ours := _OURS.search(first)) is not None:
