@@ -47,10 +47,10 @@ def test_a_known_client_reads_as_many_records_as_it_wrote(null: Target) -> None:
     producer = Producer({"bootstrap.servers": null.server.bootstrap})
     for _ in range(100):
         producer.produce(topic, b"some value")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": null.server.bootstrap, "group.id": "none"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    read = consumer.consume(100, timeout=10)
+    read = consumer.consume(100, timeout=60)
     consumer.close()
     assert [record.offset() for record in read] == list(range(100))
 

@@ -14,7 +14,7 @@ from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from penstock.testing import Broker
 
-SECONDS = 20
+SECONDS = 60
 
 # The types of the clients are their own business.
 confluent: Any = import_module("confluent_kafka.admin")

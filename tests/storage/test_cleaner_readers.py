@@ -16,7 +16,7 @@ from penstock.testing import Broker
 from penstock.wire.batch import Record, build_batch
 from tests.spark.workshop import TIME, Workshop
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 180
 EAGER: dict[str, str | int | bool] = {
     "wal.settle.interval.ms": 50,
     "log.cleaner.backoff.ms": 50,
@@ -36,7 +36,7 @@ def broker() -> Iterator[Broker]:
 
 def create(broker: Broker, **settings: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic("t", 1, 1, config=settings)])["t"].result(20)
+    admin.create_topics([NewTopic("t", 1, 1, config=settings)])["t"].result(60)
 
 
 def write(broker: Broker, *pairs: tuple[str | None, str | None]) -> None:
@@ -49,7 +49,7 @@ def write(broker: Broker, *pairs: tuple[str | None, str | None]) -> None:
 
     for key, value in pairs:
         producer.produce("t", value, key, 0, on_delivery=delivered)
-        producer.flush(20)
+        producer.flush(60)
     if failures:
         raise KafkaException(failures[0])
 
@@ -69,7 +69,7 @@ def read(broker: Broker, start: int = 0, topic: str = "t") -> list[tuple[int, by
         consumer.assign([TopicPartition(topic, 0, start)])
         found: list[tuple[int, bytes | None, bytes | None]] = []
         while True:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, "the reader did not get to the end"
             error = message.error()
             if error is not None:
@@ -100,8 +100,8 @@ def test_clients_read_a_log_with_gaps(broker: Broker) -> None:
         assert read(broker, start)[0][0] == max(start, 27)
     assert read(broker, 31) == []
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
-    assert consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=20) == (0, 31)
-    (found,) = consumer.offsets_for_times([TopicPartition("t", 0, 1)], timeout=20)
+    assert consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=60) == (0, 31)
+    (found,) = consumer.offsets_for_times([TopicPartition("t", 0, 1)], timeout=60)
     assert found.offset == 27
     consumer.close()
     broker.kill()
@@ -124,7 +124,7 @@ def test_a_topic_becomes_compacted_when_its_policy_changes(broker: Broker) -> No
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     until_offsets_are(broker, 3)
 
 
@@ -143,9 +143,9 @@ def test_groups_resume_from_a_compacted_offsets_topic(broker: Broker) -> None:
             }
         )
         consumer.subscribe(["t"])
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None and message.error() is None
-        (before,) = consumer.committed([TopicPartition("t", 0)], timeout=20)
+        (before,) = consumer.committed([TopicPartition("t", 0)], timeout=60)
         consumer.commit(message=message, asynchronous=False)
         consumer.close()
         offset = message.offset()

@@ -54,7 +54,7 @@ class Client:
     """Produces to and reads from one partition."""
 
     def __init__(self, broker: Broker) -> None:
-        self._connection = Connection(broker.host, broker.port, 10)
+        self._connection = Connection(broker.host, broker.port, 60)
         topics = [CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
         request = CreateTopicsRequest(timeout_ms=5000, topics=topics)
         (made,) = self._connection.ask(request, CreateTopicsResponse).topics
@@ -135,15 +135,15 @@ def test_a_full_disk_is_freed_by_deleting_records(small_disk: Path) -> None:
         closing(Client(broker)) as client,
     ):
         stored, size = 0, 200_000
-        while size >= 500:
+        # A lease that is renewed takes a block for a moment, so what is refused once may find room again.
+        while size >= 500 or os.statvfs(small_disk).f_bavail:
             code, offset = client.produce(size)
             if code == 0:
                 assert offset == stored
                 stored += 1
             else:
                 assert code == ErrorCode.KAFKA_STORAGE_ERROR
-                size //= 2
-        assert os.statvfs(small_disk).f_bavail == 0, "the disk is not quite full"
+                size = max(size // 2, 400)
 
         def readers_go_on() -> None:
             assert client.fetch(0)[0] == 0 and client.fetch(0)[1] > 200_000
@@ -153,7 +153,7 @@ def test_a_full_disk_is_freed_by_deleting_records(small_disk: Path) -> None:
 
         past_the_session(readers_go_on)
         assert client.delete_all() == (0, stored)
-        eventually(lambda: client.produce(200_000) == (0, stored), 40)
+        eventually(lambda: client.produce(200_000) == (0, stored), 120)
         assert client.fetch(stored)[1] > 200_000
 
 
@@ -167,11 +167,11 @@ def test_a_full_disk_to_which_space_returns(small_disk: Path) -> None:
         with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
             while True:
                 file.write(bytes(4096))
-        eventually(lambda: client.produce(10_000)[0] == ErrorCode.KAFKA_STORAGE_ERROR, 10)
+        eventually(lambda: client.produce(10_000)[0] == ErrorCode.KAFKA_STORAGE_ERROR, 60)
         past_the_session(lambda: _same(client.fetch(0)[0], 0))
         end = client.end()[1]
         filler.unlink()
-        eventually(lambda: client.produce(10_000) == (0, end), 20)
+        eventually(lambda: client.produce(10_000) == (0, end), 60)
 
 
 def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         past_the_session(readers_go_on)
         assert client.delete_all()[0] != 0
         sick = False
-        eventually(lambda: client.produce(1000) == (0, 1), 20)
+        eventually(lambda: client.produce(1000) == (0, 1), 60)
         assert client.delete_all() == (0, 2)
 
 
