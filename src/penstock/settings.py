@@ -302,8 +302,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         changes: dict[str, Any] = {}
         for layer in layers:
             for name, text in layer.items():
-                if name.replace(".", "_") in _FIELDS:
-                    changes[name.replace(".", "_")] = _parse(name, text)[0]
+                # Names that nobody defines can be set as well, with underscores where a field has them too.
+                field = name.replace(".", "_")
+                if field in _FIELDS and _name(field) == name:
+                    changes[field] = _parse(name, text)[0]
         return msgspec.structs.replace(self, **changes) if changes else self
 
 

@@ -425,8 +425,49 @@ BROKER_REFUSALS: list[tuple[str, list[Operation], int, str]] = [
     ),
     ("1", [("nope", APPEND, "5")], 40, "Unknown config name: nope"),
     ("1", [("message.max.bytes", 9, "5")], 42, "Unknown operations type 9"),
-    ("1", [("nope", SET, "5")], 42, "Unknown broker config name: nope"),
+    (
+        "1",
+        [("ssl.keystore.password", SET, "5"), ("log.dirs", SET, "/tmp")],
+        42,
+        "Cannot update these configs dynamically: [log.dirs, ssl.keystore.password]",
+    ),
+    (
+        "1",
+        [("log.cleaner.threads", SET, "many")],
+        42,
+        "Invalid value many for configuration log.cleaner.threads: Not a number of type INT",
+    ),
+    (
+        "1",
+        [(f"plugin.{at}", SET, "5") for at in range(400)],
+        42,
+        "A broker cannot have more than 200 settings that it does not define.",
+    ),
 ]
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+async def test_a_broker_keeps_settings_that_it_does_not_define(rig: Rig, name: str) -> None:
+    """As Kafka does for its plugins: that one is set is told, and its value is not."""
+    wishes: list[Operation] = [
+        ("plugin.limit", SET, "7"),
+        ("num_partitions", SET, "9"),
+        ("num.io.threads", SET, "3"),
+    ]
+    assert await change(rig, (BROKER, name, wishes)) == [(0, None)]
+    assert stored(rig, BROKER, name) == {key: value for key, _, value in wishes}
+    shown = await described(rig, BROKER, name, "plugin.limit", "num.io.threads")
+    plugin, threads = shown["plugin.limit"], shown["num.io.threads"]
+    assert (plugin.value, plugin.is_sensitive, plugin.read_only, plugin.config_type) == (None, True, True, 0)
+    assert (threads.value, threads.is_sensitive, threads.read_only, threads.config_type) == (
+        "3",
+        False,
+        False,
+        3,
+    )
+    assert rig.broker.settings.at(rig.broker.image).num_partitions == rig.broker.settings.num_partitions
+    assert await change(rig, (BROKER, name, [(key, DELETE, None) for key, _, _ in wishes])) == [(0, None)]
+    assert await described(rig, BROKER, name, "plugin.limit") == {}
 
 
 @pytest.mark.parametrize(("name", "operations", "code", "message"), BROKER_REFUSALS)

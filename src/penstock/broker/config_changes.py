@@ -2,8 +2,8 @@
 
 Resources are decided one by one and carried out together, by one entry of the metadata log: a resource
 that is refused keeps all its settings, and the others are changed. The checks, their order and their words
-are Kafka's. Two are stricter: a broker setting that nothing here reads is refused, because a setting that
-is accepted must have its effect; and client metrics cannot be set, because nobody would collect them.
+are Kafka's, also that a broker keeps settings which it does not define (`metadata.unread_configs`). One is
+stricter: client metrics cannot be set, because nobody would collect them.
 
 The log levels of a broker are not stored: they are checked and changed in the process (`loggers`).
 """
@@ -23,6 +23,7 @@ from penstock.metadata.commands import SetConfig
 from penstock.metadata.configs import (
     Operation,
     broker_value,
+    changes_at_runtime,
     definitions,
     incremental_changes,
     problem_code,
@@ -229,8 +230,7 @@ class _ConfigChange:
         if kind == GROUP_CONFIG and not name:
             return Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         if kind == BROKER_CONFIG:
-            known = definitions(BROKER_CONFIG)
-            static = sorted(setting for setting in values if setting in known and not known[setting].dynamic)
+            static = sorted(setting for setting in values if not changes_at_runtime(setting))
             if static:
                 message = f"Cannot update these configs dynamically: [{', '.join(static)}]"
                 return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -132,11 +132,16 @@ def settings_problem(
     `defaults`: what holds for a topic that sets nothing; matters where two settings must fit together.
     """
     from penstock.metadata.definitions import VALUE_LENGTH_MAX, ValueProblem
+    from penstock.metadata.unread_configs import UNDEFINED_MAX
 
     known = definitions(resource_type)
+    if resource_type == BROKER_CONFIG:
+        known = _with_unread(known, values)
     for name in values:
         if name not in known or (resource_type == BROKER_CONFIG and not known[name].dynamic):
-            return _name_problem(resource_type, name, name in known)
+            return _name_problem(resource_type, name)
+    if resource_type == BROKER_CONFIG and len(values) > len(definitions(resource_type)) + UNDEFINED_MAX:
+        return f"A broker cannot have more than {UNDEFINED_MAX} settings that it does not define."
     for name, value in values.items():
         if len(value) > VALUE_LENGTH_MAX:
             return (
@@ -239,17 +244,17 @@ def describe_broker(
     """The settings of a broker, those that it was started with and those that were changed since."""
     layers = _Layers(image, str(broker), given)
     entries = []
-    for definition in _chosen(BROKER_CONFIG, names):
+    for definition in _among(layers.known.values(), names):
         synonyms = layers.synonyms(definition.name)
         text = layers.text(definition.name)
         entries.append(
             ConfigEntry(
                 name=definition.name,
-                value=None if text is None else definition.text(text),
+                value=None if text is None or definition.veiled else definition.text(text),
                 source=synonyms[0].source if synonyms else Source.DEFAULT,
                 kind=definition.kind,
-                read_only=not definition.dynamic,
-                sensitive=False,
+                read_only=not definition.dynamic or definition.veiled,
+                sensitive=definition.veiled,
                 synonyms=synonyms,
                 doc=docs.get(definition.name, definition.doc),
             )
@@ -262,22 +267,27 @@ def describe_all_brokers(
 ) -> list[ConfigEntry]:
     """The dynamic settings of all brokers: those that were set, and no others."""
     values = image.config(BROKER_CONFIG, "")
-    known = definitions(BROKER_CONFIG)
+    known = _with_unread(definitions(BROKER_CONFIG), values)
     chosen = None if names is None else set(names)
-    return [
-        ConfigEntry(
-            name=name,
-            value=value,
-            source=Source.DYNAMIC_DEFAULT_BROKER,
-            kind=known[name].kind,
-            read_only=False,
-            sensitive=False,
-            synonyms=(Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),),
-            doc=docs.get(name, known[name].doc),
+    entries = []
+    for name, text in values.items():
+        if name not in known or (chosen is not None and name not in chosen):
+            continue
+        veiled = known[name].veiled
+        value = None if veiled else text
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=Source.DYNAMIC_DEFAULT_BROKER,
+                kind=known[name].kind,
+                read_only=veiled,
+                sensitive=veiled,
+                synonyms=(Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),),
+                doc=docs.get(name, known[name].doc),
+            )
         )
-        for name, value in values.items()
-        if name in known and (chosen is None or name in chosen)
-    ]
+    return entries
 
 
 def broker_value(image: ClusterImage, broker: int, given: Mapping[str, str], name: str) -> str | None:
@@ -302,11 +312,26 @@ def definitions(resource_type: int) -> "Mapping[str, Definition]":
     return {}
 
 
-def _name_problem(resource_type: int, name: str, known: bool) -> str:
+def changes_at_runtime(name: str) -> bool:
+    """Whether a running broker takes this setting."""
+    definition = _with_unread(definitions(BROKER_CONFIG), (name,)).get(name)
+    return definition is not None and definition.dynamic
+
+
+def _with_unread(known: "Mapping[str, Definition]", names: Iterable[str]) -> "Mapping[str, Definition]":
+    """The definitions of brokers' settings, with those of the named ones that nothing here reads."""
+    unread = [name for name in names if name not in known]
+    if not unread:
+        return known
+    from penstock.metadata.unread_configs import unread_definition
+
+    found = ((name, unread_definition(name)) for name in unread)
+    return {**known, **{name: definition for name, definition in found if definition is not None}}
+
+
+def _name_problem(resource_type: int, name: str) -> str:
     if resource_type == BROKER_CONFIG:
-        if known:
-            return f"Cannot update these configs dynamically: [{name}]"
-        return f"Unknown broker config name: {name}"
+        return f"Cannot update these configs dynamically: [{name}]"
     kind = "topic" if resource_type == TOPIC_CONFIG else "group"
     return f"Unknown {kind} config name: {name}"
 
@@ -315,10 +340,11 @@ class _Layers:
     """The settings of one broker: dynamic, dynamic for all brokers, given at start, default."""
 
     def __init__(self, image: ClusterImage, broker: str, given: Mapping[str, str]) -> None:
-        self._known = definitions(BROKER_CONFIG)
+        own, shared = image.config(BROKER_CONFIG, broker), image.config(BROKER_CONFIG, "")
+        self.known = _with_unread(definitions(BROKER_CONFIG), (*own, *shared))
         self._layers = (
-            (image.config(BROKER_CONFIG, broker), Source.DYNAMIC_BROKER),
-            (image.config(BROKER_CONFIG, ""), Source.DYNAMIC_DEFAULT_BROKER),
+            (own, Source.DYNAMIC_BROKER),
+            (shared, Source.DYNAMIC_DEFAULT_BROKER),
             (given, Source.STATIC_BROKER),
         )
 
@@ -326,7 +352,7 @@ class _Layers:
         for values, _ in self._layers:
             if name in values:
                 return values[name]
-        return self._known[name].default
+        return self.known[name].default
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """What gives the setting its value, the strongest first, as Kafka lists it: settings in other
@@ -335,13 +361,13 @@ class _Layers:
 
         names = BROKER_SYNONYMS.get(name, (name,))
         found = [
-            Synonym(other, values[other], source)
+            Synonym(other, None if self.known[other].veiled else values[other], source)
             for values, source in self._layers
             for other in names
             if other in values
         ]
         for other in names:
-            default = self._known[other].default
+            default = self.known[other].default
             if default is not None:
                 found.append(Synonym(other, default, Source.DEFAULT))
         while found and found[0].name != name:
@@ -400,10 +426,14 @@ def _describe_dependent(
 
 
 def _chosen(resource_type: int, names: Iterable[str] | None) -> "list[Definition]":
+    return _among(definitions(resource_type).values(), names)
+
+
+def _among(known: "Iterable[Definition]", names: Iterable[str] | None) -> "list[Definition]":
     wanted = None if names is None else set(names)
     return [
         definition
-        for definition in definitions(resource_type).values()
+        for definition in known
         if not definition.internal and (wanted is None or definition.name in wanted)
     ]
 

@@ -33,6 +33,8 @@ VALUE_LENGTH_MAX = 32767
 class Kind(IntEnum):
     """The types of settings; the numbers are those of DescribeConfigs."""
 
+    UNKNOWN = 0
+    """Of a setting that nobody here defines: any text, which is not shown."""
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -69,6 +71,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted, but not shown."""
     moot: str = ""
     fixed: str = ""
+
+    @property
+    def veiled(self) -> bool:
+        """Nobody here knows what the value is, so it may be a secret: that it is set is all that is told."""
+        return self.kind is Kind.UNKNOWN
 
     def parse(self, text: str) -> Value:
         """The value that `text` stands for; ValueProblem if the setting cannot have it."""
