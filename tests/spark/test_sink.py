@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka.partitioner.default import murmur2
 
 from penstock.testing import Broker
+from tests.spark.streams import started
 from tests.spark.test_batch import create, in_order, plain, produce, read
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def consume(
     found: list[tuple[int, bytes | None, bytes | None, object]] = []
     ended = 0
     while ended < partitions:
-        message = consumer.poll(10)
+        message = consumer.poll(120)
         assert message is not None
         if message.error():
             ended += 1
@@ -135,16 +136,15 @@ def pipe(
         .option("maxOffsetsPerTrigger", batches_of)
         .load()
     )
-    query = (
+    writer = (
         frame.select("key", "value")
         .writeStream.format("penstock")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("topic", target)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(120)
+    assert started(writer.start).awaitTermination(500)
 
 
 def test_topic_to_topic_and_a_commit_that_the_checkpoint_does_not_know(

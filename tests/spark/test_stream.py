@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.testing import Broker
+from tests.spark.streams import started
 from tests.spark.test_batch import create, produce
 from tests.spark.workshop import Workshop
 
@@ -48,13 +49,13 @@ class Query:
         writer = frame.writeStream.foreachBatch(self._take).option(
             "checkpointLocation", str(self._checkpoint)
         )
-        return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start()
+        return started(writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start)
 
     def run(self) -> list[tuple[str, int, int, bytes]]:
         """Everything that is there now, and stop: the new rows."""
         before = len(self.rows)
         query = self.start(availableNow=True)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(500)
         return self.rows[before:] if before else self.rows
 
 
