@@ -13,7 +13,7 @@ from typing import IO, Any, Self
 from conformance import parts
 from conformance.clients.protocol import CODECS, Record
 
-COMMAND_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 300.0
 
 
 class ClientFailed(Exception):
@@ -156,7 +156,9 @@ class Session:
             raise ClientFailed(f"{self.client.name} ended: {self._complaint()}") from None
         if not self.selector.select(COMMAND_TIMEOUT_S):
             self.process.kill()
-            raise ClientFailed(f"{self.client.name} did not answer within {COMMAND_TIMEOUT_S:.0f} s")
+            raise ClientFailed(
+                f"{self.client.name} did not answer within {COMMAND_TIMEOUT_S:.0f} s: {self._complaint()}"
+            )
         line = self.stdout.readline()
         if not line:
             raise ClientFailed(f"{self.client.name} ended: {self._complaint()}")

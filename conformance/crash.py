@@ -21,7 +21,7 @@ from conformance.clients.protocol import Record
 from conformance.server import Server, ServerFailed, interrupted_cleanly, serves
 from conformance.target import add_against, server_named
 from conformance.wire import batches
-from conformance.wire.connection import Connection
+from conformance.wire.connection import Closed, Connection, Silent
 
 TOPIC = "crash"
 PARTITIONS = 3
@@ -29,6 +29,7 @@ LATEST = -1
 METADATA_LISTS = 2  # a version of ListOffsets that every broker has
 FETCH = 11
 KILLED_WHILE_STARTING = 0.1
+ANSWER_MAX_S = 60.0
 
 
 class Broken(Exception):
@@ -79,7 +80,7 @@ class Reader:
         self.records = 0
 
     def check_watermarks(self) -> None:
-        with Connection(self.server.host, self.server.port) as connection:
+        with Connection(self.server.host, self.server.port, timeout_s=ANSWER_MAX_S) as connection:
             asked = [{"PartitionIndex": each, "Timestamp": LATEST} for each in range(PARTITIONS)]
             topics = [{"Name": TOPIC, "Partitions": asked}]
             answer = connection.call("ListOffsets", METADATA_LISTS, {"ReplicaId": -1, "Topics": topics})
@@ -98,7 +99,7 @@ class Reader:
 
     def check_new(self) -> None:
         """Read up to the end; every acknowledged record must have been met by then."""
-        with Connection(self.server.host, self.server.port) as connection:
+        with Connection(self.server.host, self.server.port, timeout_s=ANSWER_MAX_S) as connection:
             for partition in range(PARTITIONS):
                 for offset, value in self._read(connection, partition):
                     self._meet(partition, offset, value)
@@ -241,8 +242,8 @@ def main() -> int:
     except (parts.PartMissing, ServerFailed) as why:
         print(f"crash: {why}", file=sys.stderr)
         return 2
-    except (Broken, ClientFailed) as why:
-        print(f"crash: FAILED with seed {options.seed}: {why}")
+    except (Broken, ClientFailed, Closed, Silent) as why:
+        print(f"crash: FAILED with seed {options.seed}: {str(why) or repr(why)}")
         return 1
     print(f"{rounds} rounds of kill -9, {records} records, each once where it was acknowledged, none lost")
     return 0

@@ -23,7 +23,7 @@ from typing import Self
 from penstock.testing.ports import consecutive
 
 START_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 90.0
 # ApiKey 3 version 0, correlation 1, client id "ready", no topics named.
 METADATA_V0 = struct.pack(">hhih5si", 3, 0, 1, 5, b"ready", 0)
 
@@ -98,7 +98,7 @@ class Server(ABC):
         except subprocess.TimeoutExpired:
             self.kill()
             raise ServerFailed(
-                f"{self.name} did not leave within {STOP_TIMEOUT_S:.0f} s of SIGTERM"
+                f"{self.name} did not leave within {STOP_TIMEOUT_S:.0f} s of SIGTERM:\n{self.tail()}"
             ) from None
         self.process = None
 
