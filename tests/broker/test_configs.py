@@ -432,6 +432,13 @@ BROKER_REFUSALS: list[tuple[str, list[Operation], int, str]] = [
         "Cannot update these configs dynamically: [log.dirs, ssl.keystore.password]",
     ),
     (
+        "",
+        [("sasl.kerberos.min.time.before.relogin", SET, "60000")],
+        42,
+        "Cannot update these configs at default cluster level, broker id must be specified: "
+        "[sasl.kerberos.min.time.before.relogin]",
+    ),
+    (
         "1",
         [("log.cleaner.threads", SET, "many")],
         42,

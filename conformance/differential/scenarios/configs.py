@@ -178,6 +178,29 @@ def increment_broker(draw: Draw, version: int) -> Iterator[Step]:
 
 
 @scenario("IncrementalAlterConfigs")
+def increment_broker_others(draw: Draw, version: int) -> Iterator[Step]:
+    """Settings that the broker does not define may be for a plugin of it: they are kept."""
+    own = f"{draw.fresh('plugin')}.limit"
+    for name in ("1", ""):
+        for key in (
+            own,
+            "cleanup.policy",
+            "replica.socket.timeout.ms",
+            "sasl.kerberos.min.time.before.relogin",
+        ):
+            change = _change(BROKER, name, (key, SET, "60000"))
+            yield Step({"Resources": [change]}, note=f"broker {name!r} {key}")
+        for keys in ([own], ["cleanup.policy"]):
+            asked = {"ResourceType": BROKER, "ResourceName": name, "ConfigurationKeys": keys}
+            look = {"Resources": [asked], "IncludeSynonyms": True, "IncludeDocumentation": True}
+            yield Step(look, api="DescribeConfigs", version=4, note=f"broker {name!r} {keys}")
+    for name in ("1", ""):
+        for key in (own, "cleanup.policy", "sasl.kerberos.min.time.before.relogin"):
+            change = _change(BROKER, name, (key, DELETE, None))
+            yield Step({"Resources": [change]}, note=f"broker {name!r} without {key}")
+
+
+@scenario("IncrementalAlterConfigs")
 def increment_others(draw: Draw, version: int) -> Iterator[Step]:
     for kind, name, key in (
         (0, "x", "a"),

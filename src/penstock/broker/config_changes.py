@@ -11,7 +11,7 @@ The log levels of a broker are not stored: they are checked and changed in the p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker import loggers
@@ -230,10 +230,9 @@ class _ConfigChange:
         if kind == GROUP_CONFIG and not name:
             return Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         if kind == BROKER_CONFIG:
-            static = sorted(setting for setting in values if not changes_at_runtime(setting))
-            if static:
-                message = f"Cannot update these configs dynamically: [{', '.join(static)}]"
-                return Refusal(ErrorCode.INVALID_REQUEST, message)
+            refusal = _fixed_settings(name, values)
+            if refusal is not None:
+                return refusal
         problem = settings_problem(kind, values)
         if problem is None and kind == GROUP_CONFIG:
             from penstock.metadata.group_configs import group_problem
@@ -260,6 +259,19 @@ class _ConfigChange:
         if name not in image.topics:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         return None
+
+
+def _fixed_settings(name: str, settings: Iterable[str]) -> Refusal | None:
+    """Why a broker (all of them, if it has no name) does not take some of these settings at runtime."""
+    from penstock.metadata.unread_configs import only_of_one_broker
+
+    fixed = sorted(setting for setting in settings if not changes_at_runtime(setting))
+    if fixed:
+        problem = "Cannot update these configs dynamically"
+    else:
+        fixed = [] if name else sorted(filter(only_of_one_broker, settings))
+        problem = "Cannot update these configs at default cluster level, broker id must be specified"
+    return Refusal(ErrorCode.INVALID_REQUEST, f"{problem}: [{', '.join(fixed)}]") if fixed else None
 
 
 def _unknown_operation(wish: Wish) -> Refusal | None:

@@ -161,6 +161,11 @@ _REFUSED_NAMES = """
 _REFUSED = frozenset(_REFUSED_NAMES.split())
 
 
+def only_of_one_broker(name: str) -> bool:
+    """Whether Kafka takes this setting for a broker by its number only, not for all of them."""
+    return name in _DEFINITIONS and name.startswith("sasl.")
+
+
 def unread_definition(name: str) -> Definition | None:
     """The definition of a broker setting that `broker_configs` does not have; None if it cannot be set."""
     if name in _REFUSED:
