@@ -9,8 +9,11 @@ import pytest
 
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.context import Broker
+from penstock.wire.api.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from penstock.wire.api.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.wire.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.api.describe_configs import (
     DescribeConfigsRequest,
@@ -143,6 +146,12 @@ async def test_the_cluster(rig: Rig, permit: Permit) -> None:
     assert (directories.error_code, directories.results) == (CLUSTER_DENIED, [])
     resources = await rig.ask(ListConfigResourcesRequest(), ListConfigResourcesResponse, 1)
     assert (resources.error_code, resources.config_resources) == (CLUSTER_DENIED, [])
+    rules = await rig.ask(DescribeAclsRequest(), DescribeAclsResponse, 3)
+    assert (rules.error_code, rules.resources) == (CLUSTER_DENIED, [])
+    created = await rig.ask(CreateAclsRequest(creations=[AclCreation()]), CreateAclsResponse, 3)
+    assert [result.error_code for result in created.results] == [CLUSTER_DENIED]
+    deleted = await rig.ask(DeleteAclsRequest(filters=[DeleteAclsFilter()]), DeleteAclsResponse, 3)
+    assert [result.error_code for result in deleted.filter_results] == [CLUSTER_DENIED]
     idempotent = await rig.ask(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4)
     assert idempotent.error_code == CLUSTER_DENIED
     transactional = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=5)

@@ -1,6 +1,7 @@
 """What is asked of both brokers, one module a family of APIs; importing this package registers all of it."""
 
 from conformance.differential.scenarios import (
+    acls,
     cluster,
     configs,
     consumer_groups,
@@ -20,6 +21,7 @@ from conformance.differential.scenarios import (
 )
 
 __all__ = [
+    "acls",
     "cluster",
     "configs",
     "consumer_groups",

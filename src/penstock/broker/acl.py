@@ -30,3 +30,6 @@ class Resource(IntEnum):
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one CLUSTER resource, as Kafka's ACLs spell it."""
+
+NO_AUTHORIZER = "No Authorizer is configured."
+"""What requests about access rules are told beside SECURITY_DISABLED, in Kafka's words."""
