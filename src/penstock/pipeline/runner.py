@@ -122,7 +122,7 @@ class Run:
         In the given session, or in one of its own.
         """
         require_spark()
-        from py4j.protocol import Py4JNetworkError
+        from py4j.protocol import Py4JError, Py4JJavaError
 
         self._claim = take(self._store, self.status, _now_ms())
         try:
@@ -134,7 +134,10 @@ class Run:
                 with _signals(_interrupt):
                     self._start(session)
                 self._follow(show)
-            except Py4JNetworkError:
+            except Py4JJavaError as error:
+                raise PipelineError(sentence(error)) from None
+            except (Py4JError, ConnectionError):
+                # Java that is killed within a call answers it with nothing, and later calls not at all.
                 if not self._stopping.is_set():
                     raise PipelineError(f"Spark has ended; its log is {self.log}.") from None
                 self.status.state = "stopped"  # Who stopped us, stopped it as well.
