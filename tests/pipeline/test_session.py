@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock.pipeline import Pipeline, session
+from penstock.pipeline import Pipeline, PipelineError, session
+from penstock.pipeline.runner import Run, RunOptions
 from penstock.pipeline.session import PACKAGES, open_session, settings_of
+from penstock.storage.blocking import BlockingStore
 
 
 def pipeline(format: str = "parquet") -> Pipeline:
@@ -60,3 +62,24 @@ def test_java_does_not_outlive_a_start_that_is_interrupted(
         open_session({"spark.master": "local[1]"}, tmp_path / "spark.log")
     assert started[0].wait(30) < 0
     assert java_gateway.__dict__["Popen"] is plain
+
+
+def test_java_that_is_gone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    for error in (
+        Py4JError("An error occurred while calling o810.isActive"),
+        Py4JNetworkError("no"),
+        ConnectionRefusedError(111, "refused"),
+    ):
+
+        def start(_run: Run, _spark: Any, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(Run, "_start", start)
+        options = RunOptions(bootstrap=None, store=str(tmp_path), file="f.py", location=str(tmp_path / "out"))
+        run = Run(pipeline(), options, BlockingStore(str(tmp_path)))
+        nobody: Any = object()
+        with pytest.raises(PipelineError, match=r"^Spark has ended; its log is .*spark\.log\.$"):
+            run.go(lambda _status: None, nobody)
+        assert run.status.state == "failed"

@@ -219,7 +219,7 @@ class Run:
         )
 
     def _start(self, spark: "SparkSession") -> None:
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         make_active(spark)
@@ -234,7 +234,7 @@ class Run:
             self.status.outputs.extend(status for status, _start in plans)
             self._waiting = plans
             self._start_some()
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise PipelineError(sentence(error)) from None
         self.status.state = "running"
 
