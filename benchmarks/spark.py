@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,13 +115,14 @@ def produce(bootstrap: str, topic: str, size: Size) -> None:
 
 
 @contextlib.contextmanager
-def session(scratch: Path) -> Iterator[Any]:
+def session(scratch: Path, settings: Sequence[str] = ()) -> Iterator[Any]:
+    """`settings`: further ones for Spark, each as name=value."""
     from pyspark.sql import SparkSession
 
     import penstock.spark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
+    builder = (
         SparkSession.builder.master(f"local[{CORES}]")
         .config("spark.jars", connector_jars())
         .config("spark.driver.memory", "3g")
@@ -130,8 +131,11 @@ def session(scratch: Path) -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", str(CORES))
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    for setting in settings:
+        name, _equals, value = setting.partition("=")
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     penstock.spark.register(spark)
     try:
         yield spark
@@ -272,6 +276,9 @@ def main() -> int:
         "--rounds", type=int, help="rounds (3; with --quick 1), after one that is not counted"
     )
     parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for Spark, in all rows"
+    )
     chosen = parser.parse_args()
     rounds = chosen.rounds or (1 if chosen.quick else 3)
     console = Console(width=None if Console().is_terminal else 140)
@@ -286,7 +293,7 @@ def main() -> int:
             servers: dict[str, Server] = {PENSTOCK: stack.enter_context(Penstock())}
             if not chosen.alone:
                 servers[CONNECTOR] = stack.enter_context(MeasuredKafka())
-            spark = stack.enter_context(session(scratch))
+            spark = stack.enter_context(session(scratch, chosen.set))
             bench = Bench(spark, servers, scratch, say)
             sizes = QUICK if chosen.quick else FULL
             touch_memory(sum(size.total_bytes for size in sizes) * 2)

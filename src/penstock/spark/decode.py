@@ -26,7 +26,7 @@ from penstock.wire.errors import WireError
 
 # Rows and bytes per Arrow batch: large enough that per-batch cost vanishes, small enough for Spark's memory.
 ROWS_MAX = 65_536
-BYTES_TARGET = 4 * 1024 * 1024
+BYTES_TARGET = 8 * 1024 * 1024
 # A row that waits for more keeps the whole window that it lies in.
 HELD_BYTES_MAX = 32 * 1024 * 1024
 # A batch may claim any size once decompressed; refuse what no broker would have accepted.

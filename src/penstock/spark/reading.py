@@ -26,7 +26,7 @@ from penstock.storage.objects import ObjectMissingError, StoreError
 logger = logging.getLogger(__name__)
 
 WINDOW_BYTES = 8 * 1024 * 1024
-"""Read and decoded at a time: two Arrow batches' worth, so that a read costs little beside its decoding."""
+"""Read and decoded at a time: an Arrow batch's worth."""
 REPLANS_MAX = 8
 """Looks at the store without having read anything since the last one."""
 
