@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -418,6 +419,18 @@ async def test_duplicates_are_answered_with_their_first_offset(rig: Rig) -> None
         0,
     )
     assert len(stored(rig, "t")) == 3
+
+
+async def test_who_may_have_been_replaced_does_not_tell_of_gaps(rig: Rig) -> None:
+    """Another broker may have taken the records between, and a producer gives up when it hears of a gap."""
+    await rig.topic("t")
+    for sequence in (0, 1):
+        await produce(rig, "t", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=sequence))
+    gap = batch(b"d", producer_id=7, producer_epoch=0, base_sequence=9)
+    rig.broker.membership = SimpleNamespace(lease_until=rig.clock.monotonic())  # type: ignore[assignment]
+    assert (await produce(rig, "t", gap)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    rig.broker.membership = SimpleNamespace(lease_until=rig.clock.monotonic() + 60)  # type: ignore[assignment]
+    assert (await produce(rig, "t", gap)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 async def test_five_in_flight_keep_their_order(rig: Rig) -> None:

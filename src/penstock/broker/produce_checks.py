@@ -79,8 +79,14 @@ class Refused(NamedTuple):
     record_errors: tuple[tuple[int, str], ...] = ()
 
     @classmethod
-    def by_log(cls, code: ErrorCode) -> Refused:
-        """What the log itself refused, or failed to write."""
+    def by_log(cls, code: ErrorCode, *, leads_surely: bool) -> Refused:
+        """What the log itself refused, or failed to write.
+
+        It refuses by what it knows of producers. If another broker may lead, that one may know more, and a
+        producer that is told of a gap in its numbers gives up.
+        """
+        if code not in _SAID_WITHOUT_LOG_START and not leads_surely:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return cls(code, shows_log_start=code not in _SAID_WITHOUT_LOG_START)
 
 

@@ -239,7 +239,9 @@ class RouteReply(Reply):
         target = route.target
         key = (target.topic_id if route.version >= TOPIC_IDS_FROM else target.name, target.partition)
         asked = Asked(route.version, self._correlation_id, route.listener)
-        self.complete(encoded(route.broker, asked, {key: target}, {key: Refused.by_log(code)}))
+        broker = route.broker
+        outcome = Refused.by_log(code, leads_surely=broker.leads_surely)
+        self.complete(encoded(broker, asked, {key: target}, {key: outcome}))
 
 
 def answer_shape(version: int, target: Target) -> tuple[bytes, bytes]:

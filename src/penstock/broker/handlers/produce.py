@@ -392,7 +392,10 @@ class Pending(Reply):
         """What the ledger is to call when the batch of one partition is durable or refused."""
 
         def done(result: Appended | ErrorCode) -> None:
-            self.outcomes[key] = Refused.by_log(result) if isinstance(result, ErrorCode) else result
+            if isinstance(result, ErrorCode):
+                self.outcomes[key] = Refused.by_log(result, leads_surely=self._broker.leads_surely)
+            else:
+                self.outcomes[key] = result
             self.left -= 1
             if self.left == 0:
                 self.finish()
