@@ -106,7 +106,7 @@ bench: $(VENV)/.dev ## Penstock, Apache Kafka and a null broker under the same c
 	$(BIN)/python -m benchmarks
 
 lock: | $(BIN)/uv ## pin the dependencies anew
-	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark pyproject.toml -o requirements/user.txt
+	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark -c requirements/constraints.txt pyproject.toml -o requirements/user.txt
 	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark --extra dev -c requirements/user.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what the targets made

@@ -22,7 +22,10 @@ def pipeline(format: str = "parquet") -> Pipeline:
     return made
 
 
-def test_packages_are_those_that_are_needed_and_those_that_are_given() -> None:
+def test_packages_are_those_that_are_needed_and_those_that_are_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", f"{session.DELTA_SPARK}9")
     assert PACKAGES not in settings_of(pipeline(), "f.py", "local[*]", "/x", {})
     delta = settings_of(pipeline("delta"), "f.py", "local[*]", "/x", {PACKAGES: "a:b:1"})
     assert delta[PACKAGES].split(",") == [session.DELTA, "a:b:1"]
@@ -30,6 +33,9 @@ def test_packages_are_those_that_are_needed_and_those_that_are_given() -> None:
     assert [one.split(":")[1] for one in far[PACKAGES].split(",")] == ["delta-spark_4.2_2.13", "hadoop-aws"]
     own = settings_of(pipeline("delta"), "f.py", "local[*]", "s3a://bucket/x", {"spark.jars": "x.jar"})
     assert PACKAGES not in own
+    monkeypatch.setattr("pyspark.__version__", "4.9.0")
+    with pytest.raises(PipelineError, match=r"Delta is published for Spark 4\.2\.x, and this is 4\.9\.0"):
+        settings_of(pipeline("delta"), "f.py", "local[*]", "/x", {})
 
 
 def test_a_store_on_s3_is_found_by_the_same_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,7 @@ def _delta() -> str:
     if not pyspark.__version__.startswith(DELTA_SPARK):
         raise PipelineError(
             f"Delta is published for Spark {DELTA_SPARK}x, and this is {pyspark.__version__}."
+            f" Install pyspark=={DELTA_SPARK}*, or choose another format."
         )
     return DELTA
 
