@@ -74,7 +74,9 @@ class Queries:
                         raise
                     time.sleep(1)  # until the other thread has started it again
         with self._finishing:
-            for query in self._queries.values():
+            # A query that is stopped in the middle of something may call that a failure.
+            stopping, self._queries = self._queries, {}
+            for query in stopping.values():
                 query.stop()
 
 

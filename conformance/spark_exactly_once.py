@@ -126,7 +126,9 @@ class Driver:
         raise Broken(f"the driver did not say {word!r}; it said:\n{self.tail()}")
 
     def tail(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
+        """What it said last, without where in Java it was."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in lines if not line.startswith("\tat ")][-60:])
 
     def alive(self) -> bool:
         return self._process.poll() is None
