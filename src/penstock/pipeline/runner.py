@@ -42,8 +42,10 @@ REPORT_SECONDS = 1.0
 NEXT_SECONDS = 0.2
 """Between looks whether a query has ended that others wait for."""
 CONNECT_SECONDS = 10.0
-NO_WORKER = "Python worker failed to connect back"
-"""Spark gives the process beside a query's source ten seconds to start, which a busy machine may not."""
+PASSING = ("Python worker failed to connect back", "java.io.OptionalDataException")
+"""Failures of Spark that pass. It gives the process beside a query's source ten seconds to start, which a
+busy machine may not; and where the first tasks of two queries start at one moment, it may send what it is
+still filling in."""
 STARTS_MAX = 10
 WORKER_SECONDS = 30.0
 ROWS = "penstock_rows"
@@ -367,7 +369,7 @@ class Run:
         for one in self._running:
             error = None if one.query.isActive else one.query.exception()
             if error is not None:
-                if NO_WORKER in str(error) and one.starts < STARTS_MAX:
+                if any(words in str(error) for words in PASSING) and one.starts < STARTS_MAX:
                     one.starts += 1
                     one.query = one.start()
                     again = True
