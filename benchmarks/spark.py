@@ -31,6 +31,7 @@ from rich.table import Table
 
 from benchmarks import build
 from benchmarks.brokers import MeasuredKafka, touch_memory
+from penstock.pipeline.errors import no_worker
 
 PARTITIONS = 4
 ROWS_PER_BATCH = 512
@@ -219,8 +220,7 @@ class Bench:
         while time.monotonic() < deadline and (query.lastProgress or {}).get("batchId", 0) < count:
             error = query.exception()
             if error is not None:
-                # Spark gives a Python process ten seconds to start, whatever else the machine does.
-                if "connect back" not in str(error):
+                if not no_worker(error):
                     raise RuntimeError(str(error))
                 query = writer.start()
             time.sleep(0.05)

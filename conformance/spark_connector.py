@@ -29,6 +29,7 @@ from conformance.server import Server, interrupted_cleanly
 from conformance.spark_jars import connector_jars
 from conformance.spark_records import CODECS, TIME, offsets_json
 from conformance.target import Penstock
+from penstock.pipeline.errors import no_worker
 
 QUERY_TIMEOUT_S = 180
 TOOL_TIMEOUT_S = 60
@@ -411,8 +412,7 @@ def attempt(read: Callable[[Way], list[Row]], way: Way) -> list[Row] | str:
             return read(way)
         except Exception as error:
             said = " ".join(str(error).split()) or type(error).__name__
-            # Spark gives a Python process ten seconds to start, whatever else the machine does.
-            if "failed to connect back" not in said or not again:
+            if not (no_worker(error) and again):
                 break
     return said if len(said) < 400 else f"{said[:200]} ... {said[-200:]}"
 

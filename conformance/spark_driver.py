@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.pipeline.errors import no_worker
+
 
 def session(home: Path) -> Any:
     from pyspark.sql import SparkSession
@@ -37,12 +39,6 @@ def session(home: Path) -> Any:
     return spark
 
 
-def passes(error: Exception) -> bool:
-    """Spark gives a Python process ten seconds to start, which a busy machine may not keep; and where the first
-    tasks of two queries start at one moment, it may send what it is still filling in."""
-    return any(words in str(error) for words in ("connect back", "java.io.OptionalDataException"))
-
-
 class Queries:
     """Both queries. Rows have no key, so that a second attempt sends them to other partitions."""
 
@@ -53,7 +49,7 @@ class Queries:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        """A query that fails ends this process, unless that passes: then it is started again."""
+        """A query that fails ends this process, unless it had no Python process: then it is started again."""
         while True:
             time.sleep(0.2)
             with self._finishing:
@@ -61,7 +57,7 @@ class Queries:
                     error = query.exception()
                     if error is None:
                         continue
-                    if not passes(error):
+                    if not no_worker(error):
                         print(f"{name} failed: {error}", file=sys.stderr, flush=True)
                         os._exit(1)
                     self._queries[name] = self._makers[name]()
@@ -75,7 +71,7 @@ class Queries:
                     query.processAllAvailable()
                     break
                 except Exception as error:
-                    if not passes(error):
+                    if not no_worker(error):
                         raise
                     time.sleep(1)  # until the other thread has started it again
         with self._finishing:

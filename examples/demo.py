@@ -10,7 +10,6 @@ import json
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
+
+from penstock.testing.ports import consecutive
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent / "penstock-data" / "demo"
@@ -44,28 +45,15 @@ START_SECONDS = 30
 console = Console()
 
 
-def free_ports(count: int) -> int:
-    """The first of `count` consecutive ports that are free now."""
-    while True:
-        first = random.randrange(20_000, 32_000)
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
+def start(brokers: int, address: str) -> subprocess.Popen[str]:
+    options = ("--brokers", str(brokers), "--listen", address, "--store", str(STORE))
+    return subprocess.Popen([str(PENSTOCK), "start", *options], stdout=subprocess.PIPE, text=True)
 
 
 @contextmanager
 def cluster(brokers: int) -> Iterator[str]:
     """Run a cluster on one machine; gives the addresses of its brokers."""
-    port = free_ports(brokers)
-    address = f"127.0.0.1:{port}"
-    command = [
-        str(part) for part in (PENSTOCK, "start", "--brokers", brokers, "--listen", address, "--store", STORE)
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with consecutive(brokers) as port, start(brokers, f"127.0.0.1:{port}") as process:
         try:
             assert process.stdout is not None
             for _ in range(brokers):

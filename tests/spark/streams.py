@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.pipeline.runner import NO_WORKER
+from penstock.pipeline.errors import no_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -25,6 +25,6 @@ def started(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         while query.isActive and query.status["message"].startswith(("Initializing", "Getting offsets")):
             time.sleep(0.02)
         error = None if query.isActive else query.exception()
-        if error is None or NO_WORKER not in str(error):
+        if error is None or not no_worker(error):
             return query
     raise AssertionError(f"no Python process came up in {STARTS_MAX} attempts")

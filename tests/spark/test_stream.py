@@ -88,6 +88,21 @@ def test_the_tail_is_followed_and_a_restart_goes_on(
     assert len(query.rows) == len(set(query.rows)) == written
 
 
+def test_the_environment_that_queries_share_does_not_grow(
+    spark: SparkSession, broker: Broker, checkpoint: Path
+) -> None:
+    """Spark sends it with the tasks of one query while another one starts."""
+    create(broker, "shared", 1)
+    produce(broker, "shared", "none", [(None, b"x", [])], 0)
+    manager = spark._jsparkSession.sessionState().dataSourceManager()  # type: ignore[attr-defined]
+    environment = manager.lookupDataSource("penstock").dataSourceCls().envVars()
+    before = set(environment)
+    query = Query(spark, checkpoint, store=broker.store, subscribe="shared", startingOffsets="earliest")
+    assert len(query.run()) == 1
+    assert before
+    assert set(environment) == before
+
+
 def test_brokers_die_and_come_back(spark: SparkSession, checkpoint: Path) -> None:
     with Broker(process=True, settings={"auto.create.topics.enable": False}) as mortal:
         create(mortal, "events")

@@ -19,6 +19,12 @@ _OURS = re.compile(r"\bpenstock\.[\w.]+Error: (.+)$")
 """Our own exceptions are sentences already, whoever tells of them."""
 
 
+def no_worker(error: BaseException) -> bool:
+    """Whether Spark only waited in vain for a Python process, which it gives ten seconds to start, whatever
+    else the machine does. Nothing has been done yet then, and starting again may help."""
+    return "Python worker failed to connect back" in str(error)
+
+
 def sentence(error: BaseException) -> str:
     """The one line of an exception that says what is wrong."""
     text = getattr(error, "_desc", None) or getattr(error, "desc", None) or str(error)

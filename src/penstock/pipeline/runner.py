@@ -23,7 +23,7 @@ from penstock.client import AnswerError, Client, ClientError
 from penstock.pipeline import status as statuses
 from penstock.pipeline.claims import Claim, take
 from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
-from penstock.pipeline.errors import PipelineError, sentence
+from penstock.pipeline.errors import PipelineError, no_worker, sentence
 from penstock.pipeline.frames import dead, good, result, stream
 from penstock.pipeline.session import close_session, make_active, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
@@ -42,10 +42,6 @@ REPORT_SECONDS = 1.0
 NEXT_SECONDS = 0.2
 """Between looks whether a query has ended that others wait for."""
 CONNECT_SECONDS = 10.0
-PASSING = ("Python worker failed to connect back", "java.io.OptionalDataException")
-"""Failures of Spark that pass. It gives the process beside a query's source ten seconds to start, which a
-busy machine may not; and where the first tasks of two queries start at one moment, it may send what it is
-still filling in."""
 STARTS_MAX = 10
 WORKER_SECONDS = 30.0
 ROWS = "penstock_rows"
@@ -369,7 +365,7 @@ class Run:
         for one in self._running:
             error = None if one.query.isActive else one.query.exception()
             if error is not None:
-                if any(words in str(error) for words in PASSING) and one.starts < STARTS_MAX:
+                if no_worker(error) and one.starts < STARTS_MAX:
                     one.starts += 1
                     one.query = one.start()
                     again = True

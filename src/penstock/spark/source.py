@@ -4,6 +4,7 @@ Spark makes an instance on the driver for each read or write, in a worker proces
 returns; so this module imports little, and what reads the store is imported where it is used.
 """
 
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -21,6 +22,14 @@ from penstock.spark.schema import full_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SET_BY_SPARK = {
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_LOCAL_DIRS": gettempdir(),
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""What Spark sets in the environment of a Python process that it starts, each time, to what holds then."""
 
 
 class PenstockDataSource(DataSource):
@@ -87,4 +96,12 @@ def register(spark: "SparkSession") -> None:
     class PenstockSessionDataSource(PenstockDataSource):
         parallelism = context.defaultParallelism
 
-    spark.dataSource.register(PenstockSessionDataSource)
+    # Each streaming query sets these in the environment of the source, which all share, while tasks of others
+    # are sent with it. Java tears a map that grows meanwhile (java.io.OptionalDataException), but not one in
+    # which values are replaced: so they are all there from the start.
+    given = context.environment
+    context.environment = SET_BY_SPARK | given
+    try:
+        spark.dataSource.register(PenstockSessionDataSource)
+    finally:
+        context.environment = given
