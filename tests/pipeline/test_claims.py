@@ -72,7 +72,7 @@ def test_a_starter_that_was_overtaken_gets_no_claim(
 ) -> None:
     """It saw claim 0 as the newest; since then others came and went, and claim 1 is deleted again."""
     plain = type(store.store).create
-    overtaken = []
+    overtaken: list[object] = []
 
     async def create(self: object, key: str, *parts: bytes) -> bool:
         if not overtaken:
@@ -95,7 +95,7 @@ def _come_and_go(location: str) -> None:
 def test_of_two_that_start_at_once_one_runs(store: BlockingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = type(store.store).create
     others: list[Claim] = []
-    raced = []
+    raced: list[object] = []
 
     async def create(self: object, key: str, *parts: bytes) -> bool:
         if not raced:

@@ -94,7 +94,7 @@ def test_the_environment_that_queries_share_does_not_grow(
     """Spark sends it with the tasks of one query while another one starts."""
     create(broker, "shared", 1)
     produce(broker, "shared", "none", [(None, b"x", [])], 0)
-    manager = spark._jsparkSession.sessionState().dataSourceManager()  # type: ignore[attr-defined]
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
     environment = manager.lookupDataSource("penstock").dataSourceCls().envVars()
     before = set(environment)
     query = Query(spark, checkpoint, store=broker.store, subscribe="shared", startingOffsets="earliest")
