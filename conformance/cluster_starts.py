@@ -79,6 +79,7 @@ class Watchdog(threading.Thread):
                 answer = connection.ask(MetadataRequest(topics=None), MetadataResponse, seconds=seconds)
                 request = FindCoordinatorRequest(key_type=0, coordinator_keys=GROUPS)
                 found = connection.ask(request, FindCoordinatorResponse, seconds=seconds)
+                later = connection.ask(MetadataRequest(topics=None), MetadataResponse, seconds=seconds)
         except ClientError as error:
             return f"it accepted and did not answer: {error}"
         listed = {one.node_id for one in answer.brokers}
@@ -86,6 +87,8 @@ class Watchdog(threading.Thread):
             return f"it does not list itself: {sorted(listed)}"
         if answer.controller_id not in listed:
             return f"controller {answer.controller_id} is not in its list {sorted(listed)}"
+        # Others start meanwhile: who is named stands in the list before it or in the one after.
+        listed |= {one.node_id for one in later.brokers}
         named = {one.node_id for one in found.coordinators if one.error_code == 0}
         if not named <= listed:
             return f"coordinators {sorted(named)} are not all in its list {sorted(listed)}"

@@ -128,6 +128,7 @@ def serve(settings: Settings, values: Values) -> int:
         print(f"penstock: {error}", file=sys.stderr)
         return 1
     finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 

@@ -113,7 +113,7 @@ async def _require_unused(store: ObjectStore, elsewhere: ObjectStore, identity: 
             f"The cluster {identity.cluster_id} keeps its metadata log at {identity.metadata}; there is none "
             f"of it at {name}."
         )
-    async for _info in store.list(WAL_PREFIX):
+    if [info async for info in store.list(WAL_PREFIX)]:
         # A log is begun after the cluster was, so if brokers began both meanwhile, it is there now.
         if (await elsewhere.get(IDENTITY_KEY)) is not None:
             return
@@ -126,11 +126,12 @@ async def _require_unused(store: ObjectStore, elsewhere: ObjectStore, identity: 
 async def _require_fit(store: ObjectStore) -> None:
     """A cluster can be founded here: nobody else's is, and the store keeps its promises."""
     for prefix in _RECORDS:
-        async for info in store.list(prefix):
+        found = [info async for info in store.list(prefix)]
+        if found:
             if (await store.get(IDENTITY_KEY)) is not None:
                 return  # Another broker founded the cluster meanwhile.
             raise HomeError(
-                f"The store holds {info.key} of some cluster, and no {IDENTITY_KEY} that says which; a "
+                f"The store holds {found[0].key} of some cluster, and no {IDENTITY_KEY} that says which; a "
                 "second cluster cannot live in it."
             )
     if isinstance(store, Unproven):
