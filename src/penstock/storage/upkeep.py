@@ -83,15 +83,16 @@ class Upkeep:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
+            more = False
             try:
-                await self.step()
+                more = await self.step()
             except asyncio.CancelledError:
                 raise
             except Exception as error:
                 # The store or the metadata log may be out of reach, or full.
                 logger.warning("upkeep failed and will be tried again: %s: %s", type(error).__name__, error)
                 self._not_before = self._clock.monotonic() + _RETRY_SECONDS
-            if not self._merging:
+            if not more:
                 await self._rest()
 
     async def _rest(self) -> None:
@@ -105,11 +106,11 @@ class Upkeep:
         finally:
             timer.cancel()
 
-    async def step(self) -> None:
-        """Do what is due."""
+    async def step(self) -> bool:
+        """Do what is due. Whether there is more to do at once."""
         now = self._clock.monotonic()
         if now < self._not_before or self._flusher.ended:
-            return
+            return False
         full: StoreFullError | None = None
         try:
             if self._should_settle(now):
@@ -130,6 +131,7 @@ class Upkeep:
             await self._garbage.collect(self._image())
         if full is not None:
             raise full
+        return self._merging
 
     def _should_settle(self, now: float) -> bool:
         if self.unsettled_bytes >= self._settings.settle_bytes:
