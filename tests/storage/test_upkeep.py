@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import StoreUnavailableError
-
 from tests.storage.test_settling import fill
 from tests.storage.world import World, own_partition
 
