@@ -34,7 +34,7 @@ class Faults:
         self._every = every
         self._kinds = rng.sample(KINDS, rng.randint(1, len(KINDS)))
         """Not every world has every fault: some are only found where another does not hide them."""
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], None] = {}
 
     async def run(self, seconds: float) -> None:
         """Make things go wrong for so long, then make everything well again."""
@@ -44,8 +44,8 @@ class Faults:
             if self._scene.world.time() >= until:
                 break
             task = asyncio.create_task(self._one(self._rng.choice(self._kinds)))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._under_way[task] = None
+            task.add_done_callback(self._under_way.pop)
         for task in list(self._under_way):
             task.cancel()
         self.heal()

@@ -18,9 +18,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
-import itertools
+import math
 import random
-import weakref
 from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -44,17 +43,48 @@ class Halted(Exception):
     """The world has ended early: something was found."""
 
 
+class Turn:
+    """What a process is to do once: asyncio's handle, without what only people who debug look at."""
+
+    __slots__ = ("_arguments", "_callback", "_context", "_process", "_when", "is_cancelled")
+
+    def __init__(
+        self,
+        process: Process,
+        context: contextvars.Context,
+        callback: Callable[..., object],
+        arguments: tuple[Any, ...],
+        when: float = 0.0,
+    ) -> None:
+        self._process = process
+        self._context = context
+        self._callback = callback
+        self._arguments = arguments
+        self._when = when
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self._when
+
+
 class Process:
     """What has its own turn: a broker, a client, the store."""
 
     def __init__(self, loop: World, name: str) -> None:
         self.name = name
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[Turn] = deque()
         self.paused = 0
         self.dead = False
         self.after: Callable[[], None] | None = None
         """Called after each of its callbacks."""
-        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All that it ever began: they are few, and a set of those left would cost more than it saves."""
         self._loop = loop
         self._context = contextvars.copy_context()
         self._context.run(CURRENT.set, self)
@@ -66,10 +96,10 @@ class Process:
 
     def post(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Let the process call this, soon."""
-        self._loop.call_soon(callback, *arguments, context=self.context)
+        self._loop.enqueue(Turn(self, self._context.copy(), callback, arguments))
 
     def post_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> None:
-        self._loop.call_at(when, callback, *arguments, context=self.context)
+        self._loop.add_timer(Turn(self, self._context.copy(), callback, arguments, when))
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._loop.create_task(work, context=self.context)
@@ -91,12 +121,13 @@ class World(asyncio.BaseEventLoop):
         super().__init__()
         self._rng = rng
         self._now = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self._numbers = itertools.count()
+        self._timers: list[tuple[float, int, Turn]] = []
+        self._timer_count = 0
         self._runnable: list[Process] = []
         self._depth = 0
         self._graveyard: list[Any] = []
         self._outside = Process(self, "world")
+        self._current = self._outside
         self.steps = 0
         self._stopping = False
         self.halted = False
@@ -137,12 +168,11 @@ class World(asyncio.BaseEventLoop):
         if task is not None:
             _leave_task(self, task)
         try:
-            until = self._now + seconds
-            while self._now < until and not (self.halted or self._stopping) and self._turn(until):
-                pass
+            self._run_until(self._now + seconds)
         finally:
             if task is not None:
                 _enter_task(self, task)
+            self._current = process
             process.resume()
             self._depth -= 1
         if process.dead:
@@ -155,35 +185,38 @@ class World(asyncio.BaseEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._enqueue(handle)
-        return handle
+    ) -> Turn:
+        if context is None:
+            turn = Turn(self._current, contextvars.copy_context(), callback, args)
+        else:
+            turn = Turn(context.get(CURRENT, self._outside), context, callback, args)
+        self.enqueue(turn)
+        return turn
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
+    ) -> Turn:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._numbers), timer))
-        return timer
+    ) -> Turn:
+        if context is None:
+            turn = Turn(self._current, contextvars.copy_context(), callback, args, when)
+        else:
+            turn = Turn(context.get(CURRENT, self._outside), context, callback, args, when)
+        self.add_timer(turn)
+        return turn
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Any = None
     ) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
-        owner = CURRENT.get(self._outside) if context is None else context.get(CURRENT)
-        owner.tasks.add(task)
+        owner = self._current if context is None else context.get(CURRENT)
+        owner.tasks.append(task)
         return task
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any
@@ -209,9 +242,8 @@ class World(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         if self.halted:
             raise Halted
-        if self.steps > STEPS_MAX:
-            raise AssertionError("this world does not come to an end")
-        if not self._turn(None):
+        self._run_until(math.inf)
+        if not (self.halted or self._stopping):
             raise AssertionError("everybody waits for something that never happens")
 
     def close(self) -> None:
@@ -220,53 +252,61 @@ class World(asyncio.BaseEventLoop):
         self._runnable.clear()
         super().close()
 
-    # One turn.
+    # Turn by turn.
 
-    def _enqueue(self, handle: asyncio.Handle) -> None:
-        process = _process_of(handle)
-        if process is None:
-            process = self._outside
+    def enqueue(self, turn: Turn) -> None:
+        process = turn._process
         if process.dead:
-            self._graveyard.append(handle)
+            self._graveyard.append(turn)
             return
-        process.ready.append(handle)
+        process.ready.append(turn)
         if len(process.ready) == 1:
             self.consider(process)
 
-    def _turn(self, until: float | None) -> bool:
-        """Run one callback of somebody, after moving time on if need be; False if there is none before
-        `until`."""
-        runnable = self._runnable
-        while not runnable:
-            if not self._timers or (until is not None and self._timers[0][0] > until):
-                if until is not None:
-                    self._now = max(self._now, until)
-                return False
-            self._advance()
-        at = int(self._rng.random() * len(runnable))
-        process = runnable[at]
-        handle = process.ready.popleft()
-        if not process.ready:
-            runnable[at] = runnable[-1]
-            runnable.pop()
-        if handle._cancelled:
-            return True
-        self.steps += 1
-        handle._run()
-        if process.after is not None and not process.dead:
-            process.after()
-        return True
+    def add_timer(self, turn: Turn) -> None:
+        self._timer_count = number = self._timer_count + 1
+        heapq.heappush(self._timers, (turn._when, number, turn))
+
+    def _run_until(self, until: float) -> None:
+        """Run one callback of somebody after the other, and move time on where nobody has any, until it is
+        `until`, or nothing is left to happen, or the world is to stop."""
+        runnable, chance = self._runnable, self._rng.random
+        while self._now < until and not (self.halted or self._stopping):
+            if not runnable:
+                if not self._timers or self._timers[0][0] > until:
+                    if until != math.inf:
+                        self._now = until
+                    return
+                self._advance()
+                continue
+            at = int(chance() * len(runnable))
+            process = runnable[at]
+            turn = process.ready.popleft()
+            if not process.ready:
+                runnable[at] = runnable[-1]
+                runnable.pop()
+            if turn.is_cancelled:
+                continue
+            self.steps += 1
+            if self.steps > STEPS_MAX:
+                raise AssertionError("this world does not come to an end")
+            self._current = process
+            # What a callback raises is nobody's, as on any loop; what a broker logs of it is in the trace.
+            try:
+                turn._context.run(turn._callback, *turn._arguments)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:
+                pass
+            if process.after is not None and not process.dead:
+                process.after()
+        self._current = self._outside
 
     def _advance(self) -> None:
         """Move time to the next timer, and let whoever's time has come be ready."""
         timers = self._timers
         self._now = now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= now:
-            timer = heapq.heappop(timers)[2]
-            if not timer._cancelled:
-                self._enqueue(timer)
-
-
-def _process_of(handle: asyncio.Handle) -> Process | None:
-    context: contextvars.Context = handle._context  # type: ignore[attr-defined]
-    return context.get(CURRENT)
+            turn = heapq.heappop(timers)[2]
+            if not turn.is_cancelled:
+                self.enqueue(turn)

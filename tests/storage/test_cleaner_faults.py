@@ -57,7 +57,7 @@ async def test_settling_goes_on_and_merging_waits(local: World, monkeypatch: pyt
     assert len(partition.manifest.segments) == 11 and partition.manifest.compacted_end == 3
     assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [1, *range(2, 13)]
     # Dirty segments are merged with each other, and not with clean ones.
-    ledger._settler._unmerged.add((topic, 0))
+    ledger._settler._unmerged[topic, 0] = None
     await ledger._settler.merge()
     assert [s.end_offset for s in partition.manifest.segments] == [3, 13]
 

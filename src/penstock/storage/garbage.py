@@ -111,11 +111,11 @@ class Garbage:
         """On the controller: doom the logs that nobody needs any more since the image before."""
         if new.controller_id != self._own.broker:
             return
-        gone = set[WalRef]()
+        gone: list[WalRef] = []
         if old.wal_uses is not new.wal_uses:
-            gone.update(wal for wal in old.wal_uses if not new.wal_uses.get(wal))
+            gone.extend(wal for wal in old.wal_uses if not new.wal_uses.get(wal))
         if old.brokers is not new.brokers:
-            gone.update(info.wal for info in old.brokers.values() if not info.fenced)
+            gone.extend(info.wal for info in old.brokers.values() if not info.fenced)
         for wal in gone:
             if _is_over(new, wal) and not new.wal_uses.get(wal):
                 self.doom_log(wal, delay_ms)

@@ -104,7 +104,8 @@ class Settler:
         self._lock = asyncio.Lock()
         self._expected: dict[ManifestRef, Change] = {}
         """Manifests that were proposed, until it is known what became of them."""
-        self._unmerged: set[PartitionKey] = set()
+        self._unmerged: dict[PartitionKey, None] = {}
+        """In the order in which they were settled, which is also that in which they are merged."""
         self.cleaning: set[PartitionKey] = set()
         """Partitions whose segments compaction is on: they are not merged meanwhile."""
         self.settles = 0
@@ -305,7 +306,7 @@ class Settler:
         partition.settled(change.manifest, change.ref)
         if change.forgotten:
             partition.forget_aborted(change.forgotten)
-        self._unmerged.add(_key(partition))
+        self._unmerged[_key(partition)] = None
 
     def _discard(self, changes: Iterable[Change]) -> None:
         """What was written for these is not referred to and will not be."""
@@ -358,7 +359,8 @@ class Settler:
             chosen: list[tuple[Partition, range]] = []
             size = 0
             while self._unmerged and size < _MERGE_BYTES_PER_PASS:
-                key = self._unmerged.pop()
+                key = next(iter(self._unmerged))
+                del self._unmerged[key]
                 partition = self._partitions.get(key)
                 if partition is None or partition.manifest is None or key in self.cleaning:
                     continue

@@ -41,9 +41,9 @@ class WalFiles:
     def size(self, number: int) -> int:
         return self._files[number].bytes
 
-    def logs(self) -> set[WalRef]:
+    def logs(self) -> tuple[WalRef, ...]:
         """The logs that these files belong to."""
-        return {file.wal for file in self._files.values()}
+        return tuple(dict.fromkeys(file.wal for file in self._files.values()))
 
     def forget(self, wal: WalRef, below: int | None = None) -> None:
         """The files of a log are deleted: all, or those whose flushes are all numbered below `below`."""
