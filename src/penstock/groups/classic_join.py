@@ -26,6 +26,9 @@ from penstock.wire.errors import ErrorCode
 UNKNOWN_MEMBER = ""
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
+SYNC_GRACE_MS = 1_000
+"""Some clients join with a rebalance timeout of 0. Dropping them before a round trip is over, as Kafka does
+if its timer is faster than their SyncGroup, would make membership a matter of luck."""
 
 
 def join_refused(code: ErrorCode, member_id: str = UNKNOWN_MEMBER) -> JoinGroupResponse:
@@ -328,7 +331,7 @@ class ClassicJoin:
         generation = group.generation
         self._c.timers.schedule(
             ("sync", group.group_id),
-            self._c.after(group.rebalance_timeout_ms),
+            self._c.after(max(group.rebalance_timeout_ms, SYNC_GRACE_MS)),
             lambda: self._syncs_expired(group, generation),
         )
 
