@@ -66,7 +66,8 @@ class Window:
     cpu_s: float
     heartbeats: int
     files: tuple[str, ...]
-    """Files that were added, changed or removed, other than those kept by the broker."""
+    """Files that were added or changed, other than those kept by the broker. One that goes is no write: a log
+    whose records were settled is removed when its time is over, whatever is sent meanwhile."""
     bytes_added: int
     records_added: int
 
@@ -143,7 +144,7 @@ class Heartbeats:
             await asyncio.sleep(self.window_s)
         took, spent = time.monotonic() - began, self.cpu_s() - cpu
         after = self.files()
-        changed = tuple(sorted(path for path in {*files, *after} if files.get(path) != after.get(path)))
+        changed = tuple(sorted(path for path, state in after.items() if files.get(path) != state))
         grown = sum(size for size, _ in after.values()) - sum(size for size, _ in files.values())
         new_ends = await asyncio.to_thread(log_ends, self.server)
         answered = sum(member.heartbeats for member in self.members) - sent
