@@ -264,16 +264,18 @@ async def test_find_coordinator_names_a_broker_of_the_image(rig: Rig, version: i
 async def test_find_coordinator_of_what_is_not_coordinated_here(
     rig: Rig, version: int, key_type: int
 ) -> None:
+    transactional = key_type == 1
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if transactional else ErrorCode.INVALID_REQUEST
     if version < 4:
         one = await rig.ask(
             FindCoordinatorRequest(key="x", key_type=key_type), FindCoordinatorResponse, version
         )
-        assert (one.error_code, one.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+        assert (one.error_code, one.node_id) == (code, -1)
     else:
         request = FindCoordinatorRequest(coordinator_keys=["x"], key_type=key_type)
         many = await rig.ask(request, FindCoordinatorResponse, version)
         assert [(c.key, c.error_code, c.node_id) for c in many.coordinators] == [
-            ("x", ErrorCode.INVALID_REQUEST, -1)
+            ("x", code, -1)
         ]
 
 

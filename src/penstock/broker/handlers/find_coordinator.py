@@ -7,8 +7,10 @@
 - The internal topic is created here if it does not exist, and the answer waits for it: whoever is named
   serves already, or will as soon as it is asked.
 - From version 4 (KIP-699) many keys are asked for at once, each with its own code.
-- Transactional ids are INVALID_REQUEST as long as this broker serves no transactions: a retriable code
-  would keep producers waiting for ever. So are share groups (KIP-932), and key types that nobody knows.
+- Transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED as long as this broker serves no transactions,
+  with a message that says so. It is the one code that every client gives up on at once: librdkafka tries
+  again after any other, until its time is over. Share groups (KIP-932) and key types that nobody knows are
+  INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -103,8 +105,11 @@ def _find(
             else ErrorCode.GROUP_AUTHORIZATION_FAILED,
         )
     if topic is None:
-        what = "transactions" if key_type == TRANSACTION else f"keys of type {key_type}"
-        return _refused(key, ErrorCode.INVALID_REQUEST, f"This broker coordinates no {what}.")
+        if key_type == TRANSACTION:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return _refused(key, code, "This cluster does not serve transactions.")
+        why = f"This broker coordinates no keys of type {key_type}."
+        return _refused(key, ErrorCode.INVALID_REQUEST, why)
     info = image.topics.get(topic)
     if info is not None:
         leader = image.brokers.get(info.partitions[partition_of(key, len(info.partitions))].leader)
