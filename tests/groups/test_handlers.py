@@ -274,9 +274,7 @@ async def test_find_coordinator_of_what_is_not_coordinated_here(
     else:
         request = FindCoordinatorRequest(coordinator_keys=["x"], key_type=key_type)
         many = await rig.ask(request, FindCoordinatorResponse, version)
-        assert [(c.key, c.error_code, c.node_id) for c in many.coordinators] == [
-            ("x", code, -1)
-        ]
+        assert [(c.key, c.error_code, c.node_id) for c in many.coordinators] == [("x", code, -1)]
 
 
 async def test_a_coordinator_that_is_not_alive_is_not_named(rig: Rig) -> None:
