@@ -17,7 +17,8 @@ DISABLED = (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 async def test_no_rules_are_described(rig: Rig, version: int) -> None:
     message = DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1)
     answer = await rig.ask(message, DescribeAclsResponse, version)
-    assert (answer.error_code, answer.error_message) == DISABLED
+    why = "No Authorizer is configured on the broker"
+    assert (answer.error_code, answer.error_message) == (ErrorCode.SECURITY_DISABLED, why)
     assert answer.resources == []
 
 

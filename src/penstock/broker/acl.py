@@ -32,4 +32,7 @@ CLUSTER_NAME = "kafka-cluster"
 """The name of the one CLUSTER resource, as Kafka's ACLs spell it."""
 
 NO_AUTHORIZER = "No Authorizer is configured."
-"""What requests about access rules are told beside SECURITY_DISABLED, in Kafka's words."""
+"""What requests to change access rules are told beside SECURITY_DISABLED, in Kafka's words."""
+
+NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
+"""And what requests to list them are told."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import NO_AUTHORIZER
+from penstock.broker.acl import NO_AUTHORIZER_ON_BROKER
 from penstock.wire.api.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.wire.errors import ErrorCode
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: Request, message: DescribeAclsRequest) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER)
 
 
 def refused(message: DescribeAclsRequest, code: ErrorCode) -> DescribeAclsResponse:
