@@ -134,28 +134,35 @@ class Sender:
             self._send_batch(partition, bytes(build_batch(numbered, codec=self._codec)), len(records))
 
     def _send_batch(self, partition: int, batch: bytes, count: int) -> None:
-        def attempt() -> int:
-            leader = self._client.leader(self._topic, partition)
-            data = TopicProduceData(
-                name=self._topic,
-                topic_id=self._client.topic_id(self._topic),
-                partition_data=[PartitionProduceData(index=partition, records=batch)],
-            )
-            request = ProduceRequest(acks=self._acks, timeout_ms=30_000, topic_data=[data])
-            answer = leader.ask(request, ProduceResponse)
-            (result,) = answer.responses[0].partition_responses
-            if result.error_code:
-                what = f"Sending to partition {partition} of {self._topic!r}"
-                raise AnswerError(result.error_code, what, result.error_message)
-            return result.base_offset
-
-        self.last_offsets[partition] = self._client.retry(attempt) + count - 1
+        base_offset = send_batch(self._client, self._topic, partition, batch, self._acks)
+        self.last_offsets[partition] = base_offset + count - 1
 
     def _choose(self, key: bytes | None) -> int:
         """By key as every Kafka client does; without one, a partition per batch in turn."""
         if key is None:
             return self._partitions[self._turn % len(self._partitions)]
         return self._partitions[(murmur2(key) & 0x7FFFFFFF) % len(self._partitions)]
+
+
+def send_batch(client: Client, topic: str, partition: int, batch: bytes, acks: int) -> int:
+    """Send a batch to whoever leads the partition; the offset of its first record."""
+
+    def attempt() -> int:
+        leader = client.leader(topic, partition)
+        data = TopicProduceData(
+            name=topic,
+            topic_id=client.topic_id(topic),
+            partition_data=[PartitionProduceData(index=partition, records=batch)],
+        )
+        request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[data])
+        answer = leader.ask(request, ProduceResponse)
+        (result,) = answer.responses[0].partition_responses
+        if result.error_code:
+            what = f"Sending to partition {partition} of {topic!r}"
+            raise AnswerError(result.error_code, what, result.error_message)
+        return result.base_offset
+
+    return client.retry(attempt)
 
 
 def murmur2(data: bytes) -> int:
@@ -326,26 +333,29 @@ class ReaderPositions:
             self._positions[partition] = max(self._positions[partition], header.last_offset + 1)
 
     def _ask(self, partition: int, wait_ms: int) -> PartitionData:
-        leader = self._client.leader(self._topic, partition)
-        wanted = FetchPartition(
-            partition=partition, fetch_offset=self._positions[partition], partition_max_bytes=FETCH_BYTES
-        )
-        topic = FetchTopic(
-            topic=self._topic, topic_id=self._client.topic_id(self._topic), partitions=[wanted]
-        )
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            isolation_level=int(self._committed),
-            topics=[topic],
-        )
-        answer = leader.ask(request, FetchResponse)
-        data = answer.responses[0].partitions[0]
-        if answer.error_code or data.error_code:
-            code = answer.error_code or data.error_code
-            raise AnswerError(code, f"Reading partition {partition} of {self._topic!r}")
-        return data
+        position = self._positions[partition]
+        return fetch(self._client, self._topic, partition, position, wait_ms, committed=self._committed)
+
+
+def fetch(
+    client: Client, topic: str, partition: int, position: int, wait_ms: int, *, committed: bool = False
+) -> PartitionData:
+    """Ask whoever leads the partition for what is there from `position` on."""
+    leader = client.leader(topic, partition)
+    wanted = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
+    request = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=int(committed),
+        topics=[FetchTopic(topic=topic, topic_id=client.topic_id(topic), partitions=[wanted])],
+    )
+    answer = leader.ask(request, FetchResponse)
+    data = answer.responses[0].partitions[0]
+    if answer.error_code or data.error_code:
+        code = answer.error_code or data.error_code
+        raise AnswerError(code, f"Reading partition {partition} of {topic!r}")
+    return data
 
 
 def list_offset(
