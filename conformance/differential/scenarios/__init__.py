@@ -17,6 +17,7 @@ from conformance.differential.scenarios import (
     offsets,
     produce,
     producers,
+    security,
     topics,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "offsets",
     "produce",
     "producers",
+    "security",
     "topics",
 ]
