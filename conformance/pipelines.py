@@ -202,10 +202,11 @@ def delta_rows(path: Path) -> list[int]:
 def iceberg_rows(path: Path) -> list[int]:
     from pyiceberg.catalog import load_catalog
 
-    catalog = load_catalog(
-        "penstock", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"
-    )
-    found = catalog.load_table("penstock.rows").scan(selected_fields=("n",)).to_arrow()
+    place = f"sqlite:///{path}/catalog.db"
+    with contextlib.closing(
+        load_catalog("penstock", type="sql", uri=place, warehouse=f"file://{path}")
+    ) as catalog:
+        found = catalog.load_table("penstock.rows").scan(selected_fields=("n",)).to_arrow()
     return [int(n) for n in found.column("n").to_pylist()]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,17 +37,23 @@ class World:
         self.spark = spark
         self.path = home / "table"
         self.store = BlockingStore(str(home / "store"))
+        self._open: list[IcebergTable] = []
 
-    def plans(self, fence: Callable[[], None]) -> Plans:
+    def close(self) -> None:
+        for table in self._open:
+            table.close()
+
+    def plans(self, fence: Callable[[], None], query: str = "query-1") -> Plans:
         made = Plans(self.store, fence)
-        made.query.set_result("query-1")
+        made.query.set_result(query)
         return made
 
     def parquet(self, fence: Callable[[], None] = in_charge, by: tuple[str, ...] = ("odd",)) -> ParquetTable:
         return ParquetTable(str(self.path), by, {}, self.plans(fence))
 
-    def iceberg(self, fence: Callable[[], None] = in_charge) -> IcebergTable:
-        return IcebergTable(str(self.path), "rows", {}, self.plans(fence))
+    def iceberg(self, fence: Callable[[], None] = in_charge, query: str = "query-1") -> IcebergTable:
+        self._open.append(IcebergTable(str(self.path), "rows", {}, self.plans(fence, query)))
+        return self._open[-1]
 
     def rows(self, first: int, last: int) -> DataFrame:
         return self.spark.range(first, last, numPartitions=2).selectExpr("id", "id % 2 = 1 as odd")
@@ -60,8 +67,9 @@ class World:
 
 
 @pytest.fixture
-def world(spark: SparkSession, tmp_path: Path) -> World:
-    return World(spark, tmp_path)
+def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
+    with closing(World(spark, tmp_path)) as made:
+        yield made
 
 
 def test_a_batch_is_written_once_by_any_number_of_runs(world: World) -> None:
@@ -134,17 +142,14 @@ def test_another_query_adds_to_an_iceberg_table_from_its_own_first_batch(world: 
     """As when somebody deleted the checkpoint, or gave the table to another pipeline."""
     pytest.importorskip("pyiceberg")
     world.iceberg().add(world.rows(0, 10), 0)
-    plans = Plans(world.store, in_charge)
-    plans.query.set_result("query-2")
-    IcebergTable(str(world.path), "rows", {}, plans).add(world.rows(10, 20), 0)
+    world.iceberg(query="query-2").add(world.rows(10, 20), 0)
     assert iceberg_rows(world.path) == list(range(20))
 
 
 def iceberg_rows(path: Path) -> list[int]:
     from pyiceberg.catalog import load_catalog
 
-    catalog = load_catalog(
-        "penstock", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"
-    )
-    found = catalog.load_table("penstock.rows").scan(selected_fields=("id",)).to_arrow()
+    place = f"sqlite:///{path}/catalog.db"
+    with closing(load_catalog("penstock", type="sql", uri=place, warehouse=f"file://{path}")) as catalog:
+        found = catalog.load_table("penstock.rows").scan(selected_fields=("id",)).to_arrow()
     return sorted(int(n) for n in found.column("id").to_pylist())

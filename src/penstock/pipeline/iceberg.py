@@ -55,6 +55,11 @@ class IcebergTable:
             self._append([_for_iceberg(file) for file in files], batch)
         self._last = batch
 
+    def close(self) -> None:
+        """Let go of the catalog, which may have connections open."""
+        if self._table is not None:
+            self._table.catalog.close()
+
     def _append(self, files: list[str], batch: int) -> None:
         from pyiceberg.exceptions import CommitFailedException
 

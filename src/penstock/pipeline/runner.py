@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from penstock.pipeline.iceberg import IcebergTable
     from penstock.storage.blocking import BlockingStore
 
 REPORT_SECONDS = 1.0
@@ -91,6 +92,7 @@ class Run:
         self._home = f"{options.location}/{pipeline.name}"
         self._running: list[Running] = []
         self._waiting: list[tuple[OutputStatus, Callable[[], Any]]] = []
+        self._open_tables: list[IcebergTable] = []
         self._stopping = threading.Event()
         self._claim: Claim | None = None
         now_ms = _now_ms()
@@ -337,6 +339,7 @@ class Run:
         files: ParquetTable | IcebergTable
         if table.format == "iceberg":
             files = IcebergTable(status.target, output.name, dict(table.options), plans)
+            self._open_tables.append(files)
         else:
             files = ParquetTable(status.target, table.partition_by, dict(table.options), plans)
         query: StreamingQuery = writer.foreachBatch(files.add).start()
@@ -381,6 +384,9 @@ class Run:
         for one in self._running:
             with contextlib.suppress(Exception):
                 _observe(one)
+        for table in self._open_tables:
+            with contextlib.suppress(Exception):
+                table.close()
 
     def _report(self, show: Callable[[Status], None]) -> None:
         for one in self._running:
