@@ -264,13 +264,13 @@ class Incarnation:
 
     def _new_membership(self, wal_store: WalStore, metadata: MetadataLog) -> Membership:
         from penstock.cluster.membership import Membership
+        from penstock.cluster.sealing import seal_log
         from penstock.metadata.image import WalRef
 
         settings = self._settings
 
         async def seal(broker: int, epoch: int) -> int:
-            wal = WalRef(broker, epoch)
-            return await wal_store.seal(wal, metadata.image.wal_starts.get(wal, 0))
+            return await seal_log(metadata, wal_store, WalRef(broker, epoch))
 
         return Membership(
             metadata,

@@ -13,7 +13,7 @@ from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush, WalStore, WalWriter
 from penstock.storage.wal_directory import DirectoryWalStore
-from penstock.storage.wal_objects import ObjectWalStore
+from penstock.storage.wal_objects import SEAL, ObjectWalStore
 from penstock.wire.buffers import Buffer
 from tests.storage.world import batch, keys_of
 
@@ -162,6 +162,23 @@ async def test_everything_settled_and_deleted_can_still_be_sealed(logs: Logs) ->
     sealed = await logs.wal_store.seal(WAL, 5)
     assert sealed == 5
     assert isinstance(await write(writer, 5), Fenced)
+    await writer.close()
+
+
+async def test_what_appears_again_below_the_beginning_is_not_the_end_of_a_log() -> None:
+    """A store may carry out a write for a second time after its object was deleted: a flush, or a seal."""
+    store = MemoryStore()
+    logs = Logs(store, ObjectWalStore(store))
+    writer = await logs.create()
+    for number in range(12):
+        await write(writer, number)
+    again = store.objects["wal/3/17/00000000000000000003"]
+    await logs.wal_store.delete_below(WAL, 8)
+    assert await store.create("wal/3/17/00000000000000000003", again)
+    assert await store.create("wal/3/17/00000000000000000005", SEAL)
+    assert isinstance(await write(writer, 12), Durable)
+    assert await logs.wal_store.seal(WAL, 8) == 13
+    assert isinstance(await write(writer, 13), Fenced)
     await writer.close()
 
 

@@ -110,7 +110,7 @@ class World:
         if known is not None:
             previous = known.epoch
             if not known.fenced:
-                sealed = await self.wal_store.seal(known.wal)
+                sealed = await self.seal(known.wal)
         image = await self.metadata.change(
             RegisterBroker(broker, LISTENERS, previous_epoch=previous, sealed=sealed)
         )
@@ -131,9 +131,13 @@ class World:
         self.ledgers.append(ledger)
         return ledger
 
+    async def seal(self, wal: WalRef) -> int:
+        """As a broker does it whose image is the newest."""
+        return await self.wal_store.seal(wal, self.metadata.image.wal_starts.get(wal, 0))
+
     async def fence(self, broker: int) -> None:
         info = self.metadata.image.brokers[broker]
-        count = await self.wal_store.seal(info.wal)
+        count = await self.seal(info.wal)
         await self.metadata.change(FenceBroker(broker, info.epoch, count))
 
     def forget(self, ledger: Ledger) -> None:

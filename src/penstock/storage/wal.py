@@ -85,6 +85,9 @@ class WalWriter(Protocol):
 
 
 class WalStore(Protocol):
+    writes_come_late: bool
+    """Whether a write may take effect after its writer was told that it failed, or died."""
+
     async def create(self, wal: WalRef) -> WalWriter | Fenced:
         """Begin the log of a new incarnation, unless somebody sealed it before it began."""
 
@@ -93,7 +96,8 @@ class WalStore(Protocol):
 
         May be called again, by anybody, and then gives the same count or, if a fenced writer appended
         unacknowledged flushes meanwhile, a greater one; the count that went into the metadata log
-        holds. `start` is the number of leading flushes that may be deleted already.
+        holds. `start` is the number of leading flushes that are settled and may be deleted already; where
+        writes come late, it must be what the newest image says (`cluster/sealing.py`).
         """
 
     def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:

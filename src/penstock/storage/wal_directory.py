@@ -184,6 +184,8 @@ class DirectoryWalWriter:
 
 
 class DirectoryWalStore:
+    writes_come_late = False
+
     def __init__(
         self, store: DirectoryStore, *, file_bytes: int = 64 * 1024 * 1024, boot: bytes | None = None
     ) -> None:

@@ -8,9 +8,10 @@ with the seal as its contents, has decided where the log ends. A flush that the 
 that number may still arrive; nobody reads beyond the seal, and the writer never reports it, because the
 flush at the seal's number was refused.
 
-What exists of a log is always a run of numbers: objects are deleted from the lowest number up, one after
-the other, and the newest durable one is never deleted while the log may grow. So the first number missing
-above the lowest one is where the log ends.
+What a log holds is a run of numbers: objects are deleted from the lowest number up, and the newest durable
+one is never deleted while the log may grow. So the first number missing above where the log begins is where
+it ends. Where it begins, the image says (`cluster/sealing.py`): below, a write that was tried twice may take
+effect for a second time after its object was deleted, however late.
 """
 
 import asyncio
@@ -123,6 +124,8 @@ class ObjectWalWriter:
 
 
 class ObjectWalStore:
+    writes_come_late = True
+
     def __init__(self, store: ObjectStore, *, depth: int = _DEPTH) -> None:
         self._store = store
         self._depth = depth
@@ -136,7 +139,8 @@ class ObjectWalStore:
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
         sizes = await self._sizes(wal)
-        number = min(sizes, default=0)
+        # Object `start` holds the flush below it, and is not deleted before the log is.
+        number = start
         while True:
             # No flush is as small as a seal.
             while sizes.get(number, 0) > len(SEAL):

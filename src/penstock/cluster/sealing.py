@@ -1,0 +1,29 @@
+"""Sealing a write-ahead log at its end.
+
+On an object store the end of a log is the first number missing above where it begins, and where it begins is
+in the image: what lies below is settled and may be deleted. It cannot be told from the objects alone. A store
+may carry out a write long after its sender gave up and tried again; so a flush, or a seal, can appear once
+more below the beginning, with nothing but deleted numbers above it, and a log that is sealed there would lose
+all that it holds.
+
+The image may be old, too: the log may have been settled further since. So the beginning is looked up once
+more *after* the seal was made. If the log had begun beyond the seal by then, the seal was put among what is
+deleted, where it means nothing, and the true end is looked for again. If not, all from that beginning to the
+seal was there, and the seal was the first number missing.
+"""
+
+from penstock.cluster.metadata_log import MetadataLog
+from penstock.metadata.image import WalRef
+from penstock.storage.wal import WalStore
+
+
+async def seal_log(log: MetadataLog, wal_store: WalStore, wal: WalRef) -> int:
+    """Let nobody write to this log any more; how many flushes it holds. StoreError or
+    MetadataUnavailableError if the store fails."""
+    while True:
+        start = log.image.wal_starts.get(wal, 0)
+        count = await wal_store.seal(wal, start)
+        if not wal_store.writes_come_late:
+            return count
+        if (await log.catch_up()).wal_starts.get(wal, 0) <= max(start, count):
+            return count
