@@ -133,6 +133,21 @@ async def test_nothing_is_readable_before_it_is_durable(local: World) -> None:
     assert seen == [-1, 1]
 
 
+async def test_an_incarnation_that_ended_does_not_call_its_log_settled(world: World) -> None:
+    """A broker whose log was sealed may be told to stop before anybody fenced it, and then settles."""
+    ledger = await world.start()
+    topic = await world.create_topic("t")
+    await append_ok(ledger, own_partition(ledger, topic), batch(b"kept"))
+    assert await world.wal_store.seal(ledger.wal) == 1
+    zombie = await append(ledger, own_partition(ledger, topic), batch(b"lost"))
+    assert zombie == [ErrorCode.NOT_LEADER_OR_FOLLOWER] and world.ended
+    assert not await ledger.settle()
+    assert world.metadata.image.wal_starts.get(ledger.wal, 0) == 0
+    await world.kill(ledger)
+    again = await world.start()
+    assert (await read_all(again, own_partition(again, topic)))[:1] == [(0, b"kept")]
+
+
 async def test_a_sealed_log_acknowledges_nothing(world: World) -> None:
     ledger = await world.start()
     topic = await world.create_topic("t")

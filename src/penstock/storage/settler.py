@@ -118,6 +118,9 @@ class Settler:
     async def settle(self, flusher: Flusher, wal: WalWriter) -> bool:
         """Settle everything up to now. False if a flush failed meanwhile, or the command was refused."""
         async with self._lock:
+            if flusher.ended:
+                # The partitions are closed and will not be settled here: their records are still needed.
+                return False
             stop = flusher.next_number
             wal.rotate(stop)
             snapshots = []
