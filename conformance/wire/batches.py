@@ -137,6 +137,20 @@ def _record(item: Item, at: int, first_timestamp: int) -> bytes:
     return zigzag(len(body)) + body
 
 
+def record(
+    *,
+    size: bytes | None = None,
+    time: bytes = b"\0",
+    delta: bytes = b"\0",
+    key: bytes = b"\1",
+    value: bytes = b"\x0avalue",
+    headers: bytes = b"\0",
+) -> bytes:
+    """One record of bytes that need not be right: lengths and numbers come with what they stand for."""
+    body = b"\0" + time + delta + key + value + headers
+    return (zigzag(len(body)) if size is None else size) + body
+
+
 def zigzag(number: int) -> bytes:
     """A signed variable-length number."""
     coded = (number << 1) ^ (number >> 63)

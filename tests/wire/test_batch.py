@@ -21,6 +21,7 @@ from penstock.wire.batch import (
     iter_batches,
     iter_raw,
     iter_records,
+    open_block,
     read_header,
     recompress,
     refresh_crc,
@@ -99,11 +100,11 @@ def test_what_is_built_is_read(records: list[Record], codec: int) -> None:
 def test_recompression_keeps_the_records(records: list[Record], before: int, after: int) -> None:
     records = numbered(records)
     original = build_batch(records, codec=before, producer_id=3, producer_epoch=2, base_sequence=1)
-    moved = recompress(original, 0, after)
+    was = read_header(original)
+    moved = recompress(was, open_block(original, 0, was), after)
     header = check_produced(moved)
     assert header.codec == after
     assert list(iter_records(moved)) == records
-    was = read_header(original)
     assert header == was._replace(length=header.length, crc=header.crc, attributes=after)
 
 

@@ -1,28 +1,20 @@
-"""The checks of single records, and when the header is enough."""
+"""The checks of single records."""
 
 import pytest
 
 from penstock.wire.batch import (
     HEADER_SIZE,
-    LOG_APPEND_TIME,
     Record,
     assemble,
     build_batch,
-    check_batch,
     encode_record,
-    iter_records,
+    open_block,
     read_header,
 )
 from penstock.wire.buffers import Buffer
 from penstock.wire.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from penstock.wire.errors import BatchError, ErrorCode
-from penstock.wire.validation import (
-    RecordError,
-    TimestampLimits,
-    must_look_inside,
-    set_timestamp_type,
-    validate_records,
-)
+from penstock.wire.validation import RecordError, TimestampLimits, validate_records
 
 NOW = 1_700_000_000_000
 RECORDS = [Record(n, NOW + n, b"k", b"v", (("h", None),)) for n in range(10)]
@@ -30,14 +22,14 @@ LIMITS = TimestampLimits(NOW, before_max_ms=1000, after_max_ms=100)
 
 
 def check(data: Buffer, limits: TimestampLimits | None = LIMITS, *, keys: bool = False) -> list[RecordError]:
-    return validate_records(data, 0, read_header(data), limits, keys_required=keys)
+    header = read_header(data)
+    return validate_records(open_block(data, 0, header), header, limits, keys_required=keys)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
 def test_good_records(codec: int) -> None:
     data = build_batch(RECORDS, codec=codec)
     assert check(data, keys=True) == []
-    assert validate_records(b"head" + data, 4, read_header(data), LIMITS, keys_required=True) == []
 
 
 def test_compacted_topics_want_keys() -> None:
@@ -67,21 +59,6 @@ def test_timestamps_have_limits_on_both_sides() -> None:
     assert check(data, TimestampLimits(NOW)) == []
 
 
-def test_when_the_header_is_enough() -> None:
-    def needed(limits: TimestampLimits | None, *records: Record, keys: bool = False) -> bool:
-        return must_look_inside(read_header(build_batch(records)), limits, keys_required=keys)
-
-    fine, late, timeless = Record(0, NOW), Record(0, NOW + 101), Record(0)
-    after_only = TimestampLimits(NOW, after_max_ms=100)
-    assert needed(None, fine, keys=True)
-    assert not needed(None, late)
-    assert needed(LIMITS, fine)
-    assert not needed(after_only, fine)
-    assert not needed(after_only, timeless)
-    assert needed(after_only, late)
-    assert not needed(TimestampLimits(NOW), late)
-
-
 def test_records_must_parse() -> None:
     good = build_batch(RECORDS)
     header = read_header(good)
@@ -89,8 +66,6 @@ def test_records_must_parse() -> None:
         with pytest.raises(BatchError) as refusal:
             check(assemble(header, block))
         assert refusal.value.code == ErrorCode.INVALID_RECORD
-    with pytest.raises(BatchError):
-        check(assemble(header._replace(attributes=GZIP), good[HEADER_SIZE:]))
 
 
 def test_offsets_must_count_from_zero() -> None:
@@ -98,27 +73,3 @@ def test_offsets_must_count_from_zero() -> None:
     data = assemble(read_header(build_batch([Record(0, NOW), Record(1, NOW)])), block)
     with pytest.raises(BatchError, match="record 1 has the offset delta 2"):
         check(data)
-
-
-def test_expansion_is_bounded() -> None:
-    data = build_batch([Record(0, NOW, b"k", bytes(1_000_000))], codec=ZSTD)
-    with pytest.raises(BatchError) as refusal:
-        validate_records(data, 0, read_header(data), None, keys_required=True, limit=500_000)
-    assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
-
-
-def test_the_timestamp_type_is_that_of_the_topic() -> None:
-    data = build_batch(RECORDS)
-    set_timestamp_type(data, 0, read_header(data), None)
-    assert data == build_batch(RECORDS)
-    set_timestamp_type(data, 0, read_header(data), NOW + 50)
-    assert check_batch(data).is_log_append_time
-    assert {record.timestamp for record in iter_records(data)} == {NOW + 50}
-
-    claimed = build_batch(RECORDS, log_append_time=NOW)
-    assert read_header(claimed).attributes & LOG_APPEND_TIME
-    with pytest.raises(BatchError) as refusal:
-        set_timestamp_type(claimed, 0, read_header(claimed), NOW)
-    assert refusal.value.code == ErrorCode.INVALID_TIMESTAMP
-    set_timestamp_type(claimed, 0, read_header(claimed), None)
-    assert not check_batch(claimed).is_log_append_time

@@ -26,7 +26,7 @@ from conformance.differential.scenarios.base import (
 from conformance.differential.scenarios.topics import create, new_topic
 from conformance.differential.world import World
 from conformance.wire import batches
-from conformance.wire.batches import Item, batch, message, message_set
+from conformance.wire.batches import Item, batch, message, message_set, record, zigzag
 
 ZSTD_FROM = 7
 V2_FROM = 3
@@ -251,6 +251,74 @@ def produce_broken(draw: Draw, version: int) -> Iterator[Step]:
     # A partition for each, so that one that is judged differently leaves the offsets of the others alone.
     yield create(new_topic(name, len(wrong)))
     for at, (note, data) in enumerate(wrong):
+        yield produce(draw, version, name, data, note, partition=at)
+        yield read_back(name, at, note=note)
+
+
+@scenario("Produce")
+def produce_malformed(draw: Draw, version: int) -> Iterator[Step]:
+    """The batch is in order, the CRC too; its records are not."""
+    if version < V2_FROM:
+        return
+    name = draw.fresh()
+    good = record()
+    twice = good + record(delta=zigzag(1))
+    blocks: list[tuple[str, int, bytes]] = [
+        ("records cut short", 1, good[:-1]),
+        ("bytes after the records", 1, good + b"\0\0\0"),
+        ("size too high", 1, record(size=zigzag(60))),
+        ("size too low", 1, record(size=zigzag(6))),
+        ("size zero", 1, record(size=zigzag(0))),
+        ("size negative", 1, record(size=zigzag(-1))),
+        ("length in five bytes", 1, record(size=b"\x96\x80\x80\x80\x00")),
+        ("length in six bytes", 1, record(size=b"\x96\x80\x80\x80\x80\x00")),
+        ("key too long", 1, record(key=zigzag(100))),
+        ("key one too long", 1, record(key=zigzag(1))),
+        ("key of size -2", 1, record(key=zigzag(-2))),
+        ("value too long", 1, record(value=zigzag(100) + b"value")),
+        ("value one too long", 1, record(value=zigzag(6) + b"value")),
+        ("value too short", 1, record(value=zigzag(4) + b"value")),
+        ("value of size -2", 1, record(value=zigzag(-2))),
+        ("headers negative", 1, record(headers=zigzag(-1))),
+        ("headers missing", 1, record(headers=zigzag(1))),
+        ("headers too many", 1, record(headers=zigzag(1000))),
+        ("header with null key", 1, record(headers=zigzag(1) + zigzag(-1) + zigzag(-1))),
+        ("header with null value", 1, record(headers=zigzag(1) + zigzag(1) + b"k" + zigzag(-1))),
+        ("header value too long", 1, record(headers=zigzag(1) + zigzag(1) + b"k" + zigzag(9))),
+        ("time in ten bytes", 1, record(time=zigzag(-(2**62)))),
+        ("time in eleven bytes", 1, record(time=b"\x80" * 10 + b"\0")),
+        ("delta in five bytes", 1, record(delta=b"\x80\x80\x80\x80\x00")),
+        ("delta in six bytes", 1, record(delta=b"\x80\x80\x80\x80\x80\x00")),
+        ("deltas 1", 1, record(delta=zigzag(1))),
+        ("deltas -1", 1, record(delta=zigzag(-1))),
+        ("deltas 0 and 0", 2, good + good),
+        ("deltas 1 and 0", 2, record(delta=zigzag(1)) + good),
+        ("deltas 0 and 5", 2, good + record(delta=zigzag(5))),
+        ("one record of two", 2, good),
+        ("two records of one", 1, twice),
+        ("size of the second too high", 2, good + record(delta=zigzag(1), size=zigzag(60))),
+        ("second value too long", 2, good + record(delta=zigzag(1), value=zigzag(100) + b"value")),
+    ]
+    codecs = [batches.GZIP, batches.SNAPPY, batches.LZ4, *([batches.ZSTD] if version >= ZSTD_FROM else [])]
+    packed: list[tuple[str, int, int, bytes]] = []
+    for codec in codecs:
+        label = f"codec {codec}, "
+        packed += [
+            (label + note, codec, count, batches.compress(codec, block))
+            for note, count, block in blocks
+            if draw.chance.random() < 0.25 or "delta" in note or "of one" in note or "of two" in note
+        ]
+        whole = batches.compress(codec, twice)
+        packed += [
+            (label + "which is not", codec, 1, b"not packed at all"),
+            (label + "cut short", codec, 2, whole[:-6]),
+            (label + "bytes after", codec, 2, whole + b"\0\0\0\0\0\0"),
+            (label + "nothing", codec, 1, b""),
+        ]
+    cases = [(note, 0, count, block) for note, count, block in blocks] + packed
+    yield create(new_topic(name, len(cases)))
+    for at, (note, codec, count, block) in enumerate(cases):
+        data = batch([Item(b"")] * count, codec=codec, records=block)
         yield produce(draw, version, name, data, note, partition=at)
         yield read_back(name, at, note=note)
 

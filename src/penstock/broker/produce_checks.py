@@ -5,13 +5,15 @@ Two steps, as in Kafka, because what lies between them (acks, leadership) has it
 1. `first_batch(records, version)`: is there exactly one batch of the right form for this version?
 2. `check(found, rules, now_ms)`: size, checksum, counts, kinds, times and keys.
 
-Both return a `Refused`, or what the next step needs. Records are not looked into unless the topic asks
-for it (compaction needs keys, a bound on past times needs each time) or the header shows that a time is
-out of bounds and the answer must say which.
+Both return a `Refused`, or what the next step needs. The records are taken out of their codec once, whatever
+follows. They are read one by one where the topic asks for it (compaction needs keys, a bound on past times
+needs each time) or the header shows that a time is out of bounds and the answer must say which. Else they are
+skimmed (`wire.skim` says what that finds, and what not), and read if anything looks unusual.
 
-Deliberate differences from Kafka: a codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE instead of
-an unexpected server error, null records are an INVALID_RECORD instead of one, and the number of records
-inside of a batch is taken from its header, whose checksum was verified, without counting them.
+Deliberate differences from Kafka: a codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE; null records,
+and a block that its codec cannot expand, are INVALID_RECORD; Kafka calls all three unexpected server errors.
+Offsets that are not 0, 1, 2, ... are an INVALID_RECORD too, as are a record's length and bytes after the end
+of compressed data where Kafka does not look at them. A message says what is wrong with the records.
 """
 
 from __future__ import annotations
@@ -23,17 +25,20 @@ from penstock.wire.batch import (
     CODEC_MASK,
     CONTROL,
     CRC_FROM,
-    HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     NO_PRODUCER_ID,
+    BatchHeader,
+    open_block,
     read_header,
     recompress,
     set_max_timestamp,
 )
+from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
-from penstock.wire.compression import ZSTD
+from penstock.wire.compression import ZSTD, decompress, too_large
 from penstock.wire.errors import BatchError, ErrorCode, WireError
+from penstock.wire.skim import in_order
 from penstock.wire.validation import UNLIMITED, TimestampLimits, validate_records
 
 LOG_OVERHEAD = 12
@@ -47,6 +52,14 @@ _RECORD_ERRORS_MAX = 1000
 """How many records an answer names at most. Kafka names all; a client shows the first few."""
 
 _WRONG_TIME = "One or more records have been rejected due to invalid timestamp"
+
+INLINE_BYTES = 16 * 1024
+"""What is read record by record, or compressed, on the event loop: a millisecond or two."""
+SKIM_FACTOR = 8
+"""To expand a block and skim it takes about an eighth of that time."""
+_COMPRESSED_BY = 2
+"""What a block expands to is not known before. One that is larger than this part of what may be done at once
+is not tried."""
 
 _SIZE = Struct(">i")
 
@@ -64,8 +77,8 @@ class Rules(NamedTuple):
     after_max_ms: int
 
     @property
-    def opaque(self) -> bool:
-        """Can a batch be judged by its header alone?"""
+    def skims(self) -> bool:
+        """Are batches stored as they come, their records no more than skimmed?"""
         return self.codec is None and not self.compacted and self.before_max_ms == UNLIMITED
 
 
@@ -140,53 +153,78 @@ def check(
     batch: memoryview, rules: Rules, now_ms: int, limit: int | None = None
 ) -> memoryview | bytearray | Refused:
     """The batch as it is to be appended, or why it is not. The batch is whole and of magic 2. BatchError with
-    MESSAGE_TOO_LARGE if it has to be opened and that exceeds a `limit`."""
+    MESSAGE_TOO_LARGE if that would take longer than it takes to read a `limit` of bytes record by record."""
     size = len(batch)
     if size < HEADER_SIZE:
         return CORRUPT
-    (
-        base_offset, _length, _epoch, _magic, crc, attributes, last_offset_delta, _base_timestamp,
-        max_timestamp, producer_id, _producer_epoch, base_sequence, count,
-    ) = HEADER.unpack_from(batch)  # fmt: skip
-    if base_offset != 0:
+    header = read_header(batch)
+    attributes, count = header.attributes, header.record_count
+    if header.base_offset != 0:
         return INVALID
     if size > rules.max_message_bytes:
         return TOO_LARGE
-    if crc32c(batch[CRC_FROM:]) != crc:
+    if crc32c(batch[CRC_FROM:]) != header.crc:
         return CORRUPT
     if attributes & CODEC_MASK > ZSTD:
         return UNSUPPORTED_CODEC
-    if count <= 0 or last_offset_delta != count - 1:
+    if count <= 0 or header.last_offset_delta != count - 1:
         return INVALID
-    if attributes & CONTROL or (producer_id != NO_PRODUCER_ID and base_sequence < 0):
+    if attributes & CONTROL or (header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0):
         return INVALID
     limits = None
     if not rules.log_append_time:
         limits = TimestampLimits(now_ms, rules.before_max_ms, rules.after_max_ms)
-    if rules.compacted or (
-        limits is not None and (rules.before_max_ms != UNLIMITED or not limits.allow(max_timestamp))
-    ):
-        refused = _check_records(batch, rules, limits, limit)
-        if refused is not None:
-            return refused
+    try:
+        block = _opened(batch, header, limit if limit is None or not rules.skims else limit * SKIM_FACTOR)
+        refused = _check_records(header, block, rules, limits, limit)
+    except WireError as error:
+        return refused_opening(error, limit)
+    if refused is not None:
+        return refused
     if attributes & LOG_APPEND_TIME:
         if rules.log_append_time:
             return _claimed_append_time(count)
-        batch = _with_create_time(batch, max_timestamp)
-    if rules.codec is not None and rules.codec != attributes & CODEC_MASK:
-        return _recompressed(batch, rules, limit)
-    return batch
+        batch = _with_create_time(batch, header.max_timestamp)
+    if rules.codec is None or rules.codec == attributes & CODEC_MASK:
+        return batch
+    if limit is not None and len(block) > limit:
+        raise too_large(limit)
+    changed = recompress(read_header(batch), block, rules.codec, rules.codec_level)
+    return TOO_LARGE if len(changed) > rules.max_message_bytes else changed
+
+
+def _opened(batch: memoryview, header: BatchHeader, limit: int | None) -> Buffer:
+    """The records out of their codec."""
+    if limit is not None and header.codec and _COMPRESSED_BY * len(batch) > limit:
+        raise too_large(limit)
+    return open_block(batch, 0, header, limit)
+
+
+def skimmed(block: memoryview, codec: int, count: int) -> bool:
+    """Are the records of a whole batch plainly in order? No also if that takes long to tell."""
+    limit = INLINE_BYTES * SKIM_FACTOR
+    if codec:
+        if _COMPRESSED_BY * len(block) > limit:
+            return False
+        try:
+            return in_order(decompress(codec, block, limit), count)
+        except WireError:
+            return False
+    return in_order(block, count)
 
 
 def _check_records(
-    batch: memoryview, rules: Rules, limits: TimestampLimits | None, limit: int | None
+    header: BatchHeader, block: Buffer, rules: Rules, limits: TimestampLimits | None, limit: int | None
 ) -> Refused | None:
-    """Look into the records: only where the topic or the header demands it."""
-    header = read_header(batch)
-    try:
-        faults = validate_records(batch, 0, header, limits, keys_required=rules.compacted, limit=limit)
-    except BatchError as error:
-        return refused_opening(error, limit)
+    """Look at the records as far as the topic or the header demands it. WireError if they do not parse."""
+    each_counts = rules.compacted or (
+        limits is not None and (rules.before_max_ms != UNLIMITED or not limits.allow(header.max_timestamp))
+    )
+    if not each_counts and in_order(block, header.record_count):
+        return None
+    if limit is not None and len(block) > limit:
+        raise too_large(limit)
+    faults = validate_records(block, header, limits, keys_required=rules.compacted)
     if not faults:
         return None
     named = tuple((fault.index, fault.message) for fault in faults[:_RECORD_ERRORS_MAX])
@@ -213,23 +251,12 @@ def _with_create_time(batch: memoryview, max_timestamp: int) -> memoryview:
     return memoryview(changed)
 
 
-def refused_opening(error: BatchError, limit: int | None) -> Refused:
+def refused_opening(error: WireError, limit: int | None) -> Refused:
     """Why records that had to be opened are not taken. What is only beyond a caller's
     `limit` is raised."""
-    if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
-        return Refused(error.code, shows_log_start=True)
+    code = error.code if isinstance(error, BatchError) else ErrorCode.INVALID_RECORD
+    if code is not ErrorCode.MESSAGE_TOO_LARGE:
+        return Refused(code, shows_log_start=True, message=str(error))
     if limit is not None:
         raise error
     return TOO_LARGE._replace(message=str(error))
-
-
-def _recompressed(batch: memoryview, rules: Rules, limit: int | None) -> bytearray | Refused:
-    """The batch with its records block in the topic's codec, whole."""
-    assert rules.codec is not None
-    try:
-        changed = recompress(batch, 0, rules.codec, rules.codec_level, limit)
-    except BatchError as error:
-        return refused_opening(error, limit)
-    except WireError:
-        return INVALID
-    return TOO_LARGE if len(changed) > rules.max_message_bytes else changed

@@ -4,7 +4,7 @@ Nearly every producer sends one request after the other with the same client id,
 same partition: all bytes up to the length of the records are those of the request before. A `Route`
 remembers these bytes and what followed from them (the partition, the topic's rules, the shape of the
 answer). One Struct takes a request apart that begins with them: what repeats, the length of the records,
-and the header of the batch. Another packs the answer.
+the header of the batch, and the first bytes of the records. Another packs the answer.
 
 A route holds for one image: leadership and settings cannot have changed while the image is the same. And
 it only ever accepts: a batch that is not plainly in order, or a request that is not exactly of that
@@ -19,7 +19,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from penstock.broker.produce_answers import Asked, Target, encoded
-from penstock.broker.produce_checks import Refused, Rules
+from penstock.broker.produce_checks import Refused, Rules, skimmed
 from penstock.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -34,6 +34,7 @@ from penstock.wire.checksum import crc32c
 from penstock.wire.compression import ZSTD
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply
+from penstock.wire.skim import SHAPE_BYTES, shape
 from penstock.wire.varint import unsigned
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ TOPIC_IDS_FROM = 13
 _PREFIX_AT = 8
 """Where the bytes that repeat begin: after api key, version and correlation id."""
 _ODD_ATTRIBUTES = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
-_BATCH = "qi4xbIhi8xqq2xii"
-"""The header of a batch, without leader epoch, base timestamp and producer epoch."""
+_BATCH = f"qi4xbIhi8xqq2xii{SHAPE_BYTES}s"
+"""The header of a batch, without leader epoch, base timestamp and producer epoch; and how the records
+begin."""
+_SIZE_MIN = HEADER_SIZE + SHAPE_BYTES
 _NEVER = 2**63 - 1
 
 
@@ -78,6 +81,7 @@ class Route:
         "partition",
         "prefix",
         "rest",
+        "shape",
         "silent",
         "size",
         "target",
@@ -117,6 +121,9 @@ class Route:
         self.after_max_ms = _NEVER if rules.log_append_time else rules.after_max_ms
         self.late_ms = 0
         """Times up to this one are not too late: computed when a later one comes, for the clock goes on."""
+        self.shape: bytes | None = None
+        """How the last batch began, if it was one record and this tells all of it; for batches of its
+        size."""
         self.target = Target(name, partition.topic_id, partition.index)
         self.listener = request.session.listener
         self.answer_prefix, self.answer_suffix = answer_shape(version, self.target)
@@ -128,6 +135,7 @@ class Route:
     def _fit(self, rest: int) -> None:
         """Expect records that take, with their length, `rest` bytes: as many as the last time, often."""
         self.rest = rest
+        self.shape = None
         if self.flexible:
             length_size = 1 if rest < 129 else 2 if rest < 16386 else 3 if rest < 2097155 else 4
             self.size = rest - length_size
@@ -146,11 +154,11 @@ class Route:
         if rest != self.rest:
             self._fit(rest)
         size = self.size
-        if size < HEADER_SIZE or size > self.max_message_bytes or self.metadata.image is not self.image:
+        if size < _SIZE_MIN or size > self.max_message_bytes or self.metadata.image is not self.image:
             return None
         (
             api_key, version, correlation_id, prefix, length_bytes, base_offset, length, magic, crc,
-            attributes, last_offset_delta, max_timestamp, producer_id, base_sequence, count,
+            attributes, last_offset_delta, max_timestamp, producer_id, base_sequence, count, first,
         ) = self.unpack(frame)  # fmt: skip
         at, end = self.at, self.end
         if (
@@ -169,12 +177,23 @@ class Route:
             or (base_sequence < 0 and producer_id != NO_PRODUCER_ID)
             or (max_timestamp > self.late_ms and self._is_late(max_timestamp))
             or crc32c(frame[at + CRC_FROM : end]) != crc
+            or (
+                (first != self.shape or count != 1 or attributes & CODEC_MASK or frame[end - 1])
+                and not self._in_order(frame[at + HEADER_SIZE : end], attributes & CODEC_MASK, count)
+            )
         ):
             return None
         reply = RouteReply(self, correlation_id)
         batch = frame[at:end]
         self.append(self.partition, batch if owned else bytearray(batch), reply.appended)
         return reply
+
+    def _in_order(self, block: memoryview, codec: int, count: int) -> bool:
+        """Are the records plainly in order, as far as that is cheap to tell?"""
+        if not skimmed(block, codec, count):
+            return False
+        self.shape = shape(block) if count == 1 and not codec else None
+        return True
 
     def _is_late(self, timestamp: int) -> bool:
         self.late_ms = self.now_ms() + self.after_max_ms

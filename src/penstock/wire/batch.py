@@ -1,11 +1,12 @@
 """Record batches, magic 2: what is stored and served.
 
-A batch is opaque on the hot path, the first half of this module. `check_produced` unpacks its header once
-and computes one CRC32C over the rest; records are not looked at. Offsets are assigned by `stamp`, outside the
+The first half of this module takes a batch as a whole. `check_produced` unpacks its header once and
+computes one CRC32C over the rest; records are not looked at. Offsets are assigned by `stamp`, outside the
 part that the CRC covers, so that the bytes of the producer stay as they are.
 
-The second half looks inside: it builds batches and takes them apart. Nothing of it runs when records pass
-through a broker. It serves internal topics, transaction markers, old clients, compaction and tools.
+The second half looks inside: it builds batches and takes them apart. Records that pass through a broker are
+opened once, to be skimmed when they are produced (`skim`). All else here serves internal topics, transaction
+markers, old clients, compaction and tools.
 """
 
 from collections.abc import Iterable, Iterator
@@ -286,14 +287,19 @@ def expanded_max(size: int) -> int:
 def records_block(buf: Buffer, pos: int, header: BatchHeader, limit: int | None = None) -> bytes:
     """The records of the batch at `pos`, taken out of their codec. WireError if they cannot be; BatchError
     with MESSAGE_TOO_LARGE if they would exceed `expanded_max` or, before and after, a `limit`."""
+    if limit is not None and header.length > limit + HEADER_SIZE - LENGTH_FROM:
+        raise compression.too_large(limit)
+    return bytes(open_block(buf, pos, header, limit))
+
+
+def open_block(buf: Buffer, pos: int, header: BatchHeader, limit: int | None = None) -> Buffer:
+    """Like `records_block`, without a copy or a limit if there is no codec."""
     block = buf[pos + HEADER_SIZE : pos + LENGTH_FROM + header.length]
     codec = header.attributes & CODEC_MASK
-    if limit is not None and len(block) > limit:
-        raise compression.too_large(limit)
     if codec == compression.NONE:
-        return bytes(block)
+        return block
     most = expanded_max(header.size)
-    return bytes(compression.decompress(codec, block, most if limit is None else min(limit, most)))
+    return compression.decompress(codec, block, most if limit is None else min(limit, most))
 
 
 def iter_records(buf: Buffer, pos: int = 0, limit: int | None = None) -> Iterator[Record]:
@@ -315,13 +321,13 @@ def iter_records(buf: Buffer, pos: int = 0, limit: int | None = None) -> Iterato
         )
 
 
-def iter_raw(data: bytes, count: int) -> Iterator[RawRecord]:
+def iter_raw(data: Buffer, count: int) -> Iterator[RawRecord]:
     """Walk over exactly `count` records that fill `data`. WireError where they do not.
 
     Numbers of one byte, which nearly all are, are read in place: a call for each would double the time.
     """
     pos, end = 0, len(data)
-    read = varint.read_zigzag
+    read = varint.read_zigzag_32
     try:
         for _ in range(count):
             size = data[pos]
@@ -331,7 +337,7 @@ def iter_raw(data: bytes, count: int) -> Iterator[RawRecord]:
                 raise WireError(f"a record claims {size} bytes")
             pos += 1  # attributes of a record, all unused
             when = data[pos]
-            when, pos = (when >> 1 ^ -(when & 1), pos + 1) if when < 128 else read(data, pos)
+            when, pos = (when >> 1 ^ -(when & 1), pos + 1) if when < 128 else varint.read_zigzag(data, pos)
             offset = data[pos]
             offset, pos = (offset >> 1 ^ -(offset & 1), pos + 1) if offset < 128 else read(data, pos)
             size = data[pos]
@@ -347,7 +353,7 @@ def iter_raw(data: bytes, count: int) -> Iterator[RawRecord]:
             if pos >= stop:
                 raise WireError("a record is shorter than its key and value")
             headers_at = pos
-            pos = _skip_headers(data, pos, stop) if data[pos] else pos + 1
+            pos = skip_headers(data, pos, stop) if data[pos] else pos + 1
             if pos != stop:
                 raise WireError("a record has another size than it says")
             yield when, offset, key_at, key_end, value_at, value_end, headers_at
@@ -438,12 +444,9 @@ def encode_record(record: Record, base_offset: int, base_timestamp: int) -> byte
     return zigzag(len(body)) + body
 
 
-def recompress(
-    buf: Buffer, pos: int, codec: int, level: int | None = None, limit: int | None = None
-) -> bytearray:
-    """The batch at `pos` in another codec. The records block is moved whole: no record is touched."""
-    header = read_header(buf, pos)
-    block = records_block(buf, pos, header, limit)
+def recompress(header: BatchHeader, block: Buffer, codec: int, level: int | None = None) -> bytearray:
+    """The batch in another codec, of its records block out of any. The block is moved whole: no record is
+    touched."""
     attributes = header.attributes & ~CODEC_MASK | codec
     return assemble(header._replace(attributes=attributes), compression.compress(codec, block, level))
 
@@ -452,15 +455,17 @@ def _field(value: bytes | None) -> tuple[bytes, ...]:
     return (varint.NULL,) if value is None else (varint.zigzag(len(value)), value)
 
 
-def _skip_headers(data: bytes, pos: int, stop: int) -> int:
-    count, pos = varint.read_zigzag(data, pos)
+def skip_headers(data: Buffer, pos: int, stop: int) -> int:
+    """Where the headers that begin at `pos` end. WireError or IndexError if that is beyond `stop`."""
+    read = varint.read_zigzag_32
+    count, pos = read(data, pos)
     if count < 0 or 2 * count > stop - pos:
         raise WireError(f"a record claims {count} headers")
     for _ in range(count):
-        size, pos = varint.read_zigzag(data, pos)
+        size, pos = read(data, pos)
         if size < 0 or pos + size > stop:
             raise WireError(f"the key of a record header claims {size} bytes")
-        size, pos = varint.read_zigzag(data, pos + size)
+        size, pos = read(data, pos + size)
         pos += max(size, 0)
         if pos > stop:
             raise WireError(f"a record header claims {size} bytes")

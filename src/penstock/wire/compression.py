@@ -178,10 +178,10 @@ def _unsnappy(data: Buffer, limit: int) -> Buffer:
 def _unsnappy_chunk(raw: Any, chunk: Buffer, remaining: int) -> Buffer:
     try:
         size = raw.decompress_raw_len(chunk)
-        if size > remaining:
-            raise too_large(remaining)
         if size > len(chunk) * _SNAPPY_RATIO_MAX:
             raise WireError("bad snappy data: its length is impossible")
+        if size > remaining:
+            raise too_large(remaining)
         return memoryview(raw.decompress_raw(chunk))
     except _cramjam().DecompressionError as error:
         raise WireError(f"bad snappy data: {error}") from None

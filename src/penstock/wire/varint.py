@@ -86,3 +86,9 @@ def read_zigzag(buf: Buffer, pos: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         shift += 7
     return value >> 1 ^ -(value & 1), pos
+
+
+def read_zigzag_32(buf: Buffer, pos: int) -> tuple[int, int]:
+    """Decode a signed value of up to five bytes, as lengths and offsets of records are."""
+    value, pos = read_unsigned(buf, pos)
+    return value >> 1 ^ -(value & 1), pos

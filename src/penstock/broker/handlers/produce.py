@@ -18,8 +18,8 @@
 - A topic that is not known is looked for in the newest image before the answer says so.
 
 Requests of one connection overlap: the next is taken in while earlier ones wait for their flush. Not so
-where a batch must be opened (its topic compresses anew or is compacted, or it is an old message set) and that
-may cost much: it is done in `storage.opening`, and nothing of the connection overtakes it.
+where opening a batch may cost much (it is compressed and large, its topic compresses anew or is compacted, or
+it is an old message set): that is done in `storage.opening`, and nothing of the connection overtakes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.partitions import newest_image
 from penstock.broker.produce_answers import Asked, Key, Target, encoded
-from penstock.broker.produce_checks import NO_BATCH, Refused, Rules, check, first_batch
+from penstock.broker.produce_checks import INLINE_BYTES, NO_BATCH, Refused, Rules, check, first_batch
 from penstock.broker.produce_route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route
 from penstock.broker.topic_names import is_internal
 from penstock.broker.topic_rules import rules_of
@@ -92,9 +92,6 @@ class Opening(NamedTuple):
     judge: Callable[[memoryview, int | None], Accepted | Refused]
     """The verdict on them, in any thread. BatchError(MESSAGE_TOO_LARGE) beyond the limit."""
 
-
-INLINE_BYTES = 16_384
-"""What is opened on the event loop, before and after: a few hundred records at most."""
 
 NOTHING = Refused(ErrorCode.NONE)
 """A message set without messages, which old clients may send: answered as appended, at no offset."""
@@ -324,7 +321,7 @@ def _judge_batch(
     checked = check(batch, rules, now_ms, limit)
     if isinstance(checked, Refused):
         return checked
-    return Accepted(partition, checked, rules, checked is batch and rules.opaque)
+    return Accepted(partition, checked, rules, checked is batch and rules.skims)
 
 
 def _judge_message_set(
