@@ -267,7 +267,26 @@ def test_a_broker_described() -> None:
         Synonym("log.retention.ms", "5000", Source.DYNAMIC_DEFAULT_BROKER),
         Synonym("log.retention.hours", "168", Source.DEFAULT),
     )
-    assert [(e.name, e.value) for e in describe_all_brokers(image, {})] == [("log.retention.ms", "5000")]
+    assert [(e.name, e.value) for e in describe_all_brokers(image, {})] == [
+        ("min.insync.replicas", "1"),
+        ("log.retention.ms", "5000"),
+    ]
+
+
+def test_one_setting_all_brokers_have_from_the_beginning() -> None:
+    name = "min.insync.replicas"
+    synonyms = (Synonym(name, "1", Source.DYNAMIC_DEFAULT_BROKER), Synonym(name, "1", Source.DEFAULT))
+    assert entry(describe_topic(world(), "t", 1, {}), name).synonyms == synonyms
+    changed = do(world(), SetConfig(BROKER_CONFIG, "", {name: "2"}))
+    found = entry(describe_topic(changed, "t", 1, {}), name)
+    assert (found.value, found.source) == ("2", Source.DYNAMIC_DEFAULT_BROKER)
+    assert incremental_changes(changed, BROKER_CONFIG, "", [(name, Operation.SET, "3")]) == {name: "3"}
+    assert incremental_changes(changed, BROKER_CONFIG, "", [(name, Operation.DELETE, None)]) == Refusal(
+        ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed."
+    )
+    assert incremental_changes(changed, BROKER_CONFIG, "1", [(name, Operation.SET, "3")]) == Refusal(
+        ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered."
+    )
 
 
 def test_changing_a_setting_step_by_step() -> None:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from penstock.metadata.definitions import Definition, Value
 
 
+MIN_ISR = "min.insync.replicas"
+CLUSTER_SETTINGS: Mapping[str, str] = {MIN_ISR: "1"}
+"""What all brokers have as a dynamic setting from the beginning. Kafka writes it when a cluster is formatted
+(KIP-966), so its tools, and clients' tests, find it among the settings that are not defaults. It can be
+changed for all brokers, not for one, and not be removed."""
+
+
 class Source(IntEnum):
     """Where a value comes from; the numbers are those of DescribeConfigs."""
 
@@ -180,6 +187,9 @@ def incremental_changes(
     present = image.config(resource_type, name)
     changes: dict[str, str | None] = {}
     for setting, operation, value in operations:
+        if resource_type == BROKER_CONFIG and setting == MIN_ISR and (name or operation == Operation.DELETE):
+            level, how = ("Broker", "altered") if name else ("Cluster", "removed")
+            return Refusal(ErrorCode.INVALID_CONFIG, f"{level}-level {MIN_ISR} cannot be {how}.")
         if operation == Operation.DELETE:
             changes[setting] = None
             continue
@@ -266,7 +276,7 @@ def describe_all_brokers(
     image: ClusterImage, docs: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
     """The dynamic settings of all brokers: those that were set, and no others."""
-    values = image.config(BROKER_CONFIG, "")
+    values = _of_all_brokers(image)
     known = _with_unread(definitions(BROKER_CONFIG), values)
     chosen = None if names is None else set(names)
     entries = []
@@ -318,6 +328,10 @@ def changes_at_runtime(name: str) -> bool:
     return definition is not None and definition.dynamic
 
 
+def _of_all_brokers(image: ClusterImage) -> Mapping[str, str]:
+    return {**CLUSTER_SETTINGS, **image.config(BROKER_CONFIG, "")}
+
+
 def _with_unread(known: "Mapping[str, Definition]", names: Iterable[str]) -> "Mapping[str, Definition]":
     """The definitions of brokers' settings, with those of the named ones that nothing here reads."""
     unread = [name for name in names if name not in known]
@@ -340,7 +354,7 @@ class _Layers:
     """The settings of one broker: dynamic, dynamic for all brokers, given at start, default."""
 
     def __init__(self, image: ClusterImage, broker: str, given: Mapping[str, str]) -> None:
-        own, shared = image.config(BROKER_CONFIG, broker), image.config(BROKER_CONFIG, "")
+        own, shared = image.config(BROKER_CONFIG, broker), _of_all_brokers(image)
         self.known = _with_unread(definitions(BROKER_CONFIG), (*own, *shared))
         self._layers = (
             (own, Source.DYNAMIC_BROKER),
