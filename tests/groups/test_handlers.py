@@ -11,6 +11,7 @@ import pytest
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.loading import load
 from penstock.groups.embedded import write_assignment
+from penstock.groups.classic import ClassicGroup, ClassicMember
 from penstock.groups.shard import Shard
 from penstock.metadata.commands import DeleteTopic, RegisterBroker
 from penstock.metadata.image import OFFSETS_TOPIC, Listener
@@ -337,6 +338,23 @@ async def test_a_classic_member_through_its_life(rig: Rig, version: int) -> None
         (unknown, []) if leave_version < 3 else (0, [unknown])
     )
     assert (await rig.ask(beat, HeartbeatResponse, min(version, 4))).error_code == unknown
+
+
+@pytest.mark.parametrize(("version", "rebalance_ms"), [(0, 10_000), (1, 60_000)])
+async def test_a_join_without_a_rebalance_timeout_uses_that_of_the_session(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, version: int, rebalance_ms: int
+) -> None:
+    added: list[ClassicMember] = []
+    add = ClassicGroup.add
+
+    def watched(group: ClassicGroup, member: ClassicMember) -> None:
+        added.append(member)
+        add(group, member)
+
+    monkeypatch.setattr(ClassicGroup, "add", watched)
+    await find(rig)
+    assert (await join(rig, version)).error_code == ErrorCode.NONE
+    assert [(m.session_timeout_ms, m.rebalance_timeout_ms) for m in added] == [(10_000, rebalance_ms)]
 
 
 async def test_sync_of_version_5_must_name_the_protocol(rig: Rig) -> None:
