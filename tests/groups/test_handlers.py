@@ -10,8 +10,8 @@ import pytest
 
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.loading import load
-from penstock.groups.embedded import write_assignment
 from penstock.groups.classic import ClassicGroup, ClassicMember
+from penstock.groups.embedded import write_assignment
 from penstock.groups.shard import Shard
 from penstock.metadata.commands import DeleteTopic, RegisterBroker
 from penstock.metadata.image import OFFSETS_TOPIC, Listener
