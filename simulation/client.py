@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=ApiMessage)
 
 PATIENCE_SECONDS = 8.0
+RECONNECT_SECONDS = 0.2
+"""As clients do: who was refused does not knock again for a moment, whatever waits to be sent."""
 METADATA_VERSION = 12
 FIND_COORDINATOR_VERSION = 4
 NO_LEADER = -1
@@ -39,6 +41,8 @@ class Client:
         self.rng = random.Random(f"{scene.seed}/{name}")
         self._links: dict[int, Link] = {}
         self._connecting: dict[int, asyncio.Lock] = {}
+        self._refused: dict[int, float] = {}
+        """Until when there is no use in knocking again."""
         self._correlation = 0
         self.leaders: dict[tuple[bytes, int], int] = {}
         self.coordinators: dict[str, int] = {}
@@ -47,6 +51,11 @@ class Client:
 
     async def link(self, broker: int) -> Link:
         """A connection to this broker."""
+        known = self._links.get(broker)
+        if known is not None and not known.over:
+            return known
+        if self.scene.world.time() < self._refused.get(broker, 0.0):
+            raise Unreachable("nobody listened there a moment ago")
         lock = self._connecting.setdefault(broker, asyncio.Lock())
         async with lock:
             link = self._links.get(broker)
@@ -55,6 +64,7 @@ class Client:
                     async with asyncio.timeout(2.0):
                         link = await self.scene.network.connect(self.process, host_of(broker))
                 except (ConnectionError, TimeoutError) as error:
+                    self._refused[broker] = self.scene.world.time() + RECONNECT_SECONDS
                     raise Unreachable(str(error)) from error
                 self._links[broker] = link
             return link
@@ -84,14 +94,16 @@ class Client:
         answer = link.ask(
             request_header(message.api_key, version, correlation, self.name) + encode(message, version)
         )
+        alarm = self.scene.world.call_later(patience, _give_up, answer)
         try:
-            async with asyncio.timeout(patience):
-                frame = memoryview(await answer)
+            frame = memoryview(await answer)
         except TimeoutError:
             link.close()
             raise Unreachable("no answer in time") from None
         except ConnectionError as error:
             raise Unreachable(str(error)) from error
+        finally:
+            alarm.cancel()
         answered, body_at = parse_response_header(message.api_key, version, frame)
         if answered != correlation:
             self.scene.checker.fail(
@@ -155,6 +167,11 @@ class Client:
             self.scene.views.named(broker, found.node_id, found.host, found.port, "coordinator")
             self.coordinators[group] = found.node_id
         return self.coordinators[group]
+
+
+def _give_up(answer: asyncio.Future[bytes]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
 
 
 def address_is_right(broker: int, host: str, port: int) -> bool:

@@ -66,10 +66,13 @@ class Disk:
 
     def find(self, path: str) -> Node:
         node = self.root
-        for name in filter(None, path.split("/")):
-            if node.entries is None:
+        for name in path.split("/"):
+            if not name:
+                continue
+            entries = node.entries
+            if entries is None:
                 raise _error(errno.ENOTDIR)
-            found = node.entries.get(name)
+            found = entries.get(name)
             if found is None:
                 raise _error(errno.ENOENT)
             node = found

@@ -167,10 +167,13 @@ class Machine:
         self.serving = self.paused = False
 
     def _look(self) -> None:
-        image = self.image
-        if image is not None and image is not self._seen:
-            self._seen = image
-            self.on_image(self, image)
+        # After every step of the broker: `image`, without the calls.
+        node = self.node
+        incarnation = node._incarnation if node is not None else None
+        metadata = incarnation._metadata if incarnation is not None else None
+        if metadata is not None and metadata.image is not self._seen:
+            self._seen = metadata.image
+            self.on_image(self, metadata.image)
 
 
 def host_of(broker: int) -> str:

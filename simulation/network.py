@@ -72,7 +72,7 @@ class Network:
     # Cuts.
 
     def is_cut(self, client: str, host: str) -> bool:
-        return (client, host) in self._cuts
+        return bool(self._cuts) and (client, host) in self._cuts
 
     def cut(self, client: str, host: str) -> None:
         self._cuts.add((client, host))

@@ -17,6 +17,7 @@ from simulation.broken import broken as broken_brokers
 from simulation.scene import Outcome, Scene
 
 LINES_SHOWN = 60
+_LEFT: list[Scene] = []
 SEED_SECONDS_MAX = 300.0
 """A seed takes a second or two; none that ends takes this long, however busy the machine."""
 
@@ -27,8 +28,10 @@ def play(
     seconds: float | None = None,
     kind: str | None = None,
     keep: int = LINES_SHOWN,
+    *,
+    tidy: bool = True,
 ) -> Outcome:
-    """Run one seed."""
+    """Run one seed. Not `tidy`: for a process that ends soon, which leaves the tidying to the system."""
     with broken_brokers(broken):
         if not gc.get_freeze_count():
             # What is there for good, the modules above all, need not be looked at after each seed.
@@ -36,6 +39,9 @@ def play(
             gc.freeze()
         scene = Scene(seed, seconds=seconds, kind=kind, keep=keep)
         outcome = scene.run()
+        if not tidy:
+            _LEFT.append(scene)
+            return outcome
         with _quietly():
             scene.world.close()
             del scene

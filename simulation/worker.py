@@ -1,18 +1,45 @@
-"""One of several processes that run seeds: every so many of them, an outcome a line."""
+"""One of several processes that run seeds: every so many of them, an outcome a line.
 
+Taking a world apart costs a tenth of what running it does. So a few seeds at a time are run by a child, which
+ends without.
+"""
+
+import os
 import sys
 
 import msgspec
 
 from simulation.play import play
 
+SEEDS_PER_CHILD = 12
+"""Each leaves some ten megabytes."""
+
 
 def main() -> None:
     first, end, step, broken, seconds, kind = sys.argv[1:]
-    for seed in range(int(first), int(end), int(step)):
-        outcome = play(seed, broken or None, float(seconds) if seconds else None, kind or None)
-        sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")
-        sys.stdout.buffer.flush()
+    seeds = range(int(first), int(end), int(step))
+    for at in range(0, len(seeds), SEEDS_PER_CHILD):
+        child = os.fork()
+        if not child:
+            _run(seeds[at : at + SEEDS_PER_CHILD], broken, seconds, kind)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            sys.exit(f"a process that ran seeds from {seeds[at]} on ended with {status}")
+
+
+def _run(seeds: range, broken: str, seconds: str, kind: str) -> None:
+    status = 1
+    try:
+        for seed in seeds:
+            outcome = play(
+                seed, broken or None, float(seconds) if seconds else None, kind or None, tidy=False
+            )
+            sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")
+            sys.stdout.buffer.flush()
+        status = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 if __name__ == "__main__":
