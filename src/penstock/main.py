@@ -272,6 +272,10 @@ class Incarnation:
         async def seal(broker: int, epoch: int) -> int:
             return await seal_log(metadata, wal_store, WalRef(broker, epoch))
 
+        async def read_ahead(broker: int, epoch: int) -> None:
+            wal = WalRef(broker, epoch)
+            await wal_store.read_ahead(wal, metadata.image.wal_starts.get(wal, 0))
+
         return Membership(
             metadata,
             metadata.store,
@@ -290,6 +294,7 @@ class Incarnation:
             ),
             on_lost=self._on_lost,
             processes=_processes(self._store),
+            read_ahead=read_ahead,
         )
 
     def _on_lost(self, lost: Lost) -> None:

@@ -75,6 +75,7 @@ class Node:
             heartbeat_interval=1.0,
             balance_interval=2.0,
             on_lost=self.lost.append,
+            read_ahead=world.read_ahead,
         )
 
     async def start(self) -> None:
@@ -92,6 +93,7 @@ class World:
         self.clock = FakeClock()
         self.nodes: dict[int, Node] = {}
         self.sealed: list[tuple[int, int]] = []
+        self.read: list[tuple[int, int]] = []
         self.flushes = FLUSHES
         self.seeds = iter(range(1000))
 
@@ -99,6 +101,9 @@ class World:
         await asyncio.sleep(0)
         self.sealed.append((broker, epoch))
         return self.flushes
+
+    async def read_ahead(self, broker: int, epoch: int) -> None:
+        self.read.append((broker, epoch))
 
     async def start(self, *brokers: int) -> None:
         for broker in brokers:
@@ -167,6 +172,20 @@ async def test_a_lone_broker_of_a_dead_cluster_serves_at_once(world: World) -> N
     image = await world.image()
     assert live(image) == [2]
     assert image.leader_counts == {2: 6}
+
+
+async def test_the_log_of_a_silent_broker_is_read_before_its_time_is_up(world: World) -> None:
+    await world.start(1, 2, 3)
+    epoch = world.nodes[3].member.epoch
+    await world.pass_time(3)
+    assert world.read == []
+    world.kill(3)
+    await world.pass_time(SESSION - 1)
+    assert live(await world.image()) == [1, 2, 3] and world.sealed == []
+    assert world.read == [(3, epoch)] * 2, "once by each of the others"
+    await world.pass_time(3)
+    assert live(await world.image()) == [1, 2]
+    assert world.read == [(3, epoch)] * 2
 
 
 async def test_a_restart_seals_the_log_of_the_incarnation_before(world: World) -> None:

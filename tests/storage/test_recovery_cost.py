@@ -162,6 +162,26 @@ async def test_one_put_per_flush_whatever_the_number_of_partitions(partitions: i
     await world.close()
 
 
+async def test_what_was_read_ahead_of_a_silent_broker_is_not_waited_for() -> None:
+    store = CountingStore()
+    world = World(store)
+    ledger = await world.start(settings=QUIET)
+    partition = own_partition(ledger, await world.create_topic("t", 1))
+    for _ in range(100):
+        await fill(ledger, partition, 1)
+    await world.wal_store.read_ahead(ledger.wal, 40)
+    await fill(ledger, partition, 1)
+    await world.wal_store.read_ahead(ledger.wal, 0)
+    await world.wal_store.read_ahead(ledger.wal, 0)
+    end = await world.seal(ledger.wal)
+    store.requests.clear()
+    flushes = [flush async for flush in world.wal_store.scan(ledger.wal, 0, end)]
+    assert not store.requests
+    cold = [flush async for flush in world.wal_store.scan(ledger.wal, 0, end)]
+    assert flushes == cold and [flush.number for flush in cold] == list(range(101))
+    await world.kill(ledger)
+
+
 async def test_many_small_flushes_are_settled_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an object store each of them is a request to whoever takes over."""
     monkeypatch.setattr(ObjectWalWriter, "flushes_max", 20)

@@ -157,6 +157,10 @@ class LeaseTable:
         heard = self._heard.get(info.id)
         return heard.until - heard.since if heard is not None and heard.epoch == info.epoch else 0.0
 
+    def late(self, image: ClusterImage) -> list[BrokerInfo]:
+        """The brokers whose heartbeat did not come: they may be silent for long."""
+        return [info for info in image.live_brokers if self.silence(info) >= LATE_PART * self._heartbeat]
+
     def overdue(self, image: ClusterImage, stagger: float, now: float) -> list[BrokerInfo]:
         """The brokers that it is this observer's turn to fence.
 

@@ -16,6 +16,7 @@ brokers do the same at once, the first entry counts and the other's wish finds n
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Protocol
@@ -130,9 +131,10 @@ class Membership:
         balance_interval: float | None = 5.0,
         on_lost: Callable[[Lost], None] | None = None,
         processes: ProcessTable | None = None,
+        read_ahead: Callable[[int, int], Awaitable[None]] | None = None,
     ) -> None:
         """Times are in seconds. `balance_interval` None: leaders are not moved back. `processes`: where all
-        brokers are processes of one machine."""
+        brokers are processes of one machine. `read_ahead(broker, epoch)`: that one may soon be replaced."""
         self.broker = broker
         self.epoch = -1
         self._log = log
@@ -147,6 +149,8 @@ class Membership:
         self._balance_interval = balance_interval
         self._on_lost = on_lost
         self._processes = processes
+        self._read_ahead = read_ahead
+        self._suspects: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._leadership: Leadership | None = None
         look_interval = min(heartbeat_interval, session_timeout / WATCHES_PER_SESSION)
         self._leases = LeaseTable(broker, heartbeat_interval, session_timeout, look_interval)
@@ -231,7 +235,7 @@ class Membership:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        tasks, self._tasks = self._tasks, []
+        tasks, self._tasks = [*self._tasks, *self._suspects.values()], []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -419,12 +423,26 @@ class Membership:
         except StoreError:
             self._leases.excuse(self._clock.monotonic())
             raise
+        self._prepare(self._leases.late(image))
         stagger = max(self._heartbeat_interval, self._session_timeout / 4)
         for info in self._leases.overdue(image, stagger, began):
             await self._fence(info)
         if image.controller_id == self.broker and leaderless_count(image):
             await self._adopt()
         return bool(watched)
+
+    def _prepare(self, late: Sequence[BrokerInfo]) -> None:
+        """Read what a takeover would wait for while the time-out runs: once for each silence."""
+        suspects = {(info.id, info.epoch): None for info in late if self._read_ahead is not None}
+        for suspect in [one for one in self._suspects if one not in suspects]:
+            self._suspects.pop(suspect).cancel()
+        for suspect in [one for one in suspects if one not in self._suspects]:
+            self._suspects[suspect] = asyncio.create_task(self._look_ahead(*suspect), name="read ahead")
+
+    async def _look_ahead(self, broker: int, epoch: int) -> None:
+        if self._read_ahead is not None:
+            with suppress(StoreError):
+                await self._read_ahead(broker, epoch)
 
     async def _listen(self, info: BrokerInfo) -> None:
         began = self._clock.monotonic()

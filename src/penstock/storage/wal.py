@@ -100,6 +100,10 @@ class WalStore(Protocol):
         writes come late, it must be what the newest image says (`cluster/sealing.py`).
         """
 
+    async def read_ahead(self, wal: WalRef, start: int) -> None:
+        """Somebody may have to take this log over soon: read now what `scan` would make them wait for, where
+        that takes long. Changes nothing."""
+
     def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
         """The flushes numbered from `start` (as far as not deleted) up to, not including, `end`, of a
         sealed log. Raises StoreError if the log ends before `end`."""

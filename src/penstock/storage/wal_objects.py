@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 from penstock.log.flush import (
     FLUSH_HEADER_SIZE,
@@ -40,6 +40,7 @@ _DEPTH = 4
 _WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its header and index with it.
 _RETRY_SECONDS = 1.0
 _SCANS_AT_ONCE = 64
+_LOGS_AHEAD_MAX = 8  # Each is at most some hundred small indexes; few brokers are late at once.
 
 
 def _prefix(wal: WalRef) -> str:
@@ -129,6 +130,8 @@ class ObjectWalStore:
     def __init__(self, store: ObjectStore, *, depth: int = _DEPTH) -> None:
         self._store = store
         self._depth = depth
+        self._ahead: dict[WalRef, dict[int, ScannedFlush]] = {}
+        """What was read of logs whose writers are late, by flush. A flush never changes."""
 
     async def create(self, wal: WalRef) -> ObjectWalWriter | Fenced:
         nonce = os.urandom(8)
@@ -157,16 +160,38 @@ class ObjectWalStore:
         prefix = _prefix(wal)
         return {int(info.key[len(prefix) :]): info.size async for info in self._store.list(prefix)}
 
+    async def read_ahead(self, wal: WalRef, start: int) -> None:
+        """Each flush is a request, and there may be hundreds."""
+        known = self._ahead.pop(wal, {})
+        self._ahead[wal] = known
+        while len(self._ahead) > _LOGS_AHEAD_MAX:
+            del self._ahead[next(iter(self._ahead))]
+        for number in [number for number in known if number < start]:
+            del known[number]
+        sizes = await self._sizes(wal)
+        wanted = [n - 1 for n, size in sizes.items() if n > start and size > len(SEAL) and n - 1 not in known]
+        for at in range(0, len(wanted), _SCANS_AT_ONCE):
+            for flush in await self._scan_some(wal, wanted[at : at + _SCANS_AT_ONCE], sizes):
+                known[flush.number] = flush
+
     async def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
         """Objects are read some at a time; a large one by its header and then its index."""
-        sizes = await self._sizes(wal)
+        known = self._ahead.pop(wal, {})
         numbers = range(start, end)
-        for first in range(start, end, _SCANS_AT_ONCE):
-            some = numbers[first - start : first - start + _SCANS_AT_ONCE]
-            for flush in await asyncio.gather(
-                *(self._scan_one(wal, number, sizes.get(number + 1)) for number in some)
-            ):
-                yield flush
+        sizes = {} if all(number in known for number in numbers) else await self._sizes(wal)
+        for at in range(0, len(numbers), _SCANS_AT_ONCE):
+            some = numbers[at : at + _SCANS_AT_ONCE]
+            missing = [number for number in some if number not in known]
+            known.update((flush.number, flush) for flush in await self._scan_some(wal, missing, sizes))
+            for number in some:
+                yield known.pop(number)
+
+    async def _scan_some(
+        self, wal: WalRef, numbers: Iterable[int], sizes: Mapping[int, int]
+    ) -> list[ScannedFlush]:
+        return await asyncio.gather(
+            *(self._scan_one(wal, number, sizes.get(number + 1)) for number in numbers)
+        )
 
     async def _scan_one(self, wal: WalRef, number: int, size: int | None) -> ScannedFlush:
         key = _key(wal, number + 1)
