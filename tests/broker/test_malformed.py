@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import struct
 from random import Random
@@ -18,12 +19,13 @@ from penstock.wire import compression
 from penstock.wire.api.produce import ProduceResponse
 from penstock.wire.batch import HEADER_SIZE, Record, build_batch, read_header
 from penstock.wire.codec import decode, encode
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.exchange import Reply
 from penstock.wire.headers import parse_response_header, request_header
 from tests.broker.rig import Rig, batch
 from tests.broker.test_opening import ZEROS, with_block
 from tests.broker.test_produce import produce, request, stored
+from tests.wire.test_legacy import message
 
 CODECS = [compression.NONE, compression.GZIP, compression.SNAPPY, compression.LZ4, compression.ZSTD]
 PACKED = CODECS[1:]
@@ -124,6 +126,23 @@ async def test_a_bomb_is_too_large_for_any_topic(rig: Rig, codec: int) -> None:
     answer = await produce(rig, "t", with_block(codec, compression.compress(codec, ZEROS)))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert "expand to more than" in str(answer.error_message)
+
+
+async def test_what_was_expanded_is_not_kept(rig: Rig) -> None:
+    """Nor is the exception that stopped it, whose frames refer to it, until the next collection of cycles."""
+    await rig.topic("t")
+    data = with_block(compression.GZIP, compression.compress(compression.GZIP, ZEROS))
+    old = message(1, compression.GZIP, compression.compress(compression.GZIP, ZEROS))
+    gc.collect()
+    gc.disable()
+    try:
+        for version, records in ((9, data), (2, old)):
+            answer = await produce(rig, "t", records, version)
+            assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+            await asyncio.sleep(0)
+            assert not [one for one in gc.get_objects() if isinstance(one, BatchError)]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("codec", PACKED)

@@ -178,7 +178,9 @@ def check(
         block = _opened(batch, header, limit if limit is None or not rules.skims else limit * SKIM_FACTOR)
         refused = _check_records(header, block, rules, limits, limit)
     except WireError as error:
-        return refused_opening(error, limit)
+        if is_beyond(error, limit):
+            raise
+        return refused_opening(error)
     if refused is not None:
         return refused
     if attributes & LOG_APPEND_TIME:
@@ -251,12 +253,15 @@ def _with_create_time(batch: memoryview, max_timestamp: int) -> memoryview:
     return memoryview(changed)
 
 
-def refused_opening(error: WireError, limit: int | None) -> Refused:
-    """Why records that had to be opened are not taken. What is only beyond a caller's
-    `limit` is raised."""
+def is_beyond(error: WireError, limit: int | None) -> bool:
+    """Is this about a caller's limit only? Then it is raised again, where it was caught: raised by a function
+    that it was passed to, it would refer to itself, and keep what was expanded until the next collection."""
+    return limit is not None and isinstance(error, BatchError) and error.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def refused_opening(error: WireError) -> Refused:
+    """Why records that had to be opened are not taken."""
     code = error.code if isinstance(error, BatchError) else ErrorCode.INVALID_RECORD
-    if code is not ErrorCode.MESSAGE_TOO_LARGE:
-        return Refused(code, shows_log_start=True, message=str(error))
-    if limit is not None:
-        raise error
-    return TOO_LARGE._replace(message=str(error))
+    if code is ErrorCode.MESSAGE_TOO_LARGE:
+        return TOO_LARGE._replace(message=str(error))
+    return Refused(code, shows_log_start=True, message=str(error))

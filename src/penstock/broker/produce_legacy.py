@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.broker.produce_checks import CORRUPT, TOO_LARGE, Refused, Rules, batch_size, refused_opening
+from penstock.broker.produce_checks import (
+    CORRUPT,
+    TOO_LARGE,
+    Refused,
+    Rules,
+    batch_size,
+    is_beyond,
+    refused_opening,
+)
 from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.legacy import upconvert
 
@@ -25,6 +33,6 @@ def converted(records: memoryview, rules: Rules, limit: int | None) -> bytearray
     try:
         return upconvert(records[:at], limit)
     except BatchError as error:
-        if error.code is ErrorCode.CORRUPT_MESSAGE:
-            return CORRUPT
-        return refused_opening(error, limit)
+        if is_beyond(error, limit):
+            raise
+        return CORRUPT if error.code is ErrorCode.CORRUPT_MESSAGE else refused_opening(error)

@@ -45,6 +45,7 @@ _ZSTD_BLOCK = 128 * 1024
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 _GZIP_PIECE = 1024 * 1024
+_OWN_PAGES_MIN = 1024 * 1024
 _GZIP_WINDOW = 31
 """zlib's way to say: a window of 32 KiB and a gzip header."""
 
@@ -110,28 +111,41 @@ def _expand(codec: str, data: Buffer, limit: int, bound: int) -> Buffer:
     try:
         if bound <= limit:
             return memoryview(module.decompress(data))
-        out = bytearray(limit)
+        out = _room(limit)
         size: int = module.decompress_into(data, out)
-        return memoryview(out)[:size]
+        return out[:size]
     except cramjam.DecompressionError as error:
         if "whole buffer" in str(error):
             raise too_large(limit) from None
         raise WireError(f"bad {codec} data: {error}") from None
 
 
-def _gunzip(data: Buffer, limit: int) -> bytes:
+def _room(limit: int) -> memoryview:
+    """Where records are expanded to that may need all of it. Pages of its own cost nothing before they are
+    written to, and the system has them back afterwards; an allocator may keep them, or lie between them."""
+    if limit < _OWN_PAGES_MIN:
+        return memoryview(bytearray(limit))
+    import mmap
+
+    return memoryview(mmap.mmap(-1, limit))
+
+
+def _gunzip(data: Buffer, limit: int) -> Buffer:
     import zlib
 
     member = zlib.decompressobj(_GZIP_WINDOW)
-    out: BytesIO | None = None
+    out: memoryview | None = None
     remaining = limit
     rest: Buffer = data
     try:
         while True:
             part = member.decompress(rest, min(_GZIP_PIECE, remaining + 1))
+            size = limit - remaining
             remaining -= len(part)
             if remaining < 0:
                 raise too_large(limit)
+            if out is not None:
+                out[size : size + len(part)] = part
             if member.eof:
                 rest = member.unused_data
                 if rest[:2] != b"\x1f\x8b":
@@ -142,14 +156,11 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
                 if not rest and not part:
                     raise WireError("gzip data ends too soon")
             if out is None:
-                out = BytesIO()
-            out.write(part)
+                out = _room(limit)
+                out[: len(part)] = part
     except zlib.error as error:
         raise WireError(f"bad gzip data: {error}") from None
-    if out is None:
-        return part
-    out.write(part)
-    return out.getvalue()  # without a copy
+    return part if out is None else out[: limit - remaining]
 
 
 def _unsnappy(data: Buffer, limit: int) -> Buffer:
