@@ -163,6 +163,9 @@ def check(
         return INVALID
     if size > rules.max_message_bytes:
         return TOO_LARGE
+    expands_to = limit if limit is None or not rules.skims else limit * SKIM_FACTOR
+    if expands_to is not None and header.codec and _COMPRESSED_BY * size > expands_to:
+        raise too_large(expands_to)
     if crc32c(batch[CRC_FROM:]) != header.crc:
         return CORRUPT
     if attributes & CODEC_MASK > ZSTD:
@@ -175,7 +178,7 @@ def check(
     if not rules.log_append_time:
         limits = TimestampLimits(now_ms, rules.before_max_ms, rules.after_max_ms)
     try:
-        block = _opened(batch, header, limit if limit is None or not rules.skims else limit * SKIM_FACTOR)
+        block = open_block(batch, 0, header, expands_to)
         refused = _check_records(header, block, rules, limits, limit)
     except WireError as error:
         if is_beyond(error, limit):
@@ -193,13 +196,6 @@ def check(
         raise too_large(limit)
     changed = recompress(read_header(batch), block, rules.codec, rules.codec_level)
     return TOO_LARGE if len(changed) > rules.max_message_bytes else changed
-
-
-def _opened(batch: memoryview, header: BatchHeader, limit: int | None) -> Buffer:
-    """The records out of their codec."""
-    if limit is not None and header.codec and _COMPRESSED_BY * len(batch) > limit:
-        raise too_large(limit)
-    return open_block(batch, 0, header, limit)
 
 
 def skimmed(block: memoryview, codec: int, count: int) -> bool:

@@ -176,11 +176,11 @@ class Route:
             or attributes & CODEC_MASK > self.codec_max
             or (base_sequence < 0 and producer_id != NO_PRODUCER_ID)
             or (max_timestamp > self.late_ms and self._is_late(max_timestamp))
-            or crc32c(frame[at + CRC_FROM : end]) != crc
             or (
                 (first != self.shape or count != 1 or attributes & CODEC_MASK or frame[end - 1])
                 and not self._in_order(frame[at + HEADER_SIZE : end], attributes & CODEC_MASK, count)
             )
+            or crc32c(frame[at + CRC_FROM : end]) != crc
         ):
             return None
         reply = RouteReply(self, correlation_id)
