@@ -173,12 +173,30 @@ async def test_what_was_read_ahead_of_a_silent_broker_is_not_waited_for() -> Non
     await fill(ledger, partition, 1)
     await world.wal_store.read_ahead(ledger.wal, 0)
     await world.wal_store.read_ahead(ledger.wal, 0)
-    end = await world.seal(ledger.wal)
     store.requests.clear()
+    end = await world.seal(ledger.wal)
     flushes = [flush async for flush in world.wal_store.scan(ledger.wal, 0, end)]
-    assert not store.requests
+    assert store.requests == {"create": 1}
     cold = [flush async for flush in world.wal_store.scan(ledger.wal, 0, end)]
     assert flushes == cold and [flush.number for flush in cold] == list(range(101))
+    assert await world.seal(ledger.wal) == end == 101
+    await world.kill(ledger)
+
+
+async def test_a_broker_that_was_silent_and_wrote_on_is_sealed_at_its_end() -> None:
+    store = CountingStore()
+    world = World(store)
+    ledger = await world.start(settings=QUIET)
+    partition = own_partition(ledger, await world.create_topic("t", 1))
+    for count in (3, 30):
+        for _ in range(count):
+            await fill(ledger, partition, 1)
+        if count == 3:
+            await world.wal_store.read_ahead(ledger.wal, 0)
+    store.requests.clear()
+    assert await world.seal(ledger.wal) == 33
+    assert sum(store.requests.values()) < 6
+    assert len([flush async for flush in world.wal_store.scan(ledger.wal, 0, 33)]) == 33
     await world.kill(ledger)
 
 

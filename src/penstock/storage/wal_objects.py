@@ -141,9 +141,10 @@ class ObjectWalStore:
         return ObjectWalWriter(self._store, wal, nonce, self._depth)
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
-        sizes = await self._sizes(wal)
-        # Object `start` holds the flush below it, and is not deleted before the log is.
-        number = start
+        # Object `start` holds the flush below it, and is not deleted before the log is. A list of hundreds of
+        # objects takes long, and is not needed if they were read ahead and nothing came since.
+        number = self._end_ahead(wal, start)
+        sizes = {} if number > start else await self._sizes(wal)
         while True:
             # No flush is as small as a seal.
             while sizes.get(number, 0) > len(SEAL):
@@ -153,7 +154,16 @@ class ObjectWalStore:
             if await self._store.get(_key(wal, number)) == SEAL:
                 break
             number += 1
+            sizes = await self._sizes(wal)
         return max(number - 1, 0)
+
+    def _end_ahead(self, wal: WalRef, start: int) -> int:
+        """The object behind those from `start` on that were read ahead; `start` if there are none."""
+        known = self._ahead.get(wal, {})
+        flush = start
+        while flush in known:
+            flush += 1
+        return flush + 1 if flush > start else start
 
     async def _sizes(self, wal: WalRef) -> dict[int, int]:
         """The objects of a log by number, in order."""
