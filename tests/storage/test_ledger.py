@@ -141,6 +141,10 @@ async def test_an_incarnation_that_ended_does_not_call_its_log_settled(world: Wo
     assert await world.wal_store.seal(ledger.wal) == 1
     zombie = await append(ledger, own_partition(ledger, topic), batch(b"lost"))
     assert zombie == [ErrorCode.NOT_LEADER_OR_FOLLOWER] and world.ended
+    # Whatever happens in the cluster, what is closed stays closed: it would be opened as if it were empty.
+    await world.create_topic("other")
+    assert ledger.partition(topic, 0) is None and not ledger.led()
+    assert await ledger.surrender([(topic, 0)]) == {}
     assert not await ledger.settle()
     assert world.metadata.image.wal_starts.get(ledger.wal, 0) == 0
     await world.kill(ledger)

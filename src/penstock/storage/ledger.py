@@ -247,6 +247,10 @@ class Ledger:
         return partition
 
     def _leads(self, info: PartitionInfo) -> bool:
+        if self._flusher is not None and self._flusher.ended:
+            # What it led is closed. Opened anew, a partition whose records are all in the log that ended
+            # would be taken for one that nothing was written to.
+            return False
         return info.leader == self.wal.broker and bool(info.wals) and info.wals[-1] == self.wal
 
     def _close_partition(self, key: PartitionKey, *, deleted: bool = False) -> None:
@@ -366,7 +370,7 @@ class Ledger:
 
     def _on_end(self, reason: str) -> None:
         logger.error("the incarnation ended broker=%d epoch=%d: %s", self.wal.broker, self.wal.epoch, reason)
-        for key in list(self._partitions):
+        for key in [*self._partitions, *self._opening]:
             self._close_partition(key)
         self._on_end_callback(reason)
 
