@@ -3,7 +3,8 @@
 A few bytes can stand for many megabytes, and for millions of records that are looked at one by one. Such work
 is done in two threads:
 
-- the light one opens what expands to at most a megabyte, which takes milliseconds;
+- the light one opens what takes milliseconds: what expands to at most a megabyte, or to eight where records
+  are only skimmed (`broker.produce_checks`);
 - what turns out to be larger is begun again in the heavy one.
 
 One batch at a time is open in each, so memory is bounded by one batch of the greatest size
