@@ -10,17 +10,17 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import penstock.spark
 from penstock.pipeline.errors import no_worker
 
 
 def session(home: Path) -> Any:
     from pyspark.sql import SparkSession
-
-    import penstock.spark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
@@ -43,6 +43,7 @@ class Queries:
     """Both queries. Rows have no key, so that a second attempt sends them to other partitions."""
 
     def __init__(self, spark: Any, options: dict[str, Any], batch_records: str) -> None:
+        self._spark = spark
         self._makers = makers(spark, options, batch_records)
         self._queries = {name: make() for name, make in self._makers.items()}
         self._finishing = threading.Lock()
@@ -50,6 +51,14 @@ class Queries:
 
     def _watch(self) -> None:
         """A query that fails ends this process, unless it had no Python process: then it is started again."""
+        try:
+            penstock.spark.register(self._spark)  # On this thread too.
+            self._restart_for_ever()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    def _restart_for_ever(self) -> None:
         while True:
             time.sleep(0.2)
             with self._finishing:

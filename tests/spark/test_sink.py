@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka.partitioner.default import murmur2
 
+import penstock.spark
 from penstock.testing import Broker
 from tests.spark.streams import started
 from tests.spark.test_batch import create, in_order, plain, produce, read
@@ -85,6 +87,18 @@ def test_topics_and_partitions_by_column(spark: SparkSession, broker: Broker) ->
         rows = in_order(read(spark, broker.store, topic))
         assert len(rows) == 50
         assert all(int(bytes(row.value)) % 4 == row.partition * 2 + rest for row in rows)
+
+
+def test_a_thread_of_the_users_own(spark: SparkSession, broker: Broker) -> None:
+    create(broker, "threaded")
+
+    def work() -> None:
+        penstock.spark.register(spark)
+        save(spark.range(3).selectExpr("cast(id as string) as value"), broker, "threaded")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+    assert read(spark, broker.store, "threaded").count() == 3
 
 
 def test_timestamps(spark: SparkSession, broker: Broker) -> None:

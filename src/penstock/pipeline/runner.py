@@ -25,7 +25,7 @@ from penstock.pipeline.claims import Claim, take
 from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
 from penstock.pipeline.errors import PipelineError, no_worker, sentence
 from penstock.pipeline.frames import dead, good, result, stream
-from penstock.pipeline.session import close_session, make_active, open_session, require_spark, settings_of
+from penstock.pipeline.session import close_session, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.spark.errors import SourceError
 from penstock.storage.objects import StoreError
@@ -221,6 +221,8 @@ class Run:
     def _start(self, spark: "SparkSession") -> None:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
+
+        from penstock.spark.source import make_active
 
         make_active(spark)
         try:

@@ -161,12 +161,6 @@ def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
     return spark
 
 
-def make_active(spark: "SparkSession") -> None:
-    """Java looks for data sources in the session of its thread, which need not be the one that we have."""
-    jvm: Any = spark._jvm
-    spark._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
-
-
 def close_session(spark: "SparkSession", log: Path) -> None:
     """Stop Spark. A server of its own says, with a traceback, that its only client is gone, as it should."""
     with contextlib.suppress(Exception), log.open("a") as file, contextlib.redirect_stderr(file):

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("penstock")` known to a Spark session. The one line that a user adds."""
+    """Make `format("penstock")` known to a Spark session. The one line that a user adds.
+
+    Spark looks for a sink's format in the session that is active on the calling thread, and a thread that was
+    made in Python has none: there, say it again before you write.
+    """
     from penstock.spark.source import register as register_source
 
     register_source(spark)

@@ -5,7 +5,7 @@ returns; so this module imports little, and what reads the store is imported whe
 """
 
 from tempfile import gettempdir
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -105,3 +105,10 @@ def register(spark: "SparkSession") -> None:
         spark.dataSource.register(PenstockSessionDataSource)
     finally:
         context.environment = given
+    make_active(spark)
+
+
+def make_active(spark: "SparkSession") -> None:
+    """Java looks for data sources in the session of its thread, which need not be the one that we have."""
+    jvm: Any = spark._jvm
+    spark._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
