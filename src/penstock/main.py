@@ -394,7 +394,8 @@ async def _register_again(node: Node) -> bool:
     pause = REGISTER_AGAIN_SECONDS
     while True:
         try:
-            await asyncio.wait_for(node.stopping.wait(), pause)
+            async with asyncio.timeout(pause):
+                await node.stopping.wait()
             return True
         except TimeoutError:
             pass

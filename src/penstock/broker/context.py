@@ -96,7 +96,9 @@ class Broker:
         A client that was just told that this broker leads a partition is not told the contrary.
         """
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.ledger.update(self.image), seconds)
+            # Python 3.11's `wait_for` forgets that it was cancelled if what it waits for is done by then.
+            async with asyncio.timeout(seconds):
+                await self.ledger.update(self.image)
 
     @property
     def leads_surely(self) -> bool:

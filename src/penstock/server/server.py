@@ -230,7 +230,8 @@ class Server:
             connection.stop()
         if self._connections:
             try:
-                await asyncio.wait_for(self._emptied.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._emptied.wait()
             except TimeoutError:
                 log.warning(
                     "closed connections that did not finish in time; count=%d", len(self._connections)

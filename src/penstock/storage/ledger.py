@@ -509,7 +509,8 @@ class Ledger:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._flusher is not None:
             try:
-                await asyncio.wait_for(self._flusher.drain(), timeout_seconds)
+                async with asyncio.timeout(timeout_seconds):
+                    await self._flusher.drain()
             except TimeoutError:
                 logger.warning("flushes were given up that the store did not take in time")
         self.openers.close()
