@@ -6,7 +6,8 @@ only the write-ahead log from there on.
 
 Stored form: four bytes CRC32C (big-endian) of the rest, then MessagePack. The manifests of all partitions
 that one settling touched lie one after the other in one object; the cluster image says where each is.
-A field may be added at the end with a default; a field is never removed.
+A field may be added at the end with a default, and with a new format; a field is never removed. An element
+that a reader does not know is refused, never dropped.
 """
 
 import msgspec
@@ -17,14 +18,15 @@ from penstock.log.producers import ProducerEntry
 from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
 
-FORMAT = 1
+FORMAT = 2
+"""1: without `SegmentRef.object_bytes` and `Manifest.hurt`. 2: with them."""
 
 
 class ManifestError(Exception):
     """The stored manifest is damaged, or of a format that this version does not know."""
 
 
-class SegmentRef(msgspec.Struct, frozen=True, array_like=True):
+class SegmentRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The records of one partition in one object, from `base_offset` up to, not including, `end_offset`.
 
     Other partitions may lie in the same object. `index_key` holds the extents, `index_length` bytes from
@@ -45,9 +47,20 @@ class SegmentRef(msgspec.Struct, frozen=True, array_like=True):
     """The least of its extents' greatest timestamps: a bound for segment.ms, not for searching."""
     settled_ms: int = -1
     """When it was written: the age of records that carry no time."""
+    object_bytes: int = -1
+    """The size of the whole object `key`; -1: not known."""
 
 
-class Manifest(msgspec.Struct, frozen=True, array_like=True):
+class HurtRange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Records from `start` up to, not including, `end` that were acknowledged and that the store lost or
+    hurt. Whoever asks for one of them is told so; offsets around them stay as they are."""
+
+    start: int
+    end: int
+    reason: str = ""
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic_id: bytes
     partition: int
     end_offset: int
@@ -59,13 +72,20 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     compacted_end: int = 0
     """Below this, key compaction has been here."""
     format: int = FORMAT
+    hurt: tuple[HurtRange, ...] = ()
+    """In the order of offsets, without overlap."""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Manifest] | None = None
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest, level: int = FORMAT) -> bytes:
+    """`level`: the cluster's feature level. At 1 there may be brokers that know format 1 only; they ignore the
+    size of an object, but must not open a partition whose hurt ranges they would drop."""
+    number = FORMAT if level >= FORMAT or manifest.hurt else 1
+    if manifest.format != number:
+        manifest = msgspec.structs.replace(manifest, format=number)
     body = _encoder.encode(manifest)
     return crc32c(body).to_bytes(4, "big") + body
 
@@ -81,6 +101,6 @@ def decode_manifest(stored: Buffer) -> Manifest:
         manifest = _decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise ManifestError(f"the manifest cannot be read: {error}") from error
-    if manifest.format != FORMAT:
-        raise ManifestError(f"the manifest has format {manifest.format}; this version knows {FORMAT}")
+    if not 1 <= manifest.format <= FORMAT:
+        raise ManifestError(f"the manifest has format {manifest.format}; this version knows 1 to {FORMAT}")
     return manifest

@@ -141,6 +141,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """Per log still needed, how many of its leading flushes hold nothing unsettled (0 if absent)."""
     moves: Mapping[tuple[bytes, int], PendingMove] = {}
     """By topic id and partition, what leaders are asked to hand over. Forgotten when the leader changes."""
+    level: int = 1
+    """The feature level: what all brokers of the cluster can read, and so what any of them may write."""
 
     live_brokers: tuple[BrokerInfo, ...] = ()
     """The brokers that hold their lease, by id. Exactly these are listed to clients."""

@@ -34,6 +34,23 @@ class ObjectMissingError(StoreError):
     """The object asked for by range does not exist."""
 
 
+class DamagedObjectError(StoreError):
+    """What was read is provably not what was written: a checksum is wrong. Nothing else is damage; what was
+    refused, late or not there is unknown, and is asked for again."""
+
+
+class HurtRangeError(DamagedObjectError):
+    """Records of one partition, acknowledged once, that the store lost or hurt."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int, reason: str) -> None:
+        """From `start` up to, not including, `end`."""
+        super().__init__(f"offsets {start} to {end - 1} of {topic}-{partition} are damaged: {reason}")
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+
 class ObjectInfo(NamedTuple):
     key: str
     size: int
