@@ -55,6 +55,7 @@ class Disk:
         self.trace = trace
         self._numbers = itertools.count(1)
         self.root = self.node(directory=True)
+        self.boot = bytes(15) + b"\1"
         self.on_flush: OnFlush = lambda wal, number, contents: None
         self.on_create: OnCreate = lambda operation, key, contents: None
 
@@ -134,6 +135,9 @@ class SimulatedFiles(Files):
             self._disk.trace.note(self._process.name, f"{name} {path} fails when it is done")
             return True
         return False
+
+    def boot_id(self) -> bytes:
+        return self._disk.boot
 
     # Files.
 

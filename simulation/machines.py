@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from penstock.entropy import Entropy
 from penstock.main import Node, StartError
 from penstock.metadata.image import ClusterImage
 from penstock.settings import Settings
@@ -21,7 +22,7 @@ START_AGAIN_SECONDS = 1.0
 START_SECONDS_MAX = 5.0
 PORT = 9092
 
-OpenStore = Callable[[Process, Weather], ObjectStore]
+OpenStore = Callable[[Process, Weather, Entropy], ObjectStore]
 
 
 class MachineClock:
@@ -39,6 +40,16 @@ class MachineClock:
         return self._since + self._world.time()
 
 
+class SeededEntropy(random.Random):
+    """What a process asks its system for, the same in each run of a seed."""
+
+    def token(self, size: int) -> bytes:
+        return self.randbytes(size)
+
+    def fraction(self) -> float:
+        return self.random()
+
+
 class Machine:
     """Where one broker runs, again and again. Its `weather` is its way to the store."""
 
@@ -52,12 +63,14 @@ class Machine:
         open_store: OpenStore,
         rng: random.Random,
         weather: Weather,
+        seed: int,
     ) -> None:
         self.broker = broker
         self.host = host_of(broker)
         self.settings = settings
         self.weather = weather
         self.clock = MachineClock(world, rng)
+        self._seed = seed
         self.process: Process | None = None
         self.node: Node | None = None
         self.serving = False
@@ -125,13 +138,15 @@ class Machine:
         self.process.post(self.node.stop)
 
     async def _run(self, process: Process) -> None:
+        entropy = SeededEntropy(f"{self._seed}/{process.name}/entropy")
         while True:
             began = self._world.time()
             self.node = node = Node(
                 self.settings,
                 self.clock,
-                lambda settings: self._open_store(process, self.weather),
+                lambda settings: self._open_store(process, self.weather, entropy),
                 partial(SimulatedServer, self._network),
+                entropy,
             )
             try:
                 await node.start()

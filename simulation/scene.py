@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 
+from penstock.entropy import Entropy
 from penstock.metadata.image import ClusterImage
 from penstock.settings import Settings
 from penstock.storage.directory import DirectoryStore
@@ -97,18 +96,18 @@ class Scene:
         settings = msgspec.structs.replace(settings, wal_segment_bytes=WAL_FILE_BYTES)
         weather = Weather(latency=self.latency, stops=self._stops, stop_seconds=2 * self.session_seconds)
         machine = Machine(
-            self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather
+            self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather, self.seed
         )
         machine.on_image = self._image_held
         machine.on_slow_start = lambda text: self.checker.fail("P2 start", text)
         machine.on_bug = lambda text: self.checker.fail("bug", text)
         return machine
 
-    def _open_store(self, process: Process, weather: Weather) -> ObjectStore:
+    def _open_store(self, process: Process, weather: Weather, entropy: Entropy) -> ObjectStore:
         rng = random.Random(f"{self.seed}/{process.name}/store")
         if self.kind != "objects":
             files = SimulatedFiles(self.disk, process, weather, rng)
-            return DirectoryStore(ROOT, sync=self.kind == "fsync", files=files)
+            return DirectoryStore(ROOT, sync=self.kind == "fsync", files=files, entropy=entropy)
         return StoreView(self.shared, process, weather, rng)
 
     def _image_held(self, machine: Machine, image: ClusterImage) -> None:
@@ -133,7 +132,7 @@ class Scene:
     # The course of things.
 
     def run(self) -> Outcome:
-        with _entropy(self.seed), self._logging():
+        with _no_collection(), self._logging():
             main = self.world.create_task(self._course())
             try:
                 self.world.run_until_complete(main)
@@ -291,19 +290,12 @@ SETTINGS = {
 
 
 @contextmanager
-def _entropy(seed: int) -> Iterator[None]:
-    """Whoever asks the system for random bytes gets seeded ones; and memory is freed at known moments."""
-    rng = random.Random(f"{seed}/entropy")
-    system: Any = os.urandom
+def _no_collection() -> Iterator[None]:
+    """Memory is freed at known moments: letting go of a coroutine runs its `finally` blocks."""
     collecting = gc.isenabled()
     gc.disable()
-    os.urandom = rng.randbytes
-    getpid: Any = os.getpid
-    os.getpid = lambda: 1
     try:
         yield
     finally:
-        os.urandom = system
-        os.getpid = getpid
         if collecting:
             gc.enable()

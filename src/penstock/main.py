@@ -1,4 +1,4 @@
-"""Where settings, a store and a clock become a running broker.
+"""Where settings, a store, a clock and entropy become a running broker.
 
     bind        reserve the addresses, so that a used port is told before anything else happens
     store       open the directory or the object store
@@ -22,6 +22,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.clock import SystemClock
+from penstock.entropy import SYSTEM
 from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
 from penstock.settings import Settings, SettingsError, parse_listeners
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.cluster.membership import Lost, Membership, ProcessTable
     from penstock.cluster.metadata_log import MetadataLog
+    from penstock.entropy import Entropy
     from penstock.log.policy import LogPolicy
     from penstock.metadata.image import ClusterImage, Listener
     from penstock.server.server import Bound, Handle
@@ -64,11 +66,16 @@ class Node:
         clock: Clock | None = None,
         open_store: Callable[[Settings], ObjectStore] | None = None,
         make_server: Callable[[Handle, Limits], Server] = Server,
+        entropy: Entropy = SYSTEM,
+        open_elsewhere: Callable[[str], ObjectStore] | None = None,
     ) -> None:
-        """`open_store`: instead of the store that the settings name, to count its requests or fail them.
-        `make_server`: instead of one that listens on sockets."""
+        """`open_store`: instead of the store that the settings name, to count its requests or fail them;
+        `open_elsewhere`: the same for a metadata log that is not there. `make_server`: instead of one that
+        listens on sockets."""
         self.settings = settings
-        self._open_store = open_store or _open_store
+        self.entropy = entropy
+        self._open_store = open_store or self._named_store
+        self.open_elsewhere = open_elsewhere or self._named_elsewhere
         self._make_server = make_server
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.bound: tuple[Bound, ...] = ()
@@ -158,6 +165,20 @@ class Node:
 
     # -- inside ---------------------------------------------------------------------------------------
 
+    def _named_store(self, settings: Settings) -> ObjectStore:
+        from penstock.storage import open_store
+
+        if settings.store.startswith(("etcd://", "etcds://")):
+            raise SettingsError(
+                "etcd holds metadata and no records: give it as --metadata, beside a --store."
+            )
+        return open_store(settings.store, sync=settings.durability == "fsync", entropy=self.entropy)
+
+    def _named_elsewhere(self, location: str) -> ObjectStore:
+        from penstock.cluster.home import open_elsewhere
+
+        return open_elsewhere(location, entropy=self.entropy)
+
     def _bind(self) -> Server:
         server = self._make_server(_not_yet, limits_of(self.settings))
         wanted = parse_listeners(self.settings.listeners)
@@ -225,9 +246,11 @@ class Incarnation:
         from penstock.storage import open_wal_store
         from penstock.storage.ledger import Ledger
 
-        settings, clock = self._settings, self._node.clock
-        self._wal_store = wal_store = open_wal_store(self._store, file_bytes=settings.wal_segment_bytes)
-        self._metadata = metadata = _metadata_log(settings, self._store, clock)
+        settings, clock, entropy = self._settings, self._node.clock, self._node.entropy
+        self._wal_store = wal_store = open_wal_store(
+            self._store, file_bytes=settings.wal_segment_bytes, entropy=entropy
+        )
+        self._metadata = metadata = _metadata_log(self._node, self._store)
         await metadata.open()
         self._membership = membership = self._new_membership(wal_store, metadata)
         info = await membership.register()
@@ -255,6 +278,7 @@ class Incarnation:
             broker_id=settings.broker_id,
             broker_epoch=info.epoch,
             membership=membership,
+            entropy=entropy,
         )
         metadata.subscribe(self._follow_settings)
         await membership.start(ledger)
@@ -284,7 +308,7 @@ class Incarnation:
             broker=settings.broker_id,
             listeners=advertised(settings, self._node.bound),
             rack=settings.broker_rack or None,
-            incarnation=_random_name(),
+            incarnation=self._node.entropy.token(8).hex(),
             session_timeout=settings.broker_session_timeout_ms / 1000,
             heartbeat_interval=settings.broker_heartbeat_interval_ms / 1000,
             balance_interval=(
@@ -420,20 +444,6 @@ def _not_yet(request: object) -> None:
     raise AssertionError("nothing is accepted before the broker is ready")
 
 
-def _random_name() -> str:
-    import os
-
-    return os.urandom(8).hex()
-
-
-def _open_store(settings: Settings) -> ObjectStore:
-    from penstock.storage import open_store
-
-    if settings.store.startswith(("etcd://", "etcds://")):
-        raise SettingsError("etcd holds metadata and no records: give it as --metadata, beside a --store.")
-    return open_store(settings.store, sync=settings.durability == "fsync")
-
-
 def _processes(store: ObjectStore) -> ProcessTable | None:
     """Where all brokers of a cluster are processes of one machine, that machine knows which of them run."""
     from penstock.storage.directory import DirectoryStore
@@ -441,15 +451,19 @@ def _processes(store: ObjectStore) -> ProcessTable | None:
     return store.presence() if isinstance(store, DirectoryStore) else None
 
 
-def _metadata_log(settings: Settings, store: ObjectStore, clock: Clock) -> MetadataLog:
+def _metadata_log(node: Node, store: ObjectStore) -> MetadataLog:
     from penstock.cluster.metadata_log import MetadataLog
 
+    settings, entropy = node.settings, node.entropy
     return MetadataLog(
         store,
-        clock,
+        node.clock,
         metadata=settings.metadata,
         poll_interval=(settings.metadata_poll_interval_ms or DEFAULT_POLL_MS) / 1000,
         snapshot_entries=settings.metadata_snapshot_entries,
+        jitter=entropy.fraction,
+        token=lambda: entropy.token(16),
+        elsewhere=node.open_elsewhere,
     )
 
 

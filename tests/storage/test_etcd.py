@@ -4,6 +4,7 @@ The members here are fakes in this process; `make etcd` runs the suite and a clu
 """
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator
 
@@ -40,12 +41,10 @@ class World:
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
 
-        first = random.Random(1)
-        first.randrange = lambda *_: 0  # type: ignore[method-assign]
         gateway = Gateway(
             [Member(*_split(address)) for address in self.addresses],
             credentials=Credentials(user="penstock" if password else "", password=password),
-            rng=first,
+            entropy=First(),
             sleep=sleep,
             attempt_seconds=attempt,
             request_seconds=in_all,
@@ -53,6 +52,16 @@ class World:
         url = f"etcd://{','.join(self.addresses)}/test"
         self._stores.append(EtcdStore(url, gateway=gateway, monotonic=lambda: self.now))
         return self._stores[-1]
+
+
+class First:
+    """Entropy that always says the first."""
+
+    def token(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def fraction(self) -> float:
+        return 0.0
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -19,7 +19,7 @@ HOLDER = """
 import sys
 from penstock.storage.files import Files
 from penstock.storage.presence import Presence
-presence = Presence(sys.argv[1], Files())
+presence = Presence(sys.argv[1], Files(), "x")
 presence.announce(3, 7)
 print("held", flush=True)
 sys.stdin.read()
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 
 def test_a_process_that_ends_is_gone(tmp_path: Path) -> None:
-    looker = Presence(str(tmp_path), Files())
+    looker = Presence(str(tmp_path), Files(), "x")
     assert not looker.is_gone(3, 7)  # nobody ever said so
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -50,18 +50,18 @@ def test_the_next_incarnation_clears_up_after_those_before_it(tmp_path: Path) ->
     subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.DEVNULL, check=True)
     (tmp_path / "presence" / "3-5.4711").touch()
     (tmp_path / "presence" / "33-5").touch()
-    presence = Presence(str(tmp_path), Files())
+    presence = Presence(str(tmp_path), Files(), "x")
     presence.announce(3, 9)
     assert sorted(os.listdir(tmp_path / "presence")) == ["3-9", "33-5"]
     presence.withdraw()
 
 
 def test_who_withdraws_leaves_nothing_behind(tmp_path: Path) -> None:
-    presence = Presence(str(tmp_path), Files())
+    presence = Presence(str(tmp_path), Files(), "x")
     presence.announce(1, 4)
     presence.announce(1, 5)  # the next incarnation of the same process
     assert os.listdir(tmp_path / "presence") == ["1-5"]
-    assert not Presence(str(tmp_path), Files()).is_gone(1, 5)
+    assert not Presence(str(tmp_path), Files(), "x").is_gone(1, 5)
     presence.withdraw()
     assert os.listdir(tmp_path / "presence") == []
     presence.withdraw()
@@ -69,7 +69,7 @@ def test_who_withdraws_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_what_cannot_be_told_is_not_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "presence").write_text("no directory")
-    presence = Presence(str(tmp_path), Files())
+    presence = Presence(str(tmp_path), Files(), "x")
     presence.announce(1, 4)
     assert "by its silence only" in caplog.text
     assert not presence.is_gone(1, 4)
@@ -80,7 +80,7 @@ def test_a_file_system_without_locks_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda fd, how: None)
-    presence = Presence(str(tmp_path), Files())
+    presence = Presence(str(tmp_path), Files(), "x")
     presence.announce(1, 4)
     assert "does not keep locks" in caplog.text
     assert os.listdir(tmp_path / "presence") == []

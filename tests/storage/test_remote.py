@@ -31,7 +31,7 @@ class World:
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
 
-        return RemoteStore(url, rng=random.Random(1), sleep=sleep)
+        return RemoteStore(url, sleep=sleep)
 
 
 async def begin(monkeypatch: pytest.MonkeyPatch, server: FakeS3) -> World:
@@ -155,7 +155,7 @@ def test_what_is_not_the_sdks_own_error_is_told_too() -> None:
 
 async def test_a_store_that_keeps_its_promise(world: World) -> None:
     store = world.open()
-    await prove_create(store, store.url)
+    await prove_create(store, store.url, "probe")
     assert not world.server.objects
 
 
@@ -164,7 +164,7 @@ async def test_a_store_that_does_not(monkeypatch: pytest.MonkeyPatch, kind: dict
     world = await begin(monkeypatch, FakeS3(**kind))
     store = world.open()
     with pytest.raises(UnfitStoreError) as refused:
-        await prove_create(store, store.url)
+        await prove_create(store, store.url, "probe")
     assert "\n" not in str(refused.value) and "not atomic" in str(refused.value)
     assert not world.server.objects
     await world.server.stop()

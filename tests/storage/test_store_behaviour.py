@@ -230,7 +230,7 @@ def remote(pauses: list[float]) -> RemoteStore:
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    return RemoteStore("memory://", backend=Backend(), rng=random.Random(1), sleep=sleep)
+    return RemoteStore("memory://", backend=Backend(), sleep=sleep)
 
 
 async def test_a_lost_answer_is_settled_by_reading_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.entropy import SYSTEM
+
 Service = TypeVar("Service")
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.cluster.membership import Membership
     from penstock.cluster.metadata_log import MetadataLog
+    from penstock.entropy import Entropy
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.settings import Settings
     from penstock.storage.ledger import Ledger
@@ -38,6 +41,7 @@ class Broker:
         "broker_epoch",
         "broker_id",
         "clock",
+        "entropy",
         "ledger",
         "membership",
         "metadata",
@@ -54,10 +58,12 @@ class Broker:
         broker_id: int,
         broker_epoch: int,
         membership: Membership | None = None,
+        entropy: Entropy = SYSTEM,
     ) -> None:
         """`membership` is None in tests of handlers that do not need it."""
         self.settings = settings
         self.clock = clock
+        self.entropy = entropy
         self.metadata = metadata
         self.ledger = ledger
         self.broker_id = broker_id

@@ -6,7 +6,6 @@ ones before it leave, so two new topics of one call cannot collide and their lea
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from penstock.cluster.metadata_log import MetadataUnavailableError
+from penstock.entropy import Entropy, uuid4
 from penstock.metadata.commands import CreateTopic
 from penstock.metadata.image import OFFSETS_TOPIC, TOPIC_CONFIG, TRANSACTIONS_TOPIC, fold_name, has_fold
 from penstock.metadata.names import check_new_topic_name
@@ -58,7 +58,7 @@ class Creation:
         self._broker = broker
         self._topics = topics
         # Made once: an id does not change when the topics are decided upon again.
-        self._ids = [new_topic_id() for _ in topics]
+        self._ids = [new_topic_id(broker.entropy) for _ in topics]
         self.plans: dict[str, Outcome] = {}
 
     def decide(self, image: ClusterImage) -> list[CreateTopic]:
@@ -180,14 +180,12 @@ def with_leaders(image: ClusterImage, orders: Iterable[tuple[int, ...]]) -> Clus
     return replace(image, leader_counts=dict(counts))
 
 
-def new_topic_id() -> bytes:
-    """A random UUID (version 4) whose text form does not begin with '-', which tools take for an option."""
+def new_topic_id(entropy: Entropy) -> bytes:
+    """A random UUID whose text form does not begin with '-', which tools take for an option."""
     while True:
-        raw = bytearray(os.urandom(16))
-        raw[6] = raw[6] & 0x0F | 0x40
-        raw[8] = raw[8] & 0x3F | 0x80
+        raw = uuid4(entropy)
         if raw[0] >> 2 != 62:
-            return bytes(raw)
+            return raw
 
 
 def _collision(folded: Mapping[str, str], name: str) -> Refusal | None:

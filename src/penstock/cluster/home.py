@@ -16,6 +16,7 @@ same cluster there, writes them into the store.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from penstock.entropy import SYSTEM, Entropy
 from penstock.metadata.codec import Identity, decode_identity, encode_identity
 from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError, Unproven
 from penstock.storage.wal import WAL_PREFIX
@@ -44,7 +45,7 @@ async def join(
     """
     data = await store.get(IDENTITY_KEY)
     if data is None:
-        await _require_fit(store)
+        await _require_fit(store, new_id())
     if data is None and not metadata:
         identity = await _create(store, Identity.new(new_id()))
         return await _found(store, "", identity, open_elsewhere)
@@ -123,7 +124,7 @@ async def _require_unused(store: ObjectStore, elsewhere: ObjectStore, identity: 
         )
 
 
-async def _require_fit(store: ObjectStore) -> None:
+async def _require_fit(store: ObjectStore, token: str) -> None:
     """A cluster can be founded here: nobody else's is, and the store keeps its promises."""
     for prefix in _RECORDS:
         found = [info async for info in store.list(prefix)]
@@ -137,7 +138,7 @@ async def _require_fit(store: ObjectStore) -> None:
     if isinstance(store, Unproven):
         from penstock.storage.proof import prove_create
 
-        await prove_create(store, store.url)
+        await prove_create(store, store.url, token)
 
 
 async def _create(store: ObjectStore, identity: Identity) -> Identity:
@@ -154,7 +155,7 @@ def _name(store: ObjectStore, location: str) -> str:
     return getattr(store, "url", location)
 
 
-def open_elsewhere(location: str, *, idle_max: int | None = None) -> ObjectStore:
+def open_elsewhere(location: str, *, idle_max: int | None = None, entropy: Entropy = SYSTEM) -> ObjectStore:
     """A place for metadata alone. `idle_max`: how many connections stay open between requests."""
     if not location.startswith(("etcd://", "etcds://")):
         raise HomeError(
@@ -162,4 +163,6 @@ def open_elsewhere(location: str, *, idle_max: int | None = None) -> ObjectStore
         )
     from penstock.storage.etcd import EtcdStore
 
-    return EtcdStore(location) if idle_max is None else EtcdStore(location, idle_max=idle_max)
+    if idle_max is None:
+        return EtcdStore(location, entropy=entropy)
+    return EtcdStore(location, idle_max=idle_max, entropy=entropy)

@@ -24,7 +24,6 @@ the floor loads the newest snapshot.
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -32,6 +31,7 @@ from typing import Final
 from penstock.clock import Clock
 from penstock.cluster.home import HomeError, join, open_elsewhere
 from penstock.cluster.snapshots import SnapshotChain, entry_key
+from penstock.entropy import SYSTEM
 from penstock.metadata.apply import apply_entry, apply_to, perform
 from penstock.metadata.codec import (
     Entry,
@@ -100,21 +100,24 @@ class MetadataLog:
         snapshot_entries: int = 1000,
         jitter: Callable[[], float] | None = None,
         token: Callable[[], bytes] | None = None,
+        elsewhere: Callable[[str], ObjectStore] = open_elsewhere,
     ) -> None:
         """`store`: the store of the cluster; `metadata`: where its log is to be, if not there.
         `poll_interval`: seconds between looks for new entries (None: only when asked to catch up).
-        `jitter` gives numbers in [0, 1), `token` sixteen unique bytes; both default to the system's."""
+        `jitter` gives numbers in [0, 1), `token` sixteen unique bytes; both default to the system's.
+        `elsewhere` opens the place of a log that is not in the store."""
         self.image = ClusterImage()
         self._home = store
+        self._elsewhere = elsewhere
         self._metadata = metadata
         self._store = store
         self._clock = clock
         self._poll_interval = poll_interval
         self._propose_timeout = propose_timeout
-        self._jitter = jitter or _system_jitter
+        self._jitter = jitter or SYSTEM.fraction
         # Uneven, so that brokers rarely write the same snapshot at once; one of them wins if they do.
         self._snapshot_entries = int(snapshot_entries * (1 + self._jitter()))
-        self._token = token or _system_token
+        self._token = token or (lambda: SYSTEM.token(16))
         self._author = ""
         self._proposed = 0
         self._write_seconds = 0.0
@@ -143,7 +146,7 @@ class MetadataLog:
         """
         self._author = self._token().hex()
         try:
-            home = await join(self._home, self._metadata, lambda: uuid_text(self._token()), open_elsewhere)
+            home = await join(self._home, self._metadata, lambda: uuid_text(self._token()), self._elsewhere)
             self._store = home.metadata_store
             self._chain = SnapshotChain(self._store)
             self.image = await self._chain.find() or ClusterImage(cluster_id=home.cluster_id)
@@ -513,14 +516,6 @@ class MetadataLog:
             logger.warning("a metadata snapshot was not written error=%s", error)
         finally:
             self._snapshotter = None
-
-
-def _system_jitter() -> float:
-    return int.from_bytes(os.urandom(4), "big") / 2**32
-
-
-def _system_token() -> bytes:
-    return os.urandom(16)
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.entropy import SYSTEM
+
 if TYPE_CHECKING:
+    from penstock.entropy import Entropy
     from penstock.storage.objects import ObjectStore
     from penstock.storage.wal import WalStore
 
@@ -10,7 +13,7 @@ _SCHEMES = ("file:", "memory:", "s3:", "gs:", "az:", "etcd:", "etcds:")
 """What begins with one of these is a URL, or was meant to be one."""
 
 
-def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
+def open_store(location: str, *, sync: bool = False, entropy: "Entropy" = SYSTEM) -> "ObjectStore":
     """The store at a directory, or at a URL: file:///dir, memory://, s3://bucket/prefix, gs://, az://, or
     etcd://host:port,.../prefix, which is for metadata and not for records.
 
@@ -25,7 +28,7 @@ def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
     if not separator or scheme == "file":
         from penstock.storage.directory import DirectoryStore
 
-        return DirectoryStore(rest if separator else location, sync=sync)
+        return DirectoryStore(rest if separator else location, sync=sync, entropy=entropy)
     if scheme == "memory":
         from penstock.storage.memory import MemoryStore
 
@@ -33,20 +36,22 @@ def open_store(location: str, *, sync: bool = False) -> "ObjectStore":
     if scheme in ("etcd", "etcds"):
         from penstock.storage.etcd import EtcdStore
 
-        return EtcdStore(location)
+        return EtcdStore(location, entropy=entropy)
     from penstock.storage.remote import RemoteStore
 
-    return RemoteStore(location)
+    return RemoteStore(location, entropy=entropy)
 
 
-def open_wal_store(store: "ObjectStore", *, file_bytes: int = 64 * 1024 * 1024) -> "WalStore":
+def open_wal_store(
+    store: "ObjectStore", *, file_bytes: int = 64 * 1024 * 1024, entropy: "Entropy" = SYSTEM
+) -> "WalStore":
     """Where write-ahead logs go: appended files on a directory, one object per flush elsewhere."""
     from penstock.storage.directory import DirectoryStore
 
     if isinstance(store, DirectoryStore):
         from penstock.storage.wal_directory import DirectoryWalStore
 
-        return DirectoryWalStore(store, file_bytes=file_bytes)
+        return DirectoryWalStore(store, file_bytes=file_bytes, entropy=entropy)
     from penstock.storage.wal_objects import ObjectWalStore
 
-    return ObjectWalStore(store)
+    return ObjectWalStore(store, entropy=entropy)

@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.descriptors import Descriptors, OpenFile
 from penstock.storage.files import Entry, Files, is_full, store_error
 from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError, StoreError
@@ -46,12 +47,18 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 class DirectoryStore:
     def __init__(
-        self, root: str, *, sync: bool = False, files: Files | None = None, threads: int = 4
+        self,
+        root: str,
+        *,
+        sync: bool = False,
+        files: Files | None = None,
+        threads: int = 4,
+        entropy: Entropy = SYSTEM,
     ) -> None:
         self.root = os.path.abspath(root)
         self.files = files or Files()
         self.sync = sync
-        self._token = os.urandom(6).hex()
+        self._token = entropy.token(6).hex()
         self._names = itertools.count()
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-store")
         self.descriptors = Descriptors(self.files, self.root)
@@ -62,7 +69,7 @@ class DirectoryStore:
 
     def presence(self) -> Presence:
         """Which of the processes that share this directory are running."""
-        return Presence(self.root, self.files)
+        return Presence(self.root, self.files, self._token)
 
     def path(self, key: str) -> str:
         if not _KEY.fullmatch(key):

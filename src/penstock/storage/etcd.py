@@ -18,7 +18,6 @@ store asks etcd now and then to forget what is older than a few minutes, as Kube
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.etcd_gateway import (
     IDLE_CONNECTIONS_MAX,
     Answer,
@@ -103,6 +103,7 @@ class EtcdStore:
         idle_max: int = IDLE_CONNECTIONS_MAX,
         gateway: Gateway | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        entropy: Entropy = SYSTEM,
     ) -> None:
         """`url` is etcd://HOST:PORT,HOST:PORT,.../PREFIX, or etcds:// for TLS."""
         scheme, members, prefix = parse_url(url)
@@ -113,7 +114,9 @@ class EtcdStore:
             tls=scheme == "etcds",
             credentials=credentials_from_environment(),
             idle_max=idle_max,
+            entropy=entropy,
         )
+        self._entropy = entropy
         self._root = f"{prefix}/"
         self._monotonic = monotonic
         self._noted: tuple[int, float] | None = None
@@ -225,7 +228,7 @@ class EtcdStore:
         return found.kvs[0].value if found.kvs else None
 
     async def _write_parts(self, contents: bytes) -> _Pointer:
-        name = os.urandom(12).hex()
+        name = self._entropy.token(12).hex()
         starts = range(0, len(contents), INLINE_BYTES)
         pointer = _Pointer(name, len(starts), len(contents))
         try:

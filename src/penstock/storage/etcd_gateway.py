@@ -10,7 +10,6 @@ Every etcd since 3.4 has the gateway, so no client library with its own gRPC run
 
 import asyncio
 import os
-import random
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.objects import (
     StoreError,
     StoreFullError,
@@ -113,7 +113,7 @@ class Gateway:
         tls: bool = False,
         credentials: Credentials | None = None,
         idle_max: int = IDLE_CONNECTIONS_MAX,
-        rng: random.Random | None = None,
+        entropy: Entropy = SYSTEM,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         attempt_seconds: float = ATTEMPT_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
@@ -121,13 +121,13 @@ class Gateway:
         self._members = members
         self._credentials = credentials or Credentials()
         self._tls = _context(self._credentials) if tls else None
-        self._random = rng or random.Random()
+        self._entropy = entropy
         self._sleep = sleep
         self._idle_max = idle_max
         self._attempt_seconds = attempt_seconds
         self._request_seconds = request_seconds
         # Brokers begin with different members, so that one of them does not serve everybody.
-        self._at = self._random.randrange(len(members))
+        self._at = int(entropy.fraction() * len(members))
         self._idle: dict[Member, list[_Connection]] = {member: [] for member in members}
         self._token = ""
         self.requests = 0
@@ -171,7 +171,8 @@ class Gateway:
         rounds = attempt // len(self._members)
         if not rounds:
             return 0.0  # There is a member that was not asked yet.
-        return min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0**rounds) * self._random.uniform(0.5, 1.0)
+        longest = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0**rounds)
+        return longest * (0.5 + self._entropy.fraction() / 2)
 
     async def _attempt(self, member: Member, path: str, body: bytes) -> bytes:
         if self._credentials.user and not self._token:

@@ -25,6 +25,7 @@ _READ_ONLY = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
 _UNAVAILABLE = frozenset((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 _F_OK = os.F_OK
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 IOV_MAX = 1024  # Linux's limit on buffers in one vectored call.
 
 
@@ -40,6 +41,14 @@ class Entry(NamedTuple):
 
 class Files:
     """One method per system call, with its errors."""
+
+    def boot_id(self) -> bytes:
+        """Sixteen bytes that name this boot of this machine; zeros where the system does not tell."""
+        try:
+            with open(_BOOT_ID_PATH) as file:
+                return bytes.fromhex(file.read().strip().replace("-", ""))
+        except (OSError, ValueError):
+            return bytes(16)
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
         return os.open(path, flags | os.O_CLOEXEC, mode)

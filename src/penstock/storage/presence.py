@@ -25,16 +25,18 @@ DIRECTORY = "presence"
 class Presence:
     """One incarnation's lock, and a look at those of others."""
 
-    def __init__(self, root: str, files: Files) -> None:
+    def __init__(self, root: str, files: Files, token: str) -> None:
+        """`token`: what no other process has."""
         self._root = f"{root}/{DIRECTORY}"
         self._files = files
+        self._token = token
         self._held: tuple[int, str] | None = None
 
     def announce(self, broker: int, epoch: int) -> None:
         """Hold the lock of this incarnation until `withdraw` or the end of the process."""
         self.withdraw()
         path = self._path(broker, epoch)
-        unnamed = f"{path}.{os.getpid()}"
+        unnamed = f"{path}.{self._token}"
         try:
             self._files.make_directories(self._root, sync=False)
             fd = self._files.open(unnamed, os.O_RDWR | os.O_CREAT)

@@ -7,7 +7,6 @@ later one overwrite the first, is refused. What happens once in a thousand races
 """
 
 import asyncio
-import os
 
 from penstock.storage.objects import ObjectStore, StoreError
 
@@ -19,9 +18,9 @@ class UnfitStoreError(StoreError):
     """The store cannot be relied upon. The message is one sentence for a person."""
 
 
-async def prove_create(store: ObjectStore, name: str) -> None:
-    """Raises UnfitStoreError; StoreError if the store fails. `name` is how a person calls the store."""
-    token = os.urandom(8).hex()
+async def prove_create(store: ObjectStore, name: str, token: str) -> None:
+    """Raises UnfitStoreError; StoreError if the store fails. `name` is how a person calls the store; `token`
+    is what nobody else has."""
     keys = [f"meta/probe/{token}/{number}" for number in range(ROUNDS)]
     try:
         for key in keys:

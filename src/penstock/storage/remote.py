@@ -11,7 +11,6 @@ before the time that a large one may take, and tried again on another.
 
 import asyncio
 import os
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
@@ -19,6 +18,7 @@ from urllib.parse import parse_qsl
 import obstore
 from obstore import exceptions
 
+from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.objects import (
     DatedObject,
     ObjectInfo,
@@ -56,7 +56,7 @@ class RemoteStore(Unproven):
         url: str,
         *,
         backend: "Backend | None" = None,
-        rng: random.Random | None = None,
+        entropy: Entropy = SYSTEM,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`url` is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. Credentials come from the
@@ -64,7 +64,7 @@ class RemoteStore(Unproven):
         s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1&path_style=true."""
         self.url = url
         self._store = backend if backend is not None else _open(url)
-        self._random = rng or random.Random()
+        self._entropy = entropy
         self._sleep = sleep
         self.requests = 0
 
@@ -200,7 +200,7 @@ class RemoteStore(Unproven):
     async def _pause(self, attempt: int) -> None:
         if attempt:
             longest = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2**attempt)
-            await self._sleep(longest * self._random.uniform(0.5, 1.0))
+            await self._sleep(longest * (0.5 + self._entropy.fraction() / 2))
 
     def _error(self, error: Exception, what: str, *, writing: bool = False) -> StoreError:
         verdict, reason = explain(error)

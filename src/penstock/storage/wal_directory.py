@@ -27,6 +27,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from penstock.entropy import SYSTEM, Entropy
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
     FILE_SYNCED,
@@ -52,16 +53,6 @@ from penstock.wire.errors import BatchError
 _OPEN = "open"
 _SEALED = "sealed"
 _WINDOW_BYTES = 256 * 1024
-_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
-
-
-def boot_id() -> bytes:
-    """Sixteen bytes that name this boot of this machine; zeros where the system does not tell."""
-    try:
-        with open(_BOOT_ID_PATH) as file:
-            return bytes.fromhex(file.read().strip().replace("-", ""))
-    except (OSError, ValueError):
-        return bytes(16)
 
 
 def _directory(wal: WalRef) -> str:
@@ -187,18 +178,24 @@ class DirectoryWalStore:
     writes_come_late = False
 
     def __init__(
-        self, store: DirectoryStore, *, file_bytes: int = 64 * 1024 * 1024, boot: bytes | None = None
+        self,
+        store: DirectoryStore,
+        *,
+        file_bytes: int = 64 * 1024 * 1024,
+        boot: bytes | None = None,
+        entropy: Entropy = SYSTEM,
     ) -> None:
         self._store = store
         self._files = store.files
         self._file_bytes = file_bytes
-        self._boot = boot_id() if boot is None else boot
+        self._boot = store.files.boot_id() if boot is None else boot
+        self._entropy = entropy
 
     async def create(self, wal: WalRef) -> DirectoryWalWriter | Fenced:
         created = await self._store.run(self._appear, wal, _OPEN)
         if not created:
             return Fenced()
-        return DirectoryWalWriter(self._store, wal, os.urandom(8), self._file_bytes, self._boot)
+        return DirectoryWalWriter(self._store, wal, self._entropy.token(8), self._file_bytes, self._boot)
 
     def _appear(self, wal: WalRef, marker: str) -> bool:
         """Make the log's directory appear with `marker` in it; False if it is there already."""

@@ -16,10 +16,10 @@ effect for a second time after its object was deleted, however late.
 
 import asyncio
 import logging
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
+from penstock.entropy import SYSTEM, Entropy
 from penstock.log.flush import (
     FLUSH_HEADER_SIZE,
     FlushError,
@@ -127,14 +127,15 @@ class ObjectWalWriter:
 class ObjectWalStore:
     writes_come_late = True
 
-    def __init__(self, store: ObjectStore, *, depth: int = _DEPTH) -> None:
+    def __init__(self, store: ObjectStore, *, depth: int = _DEPTH, entropy: Entropy = SYSTEM) -> None:
         self._store = store
         self._depth = depth
+        self._entropy = entropy
         self._ahead: dict[WalRef, dict[int, ScannedFlush]] = {}
         """What was read of logs whose writers are late, by flush. A flush never changes."""
 
     async def create(self, wal: WalRef) -> ObjectWalWriter | Fenced:
-        nonce = os.urandom(8)
+        nonce = self._entropy.token(8)
         opening = encode_flush_header(0, nonce, 0, b"", 0, 0)
         if not await self._store.create(_key(wal, 0), opening):
             return Fenced()

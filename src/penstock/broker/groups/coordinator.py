@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -19,6 +18,7 @@ from penstock.broker.groups.live_shard import LiveShard, answered
 from penstock.broker.groups.loading import load
 from penstock.broker.groups.topic_changes import TopicChanges
 from penstock.broker.partitions import confirmed, newest_image
+from penstock.entropy import Entropy, uuid4
 from penstock.groups.core import Effects, Now, Ticket
 from penstock.groups.partitioner import partition_of
 from penstock.groups.settings import GroupSettings
@@ -195,7 +195,7 @@ class GroupCoordinator:
         task.add_done_callback(lambda _: self._loads.pop(index, None))
 
     def _new(self, partition: Partition) -> LiveShard:
-        shard = Shard(self._settings, self._broker.image, new_id)
+        shard = Shard(self._settings, self._broker.image, lambda: new_id(self._broker.entropy))
         return LiveShard(shard, partition, self._broker.ledger, self._broker.clock, self._broken)
 
     def _serve(self, index: int, live: LiveShard) -> None:
@@ -271,10 +271,7 @@ def group_settings(settings: Settings) -> GroupSettings:
     return GroupSettings(**values)
 
 
-def new_id() -> str:
+def new_id(entropy: Entropy) -> str:
     """A random UUID, as text: the tail of a member id."""
-    raw = bytearray(os.urandom(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    text = raw.hex()
+    text = uuid4(entropy).hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

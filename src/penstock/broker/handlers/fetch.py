@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_answers import encoded
@@ -79,10 +78,10 @@ class FetchSessions(Sessions):
     """The broker's fetch sessions, as a service."""
 
     def __init__(self, broker: Broker) -> None:
-        random = SystemRandom()
+        entropy = broker.entropy
         super().__init__(
             broker.settings.max_incremental_fetch_session_cache_slots,
-            lambda: random.randrange(1, 2**31),
+            lambda: 1 + int.from_bytes(entropy.token(4), "big") % (2**31 - 1),
         )
 
 
