@@ -180,10 +180,10 @@ async def _access(users: str, small: str) -> list[str]:
         await gateway.ask(f"/v3/auth/{path}", message)
     await gateway.close()
     cases = {
-        "nobody": (await _try(f"{users}/ours"), "StoreReadOnlyError"),
-        "a wrong password": (await _try(f"{users}/ours", "penstock", "wrong"), "StoreReadOnlyError"),
+        "nobody": (await _try(f"{users}/ours"), "StoreRefusedError"),
+        "a wrong password": (await _try(f"{users}/ours", "penstock", "wrong"), "StoreRefusedError"),
         "a user": (await _try(f"{users}/ours", "penstock", "secret", 2_000_000), "created"),
-        "a user elsewhere": (await _try(f"{users}/theirs", "penstock", "secret"), "StoreReadOnlyError"),
+        "a user elsewhere": (await _try(f"{users}/theirs", "penstock", "secret"), "StoreRefusedError"),
         "too much": (await _try(small, size=40_000_000), "StoreFullError"),
         "when it is full": (await _try(small), "StoreFullError"),
     }

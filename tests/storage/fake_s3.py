@@ -5,18 +5,25 @@ Signatures are not looked at. `faults` are used up in order, one per request who
     ("PUT", "lose")     do it, then close the connection
     ("PUT", "drop")     close the connection
     ("PUT", "silent")   do it, and never answer
+    ("PUT", "hang")     neither do it nor answer, before `release` is set
     ("PUT", "503")      answer with that status and do nothing
+    ("GET", "page")     answer 404 as a proxy does that finds no service
+    ("GET", "cut")      close the connection in the middle of the body
+    ("GET", "short")    send half of the body as if it were all
+    ("GET", "other")    send the bytes before those that were asked for, and say so
 """
 
 import asyncio
 import re
 import urllib.parse
+from collections.abc import Callable
 from email.utils import formatdate
 from xml.sax.saxutils import escape
 
 _NOT_FOUND = b"<Error><Code>NoSuchKey</Code><Message>There is no such key.</Message></Error>"
 _NO_BUCKET = b"<Error><Code>NoSuchBucket</Code><Message>There is no such bucket.</Message></Error>"
 _EXISTS = b"<Error><Code>PreconditionFailed</Code><Message>It exists.</Message></Error>"
+_DENIED = b"<Error><Code>AccessDenied</Code><Message>Not you.</Message></Error>"
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 
 
@@ -34,6 +41,9 @@ class FakeS3:
         self.objects: dict[str, bytes] = {}
         self.faults: list[tuple[str, str]] = []
         self.requests: list[tuple[str, str]] = []
+        self.hangs: Callable[[str, str], bool] = lambda method, path: False
+        """Which requests hang as long as `release` is not set, beside those of `faults`."""
+        self.release = asyncio.Event()
         self.read_only = False
         self._atomic = atomic
         self._conditional = conditional
@@ -89,21 +99,31 @@ class FakeS3:
             fault = self.faults.pop(0)[1]
         if fault == "drop":
             return False
+        if fault == "hang" or self.hangs(method, urllib.parse.unquote(path)):
+            await self.release.wait()
         try:
             if fault.isdecimal():
-                raise Answer(int(fault), _BUSY)
+                raise Answer(int(fault), _BUSY if int(fault) == 429 or int(fault) >= 500 else _DENIED)
+            if fault == "page":
+                raise Answer(404, b"<html>404 page not found</html>")
+            if fault == "other":
+                headers["range"] = _before(headers["range"])
             await self._act(method, urllib.parse.unquote(path), query, headers, body)
         except Answer as given:
             answer = given
+        if fault == "short":
+            answer.body = answer.body[: len(answer.body) // 2]
         if fault == "lose":
             return False
         if fault == "silent":
             await asyncio.sleep(3600)
         size = len(answer.body)
+        if fault == "cut":
+            answer.body = answer.body[: size // 2]
         lines = f"HTTP/1.1 {answer.status} X\r\nContent-Length: {size}\r\n{answer.headers}\r\n"
         writer.write(lines.encode() + (b"" if method == "HEAD" else answer.body))
         await writer.drain()
-        return True
+        return fault != "cut"
 
     async def _act(self, method: str, path: str, query: str, headers: dict[str, str], body: bytes) -> None:
         _, bucket, key = (*path.split("/", 2), "")[:3]
@@ -119,7 +139,7 @@ class FakeS3:
             raise self._listing(urllib.parse.parse_qs(query))
         if method == "PUT":
             if self.read_only:
-                raise Answer(403, b"<Error><Code>AccessDenied</Code><Message>Not you.</Message></Error>")
+                raise Answer(403, _DENIED)
             await self._put(key, body, "if-none-match" in headers)
             raise Answer(200, b"", 'ETag: "1"\r\n')
         if key not in self.objects:
@@ -159,3 +179,9 @@ class FakeS3:
         )
         text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>"
         return Answer(200, text.encode())
+
+
+def _before(wanted: str) -> str:
+    """The range of the same length, one byte earlier."""
+    first, _, last = wanted.removeprefix("bytes=").partition("-")
+    return f"bytes={int(first) - 1}-{int(last) - 1}"

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.storage.etcd import HISTORY_SECONDS, INLINE_BYTES, EtcdStore, parse_url
 from penstock.storage.etcd_gateway import Credentials, Gateway, Member
-from penstock.storage.objects import StoreError, StoreFullError, StoreReadOnlyError, StoreUnavailableError
+from penstock.storage.objects import StoreError, StoreFullError, StoreRefusedError, StoreUnavailableError
 from tests.storage.fake_etcd import FakeMember, Keys
 from tests.storage.world import keys_of
 
@@ -120,6 +120,17 @@ async def test_a_lost_answer_is_settled_by_the_content(world: World) -> None:
     assert await store.get("a") == b"mine"
 
 
+async def test_a_refusal_after_a_lost_answer_leaves_it_in_doubt(world: World) -> None:
+    store = world.open()
+    world.members[0].faults = ["full"]
+    with pytest.raises(StoreFullError):
+        await store.create("a", b"mine")
+    world.members[0].faults, world.members[1].faults = ["lose"], ["full"]
+    with pytest.raises(StoreUnavailableError, match="space exceeded"):
+        await store.create("a", b"mine")
+    assert world.keys.values[b"test/a"] == b"=mine"
+
+
 async def test_an_etcd_that_stays_away_is_unavailable_in_time(world: World) -> None:
     store = world.open(attempt=0.05, in_all=0.3)
     for member in world.members:
@@ -186,7 +197,7 @@ async def test_users_and_tokens_that_end(world: World) -> None:
     await store.put("a", b"1")
     world.members[0].tokens.clear()
     assert await store.get("a") == b"1"
-    with pytest.raises(StoreReadOnlyError, match="authentication failed"):
+    with pytest.raises(StoreRefusedError, match="authentication failed"):
         await world.open(password="wrong").get("a")
 
 

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from penstock.storage import open_store, remote
+from penstock.storage import open_store, patience, remote
+from penstock.storage.attempts import Limits
+from penstock.storage.lanes import Lane
 from penstock.storage.objects import (
     ObjectMissingError,
     ObjectStore,
     StoreError,
-    StoreReadOnlyError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from penstock.storage.proof import UnfitStoreError, prove_create
@@ -83,14 +85,150 @@ async def test_a_service_that_stays_away_is_unavailable(world: World, name: str)
     assert 3 < len(world.pauses) < 10 and sum(world.pauses) < 15
 
 
-async def test_an_answer_that_never_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request took effect, and the repetition finds our own bytes."""
-    monkeypatch.setattr(remote, "SMALL_SECONDS", 1.0)
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs is asked again soon."""
+    monkeypatch.setattr(patience, "HEDGE_MIN_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_answer_that_never_comes(world: World) -> None:
+    """The request took effect, and the one beside it finds our own bytes."""
     store = world.open()
     world.server.faults = [("PUT", "silent")]
-    assert await store.create("k", b"mine")
-    world.server.faults = [("GET", "silent")]
-    assert await store.get_range("k", 0, 4) == b"mine"
+    async with asyncio.timeout(1):
+        assert await store.create("k", b"mine")
+        world.server.faults = [("GET", "silent")]
+        assert await store.get_range("k", 0, 4) == b"mine"
+        world.server.faults = [("GET", "silent")]
+        assert await store.get("k") == b"mine"
+    assert store.hedges == 3 and not world.pauses
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_write_that_hangs_does_not_hold_up_its_call(world: World) -> None:
+    """It is sent again beside it. What hangs may take effect after the object was deleted: that is the same
+    object again, and nobody is told of it."""
+    store = world.open()
+    world.server.faults = [("PUT", "hang"), ("PUT", "hang")]
+    async with asyncio.timeout(1):
+        assert await store.create("wal/1/1/5", b"mine")
+    assert world.server.count("PUT") == 3
+    await store.delete("wal/1/1/5")
+    world.server.release.set()
+    async with asyncio.timeout(5):
+        while "prefix/wal/1/1/5" not in world.server.objects:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not await store.create("wal/1/1/5", b"another's")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_hedge_that_finds_anothers_object(world: World) -> None:
+    store = world.open()
+    world.server.objects["prefix/k"] = b"theirs"
+    world.server.faults = [("PUT", "hang")]
+    assert not await store.create("k", b"mine")
+    for stored in (b"min", b"mine and more", b"mime", b""):
+        world.server.objects["prefix/k"] = stored
+        world.server.faults = [("PUT", "hang")]
+        assert not await store.create("k", b"mine"), "what is not our bytes is not our work"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_refusal_after_a_request_in_doubt_is_no_refusal(world: World) -> None:
+    """The first request may still take effect, so nobody may be told that nothing was done."""
+    store = world.open()
+    for first in ("hang", "lose", "503"):
+        world.server.faults = [("PUT", first), ("PUT", "403")]
+        with pytest.raises(StoreUnavailableError) as told:
+            await store.create(f"k-{first}", b"mine")
+        assert not isinstance(told.value, StoreRefusedError)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_where_everything_hangs_requests_are_not_multiplied(world: World) -> None:
+    """A hedge is earned by answers: a store that is down gets its requests once."""
+    store = world.open()
+    world.server.hangs = lambda method, path: True
+    reads = [asyncio.ensure_future(store.get_range(f"k{number}", 0, 1)) for number in range(40)]
+    await asyncio.sleep(0.5)
+    assert 40 < world.server.count("GET") <= 50
+    for read in reads:
+        read.cancel()
+    await asyncio.gather(*reads, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_call_ends_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "SMALL_SECONDS", 0.2)
+    monkeypatch.setitem(remote.LIMITS, Lane.CONTROL, Limits(4, 0.5))
+    store = world.open()
+    world.server.hangs = lambda method, path: True
+    for operation in (store.put("live/1", b"x"), store.create("meta/log/1", b"x")):
+        with pytest.raises(StoreUnavailableError, match="no answer within"):
+            async with asyncio.timeout(3):
+                await operation
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_lanes_do_not_hold_each_other_up(world: World) -> None:
+    """All reads of records and all settling hang, more of them than there is room for; heartbeats, the
+    metadata log and flushes go on."""
+    store = world.open()
+    world.server.hangs = lambda method, path: "segments/" in path
+    bulk = [asyncio.ensure_future(store.get_range(f"segments/{at}", 0, 1)) for at in range(200)]
+    bulk += [asyncio.ensure_future(store.create(f"segments/{at}", b"x")) for at in range(200)]  # type: ignore[arg-type]
+    bulk += [asyncio.ensure_future(store.delete(f"segments/{at}")) for at in range(50)]  # type: ignore[arg-type]
+    await asyncio.sleep(0.2)
+    assert len(world.server.requests) < 3 * (64 + 32)
+    async with asyncio.timeout(2):
+        for number in range(20):
+            await store.put("live/1", b"%d" % number)
+            assert await store.get("live/1") == b"%d" % number
+            assert await store.create(f"meta/log/{number}", b"entry")
+            assert await store.create(f"wal/1/1/{number}", b"flush")
+    assert not any(one.done() for one in bulk)
+    for one in bulk:
+        one.cancel()
+    await asyncio.gather(*bulk, return_exceptions=True)
+
+
+@pytest.mark.parametrize("fault", ["cut", "short", "other", "page"])
+async def test_what_comes_short_is_asked_for_again(world: World, fault: str) -> None:
+    """A proxy that cuts or swaps bodies, or answers in the service's place, makes nothing shorter, and makes
+    nothing go away."""
+    store = world.open()
+    await store.put("k", b"0123456789")
+    reads: list[tuple[Awaitable[bytes | None], bytes]] = [
+        (store.get_range("k", 2, 6), b"234567"), (store.get_up_to("k", 2, 20), b"23456789"),
+    ]  # fmt: skip
+    if fault in ("cut", "page"):
+        # A whole object that comes shorter, with a length that agrees, is known by its checksum alone.
+        reads.append((store.get("k"), b"0123456789"))
+    for read, expected in reads:
+        world.server.faults = [("GET", fault)]
+        assert await read == expected
+    assert len(world.pauses) == len(reads)
+
+
+async def test_what_always_comes_short_is_not_missing(world: World) -> None:
+    store = world.open()
+    await store.put("k", b"0123456789")
+    for fault in ("cut", "short", "page", "416"):
+        world.server.faults = [("GET", fault)] * 100
+        for read in (store.get_range("k", 2, 6), store.get_up_to("k", 2, 6)):
+            with pytest.raises(StoreUnavailableError):
+                await read
+
+
+async def test_a_list_that_is_not_found_is_not_an_empty_one(world: World) -> None:
+    store = world.open()
+    world.server.faults = [("GET", "page")] * 100
+    with pytest.raises(StoreUnavailableError):
+        await keys_of(store, "wal/")
+    world.server.faults = [("GET", "403")]
+    with pytest.raises(StoreRefusedError):
+        await keys_of(store, "wal/")
 
 
 async def test_lost_answers_of_racing_creates(world: World) -> None:
@@ -112,7 +250,7 @@ async def test_lost_answers_of_racing_creates(world: World) -> None:
 async def test_a_missing_bucket_is_not_an_empty_store(world: World) -> None:
     store = world.open("s3://nowhere/prefix")
     for operation in OPERATIONS.values():
-        with pytest.raises(StoreReadOnlyError, match="the bucket does not exist"):
+        with pytest.raises(StoreRefusedError, match="the bucket does not exist"):
             await operation(store)
     assert not world.pauses
 
@@ -142,7 +280,8 @@ async def test_which_answers_are_final(world: World, status: int, verdict: Verdi
     else:
         with pytest.raises(StoreError) as refused:
             await store.create("k", b"x")
-        assert isinstance(refused.value, StoreUnavailableError) is False and not world.pauses
+        assert isinstance(refused.value, StoreRefusedError) is (verdict is Verdict.REFUSED)
+        assert not world.pauses
 
 
 def test_what_is_not_the_sdks_own_error_is_told_too() -> None:

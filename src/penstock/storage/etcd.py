@@ -38,7 +38,7 @@ from penstock.storage.objects import (
     ObjectInfo,
     ObjectMissingError,
     StoreError,
-    StoreReadOnlyError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from penstock.wire.buffers import Buffer
@@ -300,7 +300,7 @@ class EtcdStore:
             await self._gateway.ask("/v3/kv/compaction", {"revision": str(revision)})
         except CompactedError:
             pass  # Another broker asked for it before.
-        except StoreReadOnlyError as error:
+        except StoreRefusedError as error:
             logger.warning("etcd's history was not compacted; have etcd do it itself error=%s", error)
         except StoreError as error:
             logger.info("etcd's history was not compacted error=%s", error)

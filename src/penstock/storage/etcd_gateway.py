@@ -21,7 +21,7 @@ from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.objects import (
     StoreError,
     StoreFullError,
-    StoreReadOnlyError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 
@@ -151,6 +151,13 @@ class Gateway:
             except _AttemptError as error:
                 sure = sure and error.sure
                 reason = str(error)
+            except CompactedError:
+                raise
+            except StoreError as error:
+                if sure:
+                    raise
+                # Refused now, but an attempt before may have taken effect.
+                raise StoreUnavailableError(str(error)) from error
             except TimeoutError:
                 sure = False
                 reason = f"no answer within {seconds:.1f} s"
@@ -204,7 +211,7 @@ class Gateway:
         if failure.code in (_DENIED, _UNAUTHENTICATED) or (
             failure.code == _INVALID and ("authentication" in reason or "user name" in reason)
         ):
-            return StoreReadOnlyError(said)
+            return StoreRefusedError(said)
         if failure.code == _EXHAUSTED and "space exceeded" in reason:
             return StoreFullError(said)
         if failure.code == _OUT_OF_RANGE:

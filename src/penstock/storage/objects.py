@@ -19,7 +19,13 @@ class StoreError(Exception):
 
 
 class StoreUnavailableError(StoreError):
-    """The store did not answer, or answered that it is overloaded; trying again later may work."""
+    """The store did not answer, or answered that it is overloaded; trying again later may work. A write may
+    have been done, and may still be done: of all errors, this one alone leaves it in doubt."""
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """The store does not accept who we are or what we ask (401, 403, no such bucket, EACCES), perhaps only
+    for a while: nothing was done, and nothing is known of the object."""
 
 
 class StoreFullError(StoreError):
@@ -27,7 +33,7 @@ class StoreFullError(StoreError):
 
 
 class StoreReadOnlyError(StoreError):
-    """The store refuses writes (read-only file system, missing permission)."""
+    """The store takes no writes (a read-only file system)."""
 
 
 class ObjectMissingError(StoreError):
@@ -67,7 +73,8 @@ class ObjectStore(Protocol):
     async def create(self, key: str, *parts: Buffer) -> bool:
         """Create `key` holding the concatenated parts, unless it exists. True if this call created it.
 
-        An attempt whose answer was lost is settled by reading the object back and comparing contents.
+        An attempt whose answer was lost is settled by reading the object back and comparing contents. Only
+        after StoreUnavailableError, and not StoreRefusedError, it may be there or still come.
         """
 
     async def put(self, key: str, *parts: Buffer) -> None:

@@ -1,53 +1,69 @@
 """The store on S3, GCS or Azure, through obstore.
 
-Retries are made here and not by the SDK, because a repeated create must know that it is one. A create
-whose answer was lost (time-out, dropped connection, 5xx) is tried again; if the key then exists, the
-stored bytes tell whose it is. Writers make their bytes unique (a nonce, the author of an entry), so equal
-bytes are ours. On the first attempt, "exists" means what it says.
+Retries are made here (`attempts`) and not by the SDK, because a repeated create must know that it is one. A
+create whose answer was lost (time-out, dropped connection, 5xx), or that was sent twice because it hung, may
+find its own work: the stored bytes tell whose it is. Writers make their bytes unique (a nonce, the author of
+an entry), so equal bytes are ours. Of one that was sent once, "exists" means what it says.
 
-A request for few bytes that takes seconds hangs in a connection that leads nowhere: it is given up long
-before the time that a large one may take, and tried again on another.
+A create that was sent twice may also take effect twice: again after its object was deleted, however late.
+Nothing rests on a deleted key staying away. Below where a write-ahead log begins nobody looks
+(`wal_objects`), trimmed entries do not count (`cluster/metadata_log`), and other names are used once.
+
+What is read is compared with the length that the service names, and what is shorter is asked for again: a
+proxy that cuts a body does not make an object shorter. Of what is written, the signature holds a checksum,
+which S3 compares; beyond that, everything that is stored has checksums of its own.
+
+Each lane has a client and limits of its own (`lanes`).
 """
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import obstore
 from obstore import exceptions
 
 from penstock.entropy import SYSTEM, Entropy
+from penstock.storage.attempts import FAILURES, Attempts, Caller, Limits
+from penstock.storage.lanes import Lane, lane_of_change, lane_of_create, lane_of_read
 from penstock.storage.objects import (
     DatedObject,
     ObjectInfo,
     ObjectMissingError,
     StoreError,
-    StoreReadOnlyError,
+    StoreRefusedError,
     StoreUnavailableError,
     Unproven,
 )
+from penstock.storage.patience import LARGE_SECONDS, SMALL_BYTES, SMALL_SECONDS
 from penstock.storage.remote_errors import Verdict, concerns_range, explain
 from penstock.wire.buffers import Buffer
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
 
-T = TypeVar("T")
-
-ATTEMPTS_MAX = 6
-"""With the pauses below about ten seconds in all: longer than a store needs to shed load."""
-PAUSE_FIRST_SECONDS = 0.1
-PAUSE_MAX_SECONDS = 5.0
-REQUEST_TIMEOUT = "30s"
-SMALL_BYTES = 1024 * 1024
-SMALL_SECONDS = 6.0
-"""How long a request for at most so many bytes may take."""
+LIMITS = {
+    # A broker is fenced after nine seconds of silence by default.
+    Lane.CONTROL: Limits(calls=64, seconds=8.0),
+    # As many as a writer has under way, and the seals of a few takeovers.
+    Lane.LOG: Limits(calls=16, seconds=20.0),
+    Lane.READ: Limits(calls=64, seconds=60.0),
+    Lane.WRITE: Limits(calls=32, seconds=60.0),
+}
+_CONNECT_SECONDS = 3
+_IDLE_SECONDS = 15
+"""A connection that nobody used for longer is likely to lead nowhere by now."""
+_UNKNOWN_BYTES = SMALL_BYTES + 1
+"""What a whole object is taken for: entries are small, snapshots are not."""
 _LIST_CHUNK = 1000
+_LIST_SECONDS = 300.0
+"""A store may hold hundreds of thousands of objects; each page of a list has its own time-out."""
 
-_FAILURES = (exceptions.BaseError, OSError)
-"""What the SDK raises; a time-out is an OSError too."""
+
+class ShortAnswerError(OSError):
+    """Fewer bytes came than the service said there are."""
 
 
 class RemoteStore(Unproven):
@@ -63,169 +79,180 @@ class RemoteStore(Unproven):
         usual environment variables of each service, and so do region and endpoint, unless the URL names them:
         s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1&path_style=true."""
         self.url = url
-        self._store = backend if backend is not None else _open(url)
-        self._entropy = entropy
-        self._sleep = sleep
-        self.requests = 0
+        self._callers = {lane: Caller(limits, entropy, sleep) for lane, limits in LIMITS.items()}
+        self._backends = {lane: backend if backend is not None else _open(url) for lane in LIMITS}
+
+    @property
+    def requests(self) -> int:
+        return sum(caller.requests for caller in self._callers.values())
+
+    @property
+    def hedges(self) -> int:
+        """How many requests were asked a second time because they hung."""
+        return sum(caller.patience.hedges for caller in self._callers.values())
 
     async def create(self, key: str, *parts: Buffer) -> bool:
         contents = b"".join(parts)
-        what = f"could not create {key}"
-        lost = False
-        for attempt in range(ATTEMPTS_MAX):
-            await self._pause(attempt)
-            self.requests += 1
-            try:
-                async with asyncio.timeout(_patience(len(contents))):
-                    await obstore.put_async(self._store, key, contents, mode="create", use_multipart=False)
-                return True
-            except _FAILURES as error:
-                verdict, _reason = explain(error)
-                if verdict is Verdict.EXISTS:
-                    return lost and await self.get(key) == contents
-                if verdict is not Verdict.AGAIN:
-                    raise self._error(error, what, writing=True) from error
-                lost = True
-                last = error
-        raise self._error(last, what, writing=True) from last
+        lane = lane_of_create(key)
+        store = self._backends[lane]
+        attempts = Attempts()
+
+        async def put() -> None:
+            await obstore.put_async(store, key, contents, mode="create", use_multipart=False)
+
+        try:
+            await self._callers[lane].call(put, len(contents), attempts=attempts)
+            return True
+        except FAILURES as error:
+            in_doubt = attempts.begun > 1
+            if explain(error).verdict is Verdict.EXISTS:
+                return in_doubt and await self.get(key) == contents
+            raise self._error(error, f"could not create {key}", writing=True, in_doubt=in_doubt) from error
 
     async def put(self, key: str, *parts: Buffer) -> None:
         contents = b"".join(parts)
-        await self._retry(
-            f"could not write {key}",
-            lambda: obstore.put_async(self._store, key, contents, use_multipart=False),
-            _patience(len(contents)),
-            writing=True,
-        )
+        lane = lane_of_change(key)
+        store = self._backends[lane]
 
-    async def get(self, key: str) -> bytes | None:
-        async def whole() -> bytes:
-            answer = await obstore.get_async(self._store, key)
-            return bytes(await answer.bytes_async())
+        async def put() -> None:
+            await obstore.put_async(store, key, contents, use_multipart=False)
 
         try:
-            return await self._retry(f"could not read {key}", whole)
-        except ObjectMissingError:
-            return None
+            await self._callers[lane].call(put, len(contents))
+        except FAILURES as error:
+            raise self._error(error, f"could not write {key}", writing=True) from error
+
+    async def get(self, key: str) -> bytes | None:
+        lane = lane_of_read(key)
+        store = self._backends[lane]
+
+        async def whole() -> bytes:
+            async with asyncio.timeout(SMALL_SECONDS):
+                answer = await obstore.get_async(store, key)
+            found = bytes(await answer.bytes_async())
+            _require(len(found), answer.meta["size"])
+            return found
+
+        try:
+            return await self._callers[lane].call(whole, _UNKNOWN_BYTES)
+        except FAILURES as error:
+            told = self._error(error, f"could not read {key}")
+            if isinstance(told, ObjectMissingError):
+                return None
+            raise told from error
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        if not length:
-            return b""
-
-        async def part() -> bytes:
-            try:
-                return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
-            except exceptions.GenericError as error:
-                if not concerns_range(error):
-                    raise
-                found = await obstore.head_async(self._store, key)
-                if found["size"] < start + length:
-                    return b""
-                raise
-
-        found = await self._retry(f"could not read {key}", part, _patience(length))
+        found = await self.get_up_to(key, start, length)
         if len(found) != length:
             raise ObjectMissingError(f"{key} ends before byte {start + length}")
         return found
 
     async def get_up_to(self, key: str, start: int, length: int) -> bytes:
         """At most `length` bytes from `start`: fewer if the object ends before."""
+        if not length:
+            return b""
+        lane = lane_of_read(key)
+        store = self._backends[lane]
 
         async def part() -> bytes:
             try:
-                return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+                answer = await obstore.get_async(store, key, options={"range": (start, start + length)})
+                found = bytes(await answer.bytes_async())
             except exceptions.GenericError as error:
                 if not concerns_range(error):
                     raise
+                if (await obstore.head_async(store, key))["size"] > start:
+                    raise
                 return b""
+            _require(len(found), min(length, answer.meta["size"] - start))
+            return found
 
-        return await self._retry(f"could not read {key}", part, _patience(length))
+        try:
+            return await self._callers[lane].call(part, length)
+        except FAILURES as error:
+            raise self._error(error, f"could not read {key}") from error
 
     async def delete(self, key: str) -> None:
+        lane = lane_of_change(key)
+        store = self._backends[lane]
+
+        async def delete() -> None:
+            await obstore.delete_async(store, key)
+
         try:
-            await self._retry(
-                f"could not delete {key}", lambda: obstore.delete_async(self._store, key), SMALL_SECONDS
-            )
-        except ObjectMissingError:
-            return
+            # Not hedged: one that takes effect late removes what was written since, and nobody waits for it.
+            await self._callers[lane].call(delete, hedge=False)
+        except FAILURES as error:
+            told = self._error(error, f"could not delete {key}")
+            if not isinstance(told, ObjectMissingError):
+                raise told from error
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         async for found in self.list_dated(prefix):
             yield ObjectInfo(found.key, found.size)
 
     async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
+        lane = lane_of_change(prefix)
+        store = self._backends[lane]
         # A service matches whole path segments only: ask for the directory, and match the rest here.
         directory = prefix.rpartition("/")[0]
 
         async def everything() -> list[DatedObject]:
-            found = []
-            async for chunk in obstore.list(self._store, directory or None, chunk_size=_LIST_CHUNK):
+            found: list[DatedObject] = []
+            pages = aiter(obstore.list(store, directory or None, chunk_size=_LIST_CHUNK))
+            while True:
+                async with asyncio.timeout(LARGE_SECONDS):
+                    chunk = await anext(pages, None)
+                if chunk is None:
+                    return found
                 for meta in chunk:
                     if meta["path"].startswith(prefix):
                         written_ms = int(meta["last_modified"].timestamp() * 1000)
                         found.append(DatedObject(meta["path"], meta["size"], written_ms))
-            return found
 
         try:
-            found = await self._retry(f"could not list {prefix or 'objects'}", everything)
-        except ObjectMissingError:
-            return
+            found = await self._callers[lane].call(everything, hedge=False, seconds=_LIST_SECONDS)
+        except FAILURES as error:
+            # A list of nothing is an answer; 404 says that it is not the store that answers.
+            what = f"could not list {prefix or 'objects'}"
+            raise self._error(error, what, writing=True) from error
         for one in sorted(found):
             yield one
 
     async def close(self) -> None:
         """The SDK closes its connections when the store is forgotten."""
 
-    async def _retry(
-        self,
-        what: str,
-        request: Callable[[], Awaitable[T]],
-        seconds: float | None = None,
-        *,
-        writing: bool = False,
-    ) -> T:
-        """`seconds`: how long an attempt may take, if not as long as the SDK lets it."""
-        for attempt in range(ATTEMPTS_MAX):
-            await self._pause(attempt)
-            self.requests += 1
-            try:
-                async with asyncio.timeout(seconds):
-                    return await request()
-            except _FAILURES as error:
-                if explain(error).verdict is not Verdict.AGAIN:
-                    raise self._error(error, what, writing=writing) from error
-                last = error
-        raise self._error(last, what, writing=writing) from last
-
-    async def _pause(self, attempt: int) -> None:
-        if attempt:
-            longest = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2**attempt)
-            await self._sleep(longest * (0.5 + self._entropy.fraction() / 2))
-
-    def _error(self, error: Exception, what: str, *, writing: bool = False) -> StoreError:
+    def _error(
+        self, error: Exception, what: str, *, writing: bool = False, in_doubt: bool = False
+    ) -> StoreError:
+        """`in_doubt`: another request of the call may have taken effect, or may yet."""
         verdict, reason = explain(error)
         if isinstance(error, TimeoutError):
-            reason = f"no answer within {SMALL_SECONDS:.0f} s"
+            reason = str(error) or f"no answer within {SMALL_SECONDS:.0f} s"
         sentence = f"{what} in {self.url}: {reason}"
-        match verdict:
-            case Verdict.MISSING if not writing:
-                return ObjectMissingError(sentence)
-            case Verdict.MISSING | Verdict.REFUSED:
-                return StoreReadOnlyError(sentence)
-            case Verdict.MISUSED:
-                return StoreError(sentence)
-        return StoreUnavailableError(sentence)
+        if verdict is Verdict.AGAIN or in_doubt:
+            return StoreUnavailableError(sentence)
+        if verdict is Verdict.MISSING and not writing:
+            return ObjectMissingError(sentence)
+        if verdict is Verdict.MISUSED:
+            return StoreError(sentence)
+        return StoreRefusedError(sentence)
 
 
-def _patience(size: int) -> float | None:
-    return SMALL_SECONDS if size <= SMALL_BYTES else None
+def _require(found: int, promised: int) -> None:
+    if found != promised:
+        raise ShortAnswerError(f"{found} bytes came instead of {promised}")
 
 
 def _open(url: str) -> "Backend":
     from obstore.store import from_url
 
     plain, config = _settings_in(url)
-    options: Any = {"timeout": REQUEST_TIMEOUT}
+    options: Any = {
+        "timeout": f"{LARGE_SECONDS:.0f}s",
+        "connect_timeout": f"{_CONNECT_SECONDS}s",
+        "pool_idle_timeout": f"{_IDLE_SECONDS}s",
+    }
     # Options given here hide the environment's, so what it says about plain HTTP is passed on.
     endpoint = (
         config.get("endpoint")

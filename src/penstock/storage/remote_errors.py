@@ -1,8 +1,8 @@
 """What an object store meant by its refusal: whether to try again, and one sentence for a person.
 
 The SDK tells a few kinds of error apart and leaves the rest in its text: the status, and what the service
-wrote. That is read here. A service also answers 404 where the bucket or the user does not exist; taken for a
-missing object, that would look like an empty store.
+wrote. That is read here. A service also answers 404 where the bucket or the user does not exist, and a proxy
+does where it finds no service; taken for a missing object, that would look like an empty store.
 """
 
 import re
@@ -29,6 +29,11 @@ _NOT_THE_OBJECT = frozenset(
     ("NoSuchBucket", "ContainerNotFound", "InvalidAccessKeyId", "XAdminUserNotFound", "AccountNotFound")
 )
 """What a service calls it if it is not the object that it did not find."""
+_PASSING_CODES = frozenset(
+    ("RequestTimeout", "SlowDown", "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch")
+)
+"""Refusals with any status that another attempt may not meet: too slow, too many, hurt on the way."""
+_NOT_FOUND = 404
 _CONFLICT = 409
 _PASSING = frozenset((408, _CONFLICT, 425, 429))
 """Refusals of the kind 4xx that another attempt may not meet. S3 answers 409 to a conditional write that came
@@ -44,7 +49,7 @@ class Verdict(Enum):
     MISSING = "missing"
     EXISTS = "exists"
     REFUSED = "refused"
-    """Who we are, or what we ask for, is not accepted. Nothing was done, and asking again is of no use."""
+    """Who we are, or what we ask for, is not accepted. Nothing was done; asking at once again is no use."""
     MISUSED = "misused"
     AGAIN = "again"
     """It may have been done or not."""
@@ -71,16 +76,17 @@ def concerns_range(error: Exception) -> bool:
 def _verdict(error: Exception, status: int, code: str) -> Verdict:
     if isinstance(error, _MISUSED) or status == _NOT_IMPLEMENTED:
         return Verdict.MISUSED
-    if status in _PASSING:
+    if status in _PASSING or code in _PASSING_CODES:
         return Verdict.AGAIN
     if isinstance(error, _EXISTS):
         return Verdict.EXISTS
     if code in _NOT_THE_OBJECT or isinstance(error, _REFUSED):
         return Verdict.REFUSED
     if isinstance(error, _MISSING):
-        return Verdict.MISSING
+        # Whoever looked for the object says what it did not find. Others have no business here.
+        return Verdict.AGAIN if status == _NOT_FOUND and not code else Verdict.MISSING
     # 416: a range beyond the end. Whether the object is shorter, only a look at its size tells.
-    if 400 <= status < 500 and status not in (404, _RANGE_STATUS):
+    if 400 <= status < 500 and status not in (_NOT_FOUND, _RANGE_STATUS):
         return Verdict.REFUSED
     return Verdict.AGAIN
 
