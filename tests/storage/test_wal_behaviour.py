@@ -246,7 +246,7 @@ async def test_flushes_under_way_are_acknowledged_in_order() -> None:
 async def test_an_object_whose_fate_is_unknown_is_tried_until_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.storage.wal_objects._RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("penstock.storage.wal_objects._RETRY_FIRST_SECONDS", 0.001)
     store = SlowStore()
     logs = Logs(store, ObjectWalStore(store))
     writer = await logs.create()

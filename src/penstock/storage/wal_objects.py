@@ -29,7 +29,13 @@ from penstock.log.flush import (
     encode_flush_header,
 )
 from penstock.metadata.image import WalRef
-from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.objects import (
+    DamagedObjectError,
+    ObjectStore,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush
 from penstock.wire.buffers import Buffer
 
@@ -38,7 +44,8 @@ logger = logging.getLogger(__name__)
 SEAL = b"PWSEAL1\n"
 _DEPTH = 4
 _WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its header and index with it.
-_RETRY_SECONDS = 1.0
+_RETRY_FIRST_SECONDS = 0.5
+_RETRY_MAX_SECONDS = 5.0
 _SCANS_AT_ONCE = 64
 _LOGS_AHEAD_MAX = 8  # Each is at most some hundred small indexes; few brokers are late at once.
 
@@ -52,27 +59,39 @@ def _key(wal: WalRef, number: int) -> str:
 
 
 class _Put:
-    __slots__ = ("done", "key", "outcome", "task")
+    __slots__ = ("done", "in_doubt", "key", "outcome", "refusal", "task")
 
     def __init__(self, key: str, done: Callable[[Outcome], None]) -> None:
         self.key = key
         self.done = done
         self.outcome: Outcome | None = None
+        self.in_doubt = False
+        """An attempt was not answered, or found an object: the flush may be in the log, now or later."""
+        self.refusal: StoreError | None = None
+        """Why the store did not take it, while nothing of it can be in the log."""
         self.task: asyncio.Task[None] | None = None
 
 
 class ObjectWalWriter:
+    """A flush must not be both refused and in the log. So one that is in doubt is tried until it is known
+    what became of it. One that is refused is tried on as well, as long as others beyond it may be in the log:
+    their numbers are taken then. When all that are under way are refused, and none was ever in doubt, they
+    have failed."""
+
     batches_max = 10_000
     """Each flush is a request that is paid for, so one takes whatever waits; this bounds the loop's work."""
     flushes_max = 500
     """Each is a request to whoever takes over, while nobody serves."""
 
-    def __init__(self, store: ObjectStore, wal: WalRef, nonce: bytes, depth: int) -> None:
+    def __init__(
+        self, store: ObjectStore, wal: WalRef, nonce: bytes, depth: int, entropy: Entropy = SYSTEM
+    ) -> None:
         self.depth = depth
         self.nonce = nonce
         self._store = store
         self._wal = wal
         self._under_way: deque[_Put] = deque()
+        self._entropy = entropy
         self._ended = False
 
     def write(
@@ -88,39 +107,69 @@ class ObjectWalWriter:
         """Every flush is an object of its own already."""
 
     async def _create(self, put: _Put, parts: list[Buffer]) -> None:
-        """Try until it is known what became of the flush: it must not be both refused and in the log."""
-        uncertain = False
+        pause = _RETRY_FIRST_SECONDS
         while put.outcome is None:
+            put.refusal = None
             try:
-                created = await self._store.create(put.key, *parts)
-                if not created and uncertain:
-                    created = await self._store.get(put.key) == b"".join(parts)
-                put.outcome = Durable(put.key, 0) if created else Fenced()
-            except StoreUnavailableError as error:
-                uncertain = True
-                logger.warning("a flush could not be written yet key=%s: %s", put.key, error)
-                await asyncio.sleep(_RETRY_SECONDS)
-            except StoreError as error:
-                # Refused, so not written; but flushes beyond it may be, and their numbers are then taken.
-                if len(self._under_way) == 1:
-                    put.outcome = Failed(error)
+                if await self._store.create(put.key, *parts):
+                    put.outcome = Durable(put.key, 0)
                 else:
-                    logger.warning("a flush was refused key=%s: %s", put.key, error)
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    put.in_doubt = True
+                    put.outcome = await self._found(put.key, parts)
+            except StoreError as error:
+                if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError):
+                    put.in_doubt = True
+                if not put.in_doubt:
+                    put.refusal = error
+                    if self._fail_all():
+                        return
+                logger.warning("a flush could not be written yet key=%s: %s", put.key, error)
+                await asyncio.sleep(pause * (0.5 + self._entropy.fraction() / 2))
+                pause = min(2 * pause, _RETRY_MAX_SECONDS)
         self._report()
+
+    async def _found(self, key: str, parts: list[Buffer]) -> Outcome:
+        """What it means that the object was there already."""
+        stored = await self._store.get(key)
+        if stored == b"".join(parts):
+            return Durable(key, 0)  # By an attempt whose answer was lost.
+        if stored is None or stored == SEAL:
+            # What is not known to be durable, only whoever took the log over deletes.
+            return Fenced()
+        # Perhaps our own flush, hurt. Whoever seals the log decides what it holds.
+        return Failed(DamagedObjectError(f"{key} does not hold what was written to it"), fatal=True)
+
+    def _fail_all(self) -> bool:
+        """If nothing of what is under way can be in the log: give it up, all at once."""
+        if any(put.refusal is None for put in self._under_way):
+            return False
+        failed = self._take_all()
+        if failed and not self._ended:
+            assert failed[0].refusal is not None
+            failed[0].done(Failed(failed[0].refusal))
+        return True
 
     def _report(self) -> None:
         while self._under_way and self._under_way[0].outcome is not None:
             put = self._under_way.popleft()
             assert put.outcome is not None
             if not self._ended:
-                self._ended = isinstance(put.outcome, Fenced)
+                self._ended = not isinstance(put.outcome, Durable)
                 put.done(put.outcome)
+        if self._ended:
+            self._take_all()
+
+    def _take_all(self) -> list[_Put]:
+        """What was under way, given up."""
+        taken = list(self._under_way)
+        self._under_way.clear()
+        for put in taken:
+            if put.task is not None and put.task is not asyncio.current_task():
+                put.task.cancel()
+        return taken
 
     async def close(self) -> None:
-        tasks = [put.task for put in self._under_way if put.task is not None]
-        for task in tasks:
-            task.cancel()
+        tasks = [put.task for put in self._take_all() if put.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -139,7 +188,7 @@ class ObjectWalStore:
         opening = encode_flush_header(0, nonce, 0, b"", 0, 0)
         if not await self._store.create(_key(wal, 0), opening):
             return Fenced()
-        return ObjectWalWriter(self._store, wal, nonce, self._depth)
+        return ObjectWalWriter(self._store, wal, nonce, self._depth, self._entropy)
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
         # Object `start` holds the flush below it, and is not deleted before the log is. A list of hundreds of
