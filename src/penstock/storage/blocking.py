@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.storage import open_store
 from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import store_error
 from penstock.storage.objects import ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
 
@@ -75,7 +74,7 @@ class BlockingStore:
 
         `room(size)` gives memory to read into, where that saves a copy."""
         if isinstance(self.store, DirectoryStore):
-            return _read_files(self.store.root, wanted, room)
+            return _read_files(self.store, wanted, room)
         return self._read_ahead(wanted)
 
     def _read_ahead(self, wanted: Iterable[Read]) -> Iterator[tuple[Read, Buffer]]:
@@ -120,10 +119,11 @@ class BlockingStore:
 
 
 def _read_files(
-    root: str, wanted: Iterable[Read], room: Callable[[int], memoryview]
+    store: DirectoryStore, wanted: Iterable[Read], room: Callable[[int], memoryview]
 ) -> Iterator[tuple[Read, Buffer]]:
     # Not kept open beyond this: an idle worker would keep the space of deleted files taken.
     key, fd = "", -1
+    root = store.root
     try:
         for read in wanted:
             data = room(read.size)
@@ -138,7 +138,7 @@ def _read_files(
                         key = one.key
                     _read_file(fd, one, data[done : done + one.length])
                 except OSError as error:
-                    raise store_error(error, f"could not read {root}/{one.key}") from error
+                    raise store.error(error, f"could not read {root}/{one.key}") from error
                 done += one.length
             yield read, data
     finally:

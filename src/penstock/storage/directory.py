@@ -7,7 +7,9 @@
 - Small objects can be created on a full disk as well: that frees space (`reserve`).
 - With `sync`, contents are synced before they get their name, and the directory afterwards.
 - Reading first asks the page cache without waiting (RWF_NOWAIT), from the loop; what is not there is
-  read by a thread.
+  read by a thread. Each lane has threads of its own (`lanes`).
+- A directory whose disk went away (unmounted, pulled out) looks empty. So once a cluster was seen in it, and
+  its mark is gone, nothing is said to be missing and nothing is written: the store is unavailable.
 
 Network file systems that cache names on the client do not give the guarantee that `create` and sealing
 rest on; several brokers on one directory means several processes on one machine.
@@ -15,6 +17,7 @@ rest on; several brokers on one directory means several processes on one machine
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -25,7 +28,14 @@ from typing import TypeVar
 from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.descriptors import Descriptors, OpenFile
 from penstock.storage.files import Entry, Files, is_full, store_error
-from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError, StoreError
+from penstock.storage.lanes import Lane, lane_of_change, lane_of_create, lane_of_read
+from penstock.storage.objects import (
+    DatedObject,
+    ObjectInfo,
+    ObjectMissingError,
+    StoreError,
+    StoreUnavailableError,
+)
 from penstock.storage.presence import DIRECTORY as PRESENCE
 from penstock.storage.presence import Presence
 from penstock.storage.reserve import NAME as RESERVE
@@ -36,6 +46,8 @@ T = TypeVar("T")
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _TEMPORARY = "tmp"
+_MARK = "meta/cluster"
+"""In every store that a cluster lives in, also where its metadata log lives elsewhere."""
 _NOT_OBJECTS = (_TEMPORARY, PRESENCE, RESERVE)
 _SWEPT = ("segments", "manifests")
 """Where incarnations that are over leave empty directories."""
@@ -55,12 +67,16 @@ class DirectoryStore:
         threads: int = 4,
         entropy: Entropy = SYSTEM,
     ) -> None:
+        """`threads`: for each lane, at most."""
         self.root = os.path.abspath(root)
         self.files = files or Files()
         self.sync = sync
         self._token = entropy.token(6).hex()
         self._names = itertools.count()
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-store")
+        self._executors = {
+            lane: ThreadPoolExecutor(threads, thread_name_prefix=f"penstock-{lane.value}") for lane in Lane
+        }
+        self._founded = False
         self.descriptors = Descriptors(self.files, self.root)
         self._reserve = Reserve(self.root, self.files)
         self._parents: set[str] = set()
@@ -76,19 +92,37 @@ class DirectoryStore:
             raise StoreError(f"{key!r} is not a key")
         return f"{self.root}/{key}"
 
-    async def run(self, work: Callable[..., T], *args: object) -> T:
+    async def run(self, work: Callable[..., T], *args: object, lane: Lane = Lane.WRITE) -> T:
         """Run blocking work in this store's threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._executors[lane], work, *args)
+
+    def require_disk(self) -> None:
+        """Raises StoreUnavailableError if a cluster was here and is not any more."""
+        if self.files.exists(f"{self.root}/{_MARK}"):
+            self._founded = True
+        elif self._founded:
+            raise StoreUnavailableError(f"{self.root} does not hold the cluster any more: is its disk there?")
+
+    def error(self, error: OSError, what: str) -> StoreError:
+        """The port's error: nothing is missing where everything is."""
+        told = store_error(error, what)
+        if isinstance(told, ObjectMissingError):
+            try:
+                self.require_disk()
+            except StoreUnavailableError as gone:
+                return gone
+        return told
 
     async def create(self, key: str, *parts: Buffer) -> bool:
         path = self.path(key)
         if self.sync or sum(map(len, parts)) > _INLINE_BYTES:
-            return await self.run(self._create, path, parts)
+            return await self.run(self._create, path, parts, lane=lane_of_create(key))
         return self._create(path, parts)
 
     def _create(self, path: str, parts: Sequence[Buffer]) -> bool:
         if self.files.exists(path):
             return False  # Known without writing: also on a full disk.
+        self.require_disk()
         while True:
             try:
                 created = self._write_and_link(path, parts)
@@ -96,7 +130,7 @@ class DirectoryStore:
             except OSError as error:
                 small = sum(map(len, parts)) <= _RESERVED_BYTES_MAX
                 if not (small and is_full(error) and self._reserve.release()):
-                    raise store_error(error, f"could not create {path}") from error
+                    raise self.error(error, f"could not create {path}") from error
         self._reserve.refill()
         return created
 
@@ -105,7 +139,9 @@ class DirectoryStore:
         try:
             return self.link(temporary, path)
         finally:
-            self.files.unlink(temporary)
+            # The name was given or not, whatever becomes of the other one. It is swept.
+            with contextlib.suppress(OSError):
+                self.files.unlink(temporary)
 
     def link(self, source: str, path: str) -> bool:
         """Give a whole file the name `path`, unless that exists. Raises OSError."""
@@ -120,7 +156,11 @@ class DirectoryStore:
             self._make_parent(path)
             self.files.link(source, path)
         if self.sync:
-            self.files.sync_directory(os.path.dirname(path))
+            try:
+                self.files.sync_directory(os.path.dirname(path))
+            except OSError as error:
+                # The name is there, and may be gone after a loss of power: in doubt, whatever the reason.
+                raise OSError(errno.EIO, f"its directory was not synced: {error.strerror}") from error
         return True
 
     def temporary_name(self) -> str:
@@ -155,14 +195,15 @@ class DirectoryStore:
         contents = b"".join(parts)
         try:
             if self.sync or len(contents) > _INLINE_BYTES:
-                await self.run(self._put, key, path, contents)
+                await self.run(self._put, key, path, contents, lane=lane_of_change(key))
             else:
                 self._put(key, path, contents)
         except OSError as error:
-            raise store_error(error, f"could not write {path}") from error
+            raise self.error(error, f"could not write {path}") from error
         self.descriptors.drop(key)
 
     def _put(self, key: str, path: str, contents: bytes) -> None:
+        self.require_disk()
         self._make_parent(path)
         name = self._take_spare(key, contents) or self._write_temporary((contents,))
         try:
@@ -219,15 +260,18 @@ class DirectoryStore:
         try:
             fd = self.files.open(path, os.O_RDONLY)
         except FileNotFoundError:
+            self.require_disk()
             return None
         except OSError as error:
-            raise store_error(error, f"could not read {path}") from error
+            raise self.error(error, f"could not read {path}") from error
         try:
             size = self.files.size(fd)
             now = self._read_cached(fd, 0, size)
-            return bytes(now) if now is not None else await self.run(self._read, fd, 0, size)
+            if now is not None:
+                return bytes(now)
+            return await self.run(self._read, fd, 0, size, lane=lane_of_read(key))
         except OSError as error:
-            raise store_error(error, f"could not read {path}") from error
+            raise self.error(error, f"could not read {path}") from error
         finally:
             self.files.close(fd)
 
@@ -236,9 +280,9 @@ class DirectoryStore:
         try:
             now: bytes | bytearray | None = self._read_cached(entry.fd, start, length)
             if now is None:
-                now = await self.run(self._read, entry.fd, start, length)
+                now = await self.run(self._read, entry.fd, start, length, lane=lane_of_read(key))
         except OSError as error:
-            raise store_error(error, f"could not read {self.root}/{key}") from error
+            raise self.error(error, f"could not read {self.root}/{key}") from error
         finally:
             self.descriptors.release(entry)
         if len(now) != length:
@@ -251,7 +295,7 @@ class DirectoryStore:
         try:
             return self._read_cached(entry.fd, start, length)
         except OSError as error:
-            raise store_error(error, f"could not read {self.root}/{key}") from error
+            raise self.error(error, f"could not read {self.root}/{key}") from error
         finally:
             self.descriptors.release(entry)
 
@@ -259,7 +303,7 @@ class DirectoryStore:
         try:
             return self.descriptors.hold(key)
         except OSError as error:
-            raise store_error(error, f"could not open {self.root}/{key}") from error
+            raise self.error(error, f"could not open {self.root}/{key}") from error
 
     def _read_cached(self, fd: int, start: int, length: int) -> bytearray | None:
         if not _NOWAIT:
@@ -287,11 +331,11 @@ class DirectoryStore:
         path = self.path(key)
         self.descriptors.drop(key)
         try:
-            await self.run(self.files.unlink, path)
+            await self.run(self.files.unlink, path, lane=lane_of_change(key))
         except FileNotFoundError:
-            return
+            self.require_disk()
         except OSError as error:
-            raise store_error(error, f"could not delete {path}") from error
+            raise self.error(error, f"could not delete {path}") from error
 
     def _walk(self, prefix: str) -> tuple[DatedObject, ...]:
         found = []
@@ -317,9 +361,10 @@ class DirectoryStore:
 
     async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
         try:
-            found = await self.run(self._walk, prefix)
+            found = await self.run(self._walk, prefix, lane=lane_of_change(prefix))
         except OSError as error:
-            raise store_error(error, f"could not list {self.root}/{prefix}") from error
+            raise self.error(error, f"could not list {self.root}/{prefix}") from error
+        self.require_disk()
         for info in found:
             yield info
 
@@ -360,4 +405,5 @@ class DirectoryStore:
             with contextlib.suppress(OSError):
                 self.files.unlink(name)
         self._spares.clear()
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        for executor in self._executors.values():
+            executor.shutdown(wait=True, cancel_futures=True)

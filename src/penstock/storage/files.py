@@ -16,13 +16,14 @@ from penstock.storage.objects import (
     StoreError,
     StoreFullError,
     StoreReadOnlyError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from penstock.wire.buffers import Buffer
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_READ_ONLY = frozenset((errno.EROFS, errno.EACCES, errno.EPERM))
-_UNAVAILABLE = frozenset((errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+_REFUSED = frozenset((errno.EACCES, errno.EPERM))
+_MISUSED = frozenset((errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
 
 _F_OK = os.F_OK
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
@@ -166,14 +167,19 @@ def is_full(error: OSError) -> bool:
 
 
 def store_error(error: OSError, what: str) -> StoreError:
-    """The port's error for an operating system's one. `what` begins the sentence."""
+    """The port's error for an operating system's one. `what` begins the sentence.
+
+    Only ENOENT says that something is not there. What cannot be read (EIO, ESTALE, a time-out, EACCES, and
+    whatever else a disk comes up with) may be whole, and can perhaps be read later."""
     sentence = f"{what}: {error.strerror or error}"
     if error.errno in _FULL:
         return StoreFullError(sentence)
-    if error.errno in _READ_ONLY:
+    if error.errno == errno.EROFS:
         return StoreReadOnlyError(sentence)
+    if error.errno in _REFUSED:
+        return StoreRefusedError(sentence)
     if error.errno == errno.ENOENT:
         return ObjectMissingError(sentence)
-    if error.errno in _UNAVAILABLE:
-        return StoreUnavailableError(sentence)
-    return StoreError(sentence)
+    if error.errno in _MISUSED:
+        return StoreError(sentence)
+    return StoreUnavailableError(sentence)

@@ -44,6 +44,7 @@ from penstock.log.flush import (
 from penstock.metadata.image import WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
+from penstock.storage.lanes import Lane
 from penstock.storage.objects import StoreError
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush
 from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
@@ -192,7 +193,7 @@ class DirectoryWalStore:
         self._entropy = entropy
 
     async def create(self, wal: WalRef) -> DirectoryWalWriter | Fenced:
-        created = await self._store.run(self._appear, wal, _OPEN)
+        created = await self._store.run(self._appear, wal, _OPEN, lane=Lane.LOG)
         if not created:
             return Fenced()
         return DirectoryWalWriter(self._store, wal, self._entropy.token(8), self._file_bytes, self._boot)
@@ -223,7 +224,7 @@ class DirectoryWalStore:
             raise store_error(error, f"could not begin the write-ahead log {path}") from error
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
-        return await self._store.run(self._seal, wal, start)
+        return await self._store.run(self._seal, wal, start, lane=Lane.LOG)
 
     def _seal(self, wal: WalRef, start: int) -> int:
         path = self._store.path(_directory(wal))
@@ -249,7 +250,7 @@ class DirectoryWalStore:
 
     async def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
         try:
-            found = await self._store.run(self._collect, wal, start, end)
+            found = await self._store.run(self._collect, wal, start, end, lane=Lane.READ)
         except OSError as error:
             raise store_error(error, f"could not scan {_directory(wal)}") from error
         for flush in found:
