@@ -106,7 +106,12 @@ class Node:
         )
         try:
             server = self._bind()
-            self._store = self._open_store(self.settings)
+            try:
+                self._store = self._open_store(self.settings)
+                _require_local(self._store, self.settings)
+            except BaseException:
+                await server.abort()
+                raise
             try:
                 await self._begin(server)
             except FencedError as error:
@@ -442,6 +447,26 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 def _not_yet(request: object) -> None:
     raise AssertionError("nothing is accepted before the broker is ready")
+
+
+def _require_local(store: ObjectStore, settings: Settings) -> None:
+    """Brokers on several machines are not kept apart by a network file system (`storage/mounts`)."""
+    from penstock.storage.directory import DirectoryStore
+
+    kind = store.network_filesystem() if isinstance(store, DirectoryStore) else ""
+    if not kind:
+        return
+    if not settings.store_network_enable:
+        raise StoreError(
+            f"The store {settings.store} lies on a network file system ({kind}), where brokers on several "
+            "machines lose records: use a local disk or s3://..., or set store.network.enable=true if all "
+            "brokers of the cluster run on this machine."
+        )
+    log.warning(
+        "the store was found on a network file system type=%s: no broker may run on another machine, and "
+        "what a loss of power leaves is up to its server",
+        kind,
+    )
 
 
 def _processes(store: ObjectStore) -> ProcessTable | None:

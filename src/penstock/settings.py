@@ -46,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The directory or URL where the cluster lives: s3://bucket/prefix, gs://, az://. Same store, same
     cluster. An S3 URL may end in ?endpoint=URL&region=NAME&path_style=true; credentials come from the
     environment."""
+    store_network_enable: bool = False
+    """Whether the directory may lie on a network file system: only if all brokers run on this machine."""
     metadata: str = ""
     """Where the metadata log and leases live: etcd://HOST:PORT,.../PREFIX, or etcds:// for TLS; empty: where
     the store says they are, which is in the store itself for a new cluster."""

@@ -27,7 +27,7 @@ OPTIONS = (
     Option("--broker-id", "N", "Run one broker of the cluster that lives in the store, with this id."),
     Option("--listen", "HOST:PORT", "The address to listen on; port 0 takes a free one. [127.0.0.1:9092]"),
     Option("--advertise", "HOST:PORT", "The address that clients are told, if it is another one."),
-    Option("--store", "DIR_OR_URL", "Where the cluster lives: a directory or s3://... [./penstock-data]"),
+    Option("--store", "DIR_OR_URL", "Where the cluster lives: a local directory or s3:// [./penstock-data]"),
     Option("--metadata", "etcd://HOST:PORT,...", "Where the metadata log lives, if not in the store."),
     Option("--rack", "R", "The rack of this broker."),
     Option("--config", "FILE", "Settings as TOML."),

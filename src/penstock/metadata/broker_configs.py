@@ -65,6 +65,7 @@ _DEFINITIONS = (
     _broker("advertised.listeners", LIST, None),
     _broker("broker.rack", STRING, None),
     _broker("store", STRING, "./penstock-data"),
+    _broker("store.network.enable", BOOLEAN, "false"),
     _broker("metadata", STRING, ""),
     _broker("auto.create.topics.enable", BOOLEAN, "true"),
     _broker("num.partitions", INT, "1", at_least(1)),

@@ -12,7 +12,7 @@
   its mark is gone, nothing is said to be missing and nothing is written: the store is unavailable.
 
 Network file systems that cache names on the client do not give the guarantee that `create` and sealing
-rest on; several brokers on one directory means several processes on one machine.
+rest on; several brokers on one directory means several processes on one machine (`mounts`).
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.descriptors import Descriptors, OpenFile
 from penstock.storage.files import Entry, Files, is_full, store_error
 from penstock.storage.lanes import Lane, lane_of_change, lane_of_create, lane_of_read
+from penstock.storage.mounts import filesystem_of, is_network, resting_place
 from penstock.storage.objects import (
     DatedObject,
     ObjectInfo,
@@ -86,6 +87,11 @@ class DirectoryStore:
     def presence(self) -> Presence:
         """Which of the processes that share this directory are running."""
         return Presence(self.root, self.files, self._token)
+
+    def network_filesystem(self) -> str:
+        """What kind of network file system this lies on; "" on a local one."""
+        kind = filesystem_of(resting_place(self.root), self.files.mounts())
+        return kind if is_network(kind) else ""
 
     def path(self, key: str) -> str:
         if not _KEY.fullmatch(key):

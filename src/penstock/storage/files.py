@@ -26,6 +26,7 @@ _REFUSED = frozenset((errno.EACCES, errno.EPERM))
 _MISUSED = frozenset((errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR))
 
 _F_OK = os.F_OK
+_MOUNTS_PATH = "/proc/self/mountinfo"
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 IOV_MAX = 1024  # Linux's limit on buffers in one vectored call.
 
@@ -127,6 +128,14 @@ class Files:
 
     def flock(self, fd: int, operation: int) -> None:
         fcntl.flock(fd, operation)
+
+    def mounts(self) -> str:
+        """What is mounted where, as Linux says it; "" elsewhere."""
+        try:
+            with open(_MOUNTS_PATH, encoding="utf-8", errors="surrogateescape") as file:
+                return file.read()
+        except OSError:
+            return ""
 
     def make_directories(self, path: str, *, sync: bool) -> None:
         """Create `path` and its missing parents, each entry made durable if `sync`."""
