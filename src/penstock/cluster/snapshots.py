@@ -167,6 +167,6 @@ class SnapshotChain:
 
 def _lost(error: DamagedError, ordinal: int) -> FormatError:
     return FormatError(
-        f"{error} ({snapshot_key(ordinal)}), and nothing else holds what it held; `penstock store repair` says "
-        "what can be saved"
+        f"{error} ({snapshot_key(ordinal)}), and nothing else holds what it held; `penstock store repair` "
+        "says what can be saved"
     )

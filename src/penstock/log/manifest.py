@@ -81,8 +81,8 @@ _decoder: msgspec.msgpack.Decoder[Manifest] | None = None
 
 
 def encode_manifest(manifest: Manifest, level: int = FORMAT) -> bytes:
-    """`level`: the cluster's feature level. At 1 there may be brokers that know format 1 only; they ignore the
-    size of an object, but must not open a partition whose hurt ranges they would drop."""
+    """`level`: the cluster's feature level. At 1 there may be brokers that know format 1 only; they ignore
+    the size of an object, but must not open a partition whose hurt ranges they would drop."""
     number = FORMAT if level >= FORMAT or manifest.hurt else 1
     if manifest.format != number:
         manifest = msgspec.structs.replace(manifest, format=number)
