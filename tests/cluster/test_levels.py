@@ -7,7 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,7 +23,7 @@ from penstock.log.manifest import decode_manifest
 from penstock.metadata import preconditions
 from penstock.metadata.apply import apply
 from penstock.metadata.codec import Entry, decode_entry
-from penstock.metadata.commands import CreateTopic, DeleteTopic, RegisterBroker, SetLevel
+from penstock.metadata.commands import LEVEL_OF, CreateTopic, DeleteTopic, RegisterBroker, SetLevel
 from penstock.metadata.image import ClusterImage, Listener, WalRef
 from penstock.metadata.levels import FEATURE, LEVEL_MAX
 from penstock.metadata.refusal import Refusal
@@ -170,7 +170,7 @@ async def test_who_registers_meanwhile_is_asked_too(tmp_path: Path) -> None:
 
 
 def test_a_command_is_refused_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(preconditions.LEVEL_OF, DeleteTopic, 2)
+    monkeypatch.setitem(LEVEL_OF, DeleteTopic, 2)
     refusal = preconditions.check(ClusterImage(), DeleteTopic(bytes(16)))
     assert refusal is not None and refusal.code == ErrorCode.UNSUPPORTED_VERSION
     assert "needs feature level 2, and the cluster is at 1" in refusal.message
@@ -234,7 +234,7 @@ async def test_the_command_line(nodes: Nodes, tmp_path: Path) -> None:
 # What a broker cannot read.
 
 
-def future_entry(number: int, commands: list[object]) -> bytes:
+def future_entry(number: int, commands: Sequence[object]) -> bytes:
     """An entry as a later version would write it, in a frame that this one reads."""
     body = msgspec.msgpack.encode({"number": number, "author": "later", "time_ms": 0, "commands": commands})
     return b"PSme\x00\x01" + crc32c(body).to_bytes(4, "big") + body
