@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults pipelines simulation s3 etcd
+.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults pipelines simulation s3 etcd upgrade
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -76,6 +76,9 @@ cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contra
 	$(BIN)/python -m conformance.cluster_topics --tools
 	$(BIN)/python -m conformance.cluster_costs
 	$(BIN)/python -m conformance.cluster_tools
+
+upgrade: $(VENV)/.dev ## brokers of the last version become brokers of this one under clients, and back; then the feature level (2 minutes; needs git's history)
+	$(BIN)/python -m conformance.upgrade
 
 faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is checked, some on S3; variants broken on purpose (40 minutes; needs Go)
 	$(BIN)/python -m conformance.faults

@@ -39,7 +39,8 @@ class Member:
         self.port = port
         self.log = log
         self._command = list(command)
-        self._environment = environment
+        self.environment = environment
+        """That of the next process."""
         self._process: subprocess.Popen[bytes] | None = None
         self.started_at = 0.0
 
@@ -66,7 +67,7 @@ class Member:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=self.log.parent,
-                env=self._environment,
+                env=self.environment,
             )
 
     def wait_until_serving(self) -> float:
@@ -121,6 +122,16 @@ class Member:
         if code:
             raise ServerFailed(f"broker {self.broker} ended with {code}:\n{self.tail()}")
         return time.monotonic() - began
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit code of a process that ends by itself; None if it does not."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        self._forget()
+        return code
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)

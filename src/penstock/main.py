@@ -12,7 +12,7 @@ then, and it tells clients so. Then it accepts no more, answers what is under wa
 
 A broker that is fenced, or whose write-ahead log ended, is a new incarnation afterwards: it drops its
 connections and starts again from `metadata`, on the same addresses. One whose id was taken by another
-process stops.
+process stops, and so does one that cannot read an entry of the metadata log.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class Incarnation:
         self._wal_store = wal_store = open_wal_store(
             self._store, file_bytes=settings.wal_segment_bytes, entropy=entropy
         )
-        self._metadata = metadata = _metadata_log(self._node, self._store)
+        self._metadata = metadata = _metadata_log(self._node, self._store, self._on_unreadable)
         await metadata.open()
         self._membership = membership = self._new_membership(wal_store, metadata)
         info = await membership.register()
@@ -335,6 +335,12 @@ class Incarnation:
             Lost.REMOVED: f"Broker {self._settings.broker_id} was removed from the cluster.",
         }
         self._node.end_incarnation(reasons[lost], fatal=lost is not Lost.FENCED, removed=lost is Lost.REMOVED)
+
+    def _on_unreadable(self, reason: str) -> None:
+        """The others go on from an entry that this broker cannot read, so it must not go on without it. It
+        ends like one whose id was taken, and is not started again: the others fence it."""
+        sentence = f"Broker {self._settings.broker_id} cannot follow the cluster any more: {reason}."
+        self._node.end_incarnation(sentence, fatal=True)
 
     def _follow_settings(self, old: ClusterImage, new: ClusterImage) -> None:
         """Dynamic settings of brokers take effect as soon as the image has them."""
@@ -476,7 +482,7 @@ def _processes(store: ObjectStore) -> ProcessTable | None:
     return store.presence() if isinstance(store, DirectoryStore) else None
 
 
-def _metadata_log(node: Node, store: ObjectStore) -> MetadataLog:
+def _metadata_log(node: Node, store: ObjectStore, on_unreadable: Callable[[str], None]) -> MetadataLog:
     from penstock.cluster.metadata_log import MetadataLog
 
     settings, entropy = node.settings, node.entropy
@@ -489,6 +495,7 @@ def _metadata_log(node: Node, store: ObjectStore) -> MetadataLog:
         jitter=entropy.fraction,
         token=lambda: entropy.token(16),
         elsewhere=node.open_elsewhere,
+        on_unreadable=on_unreadable,
     )
 
 

@@ -366,15 +366,23 @@ async def test_a_foreign_format_is_refused_with_a_sentence() -> None:
 
 async def test_an_entry_of_a_newer_version_stops_a_broker_and_does_not_mislead_it() -> None:
     inner = MemoryStore()
-    log = open_log(FaultyStore(inner))
+    told: list[str] = []
+    log = MetadataLog(FaultyStore(inner), FakeClock(), on_unreadable=told.append)
     await log.open()
     await log.propose(registering(1))
     newer = bytearray(inner.objects[entry_key(1)])
-    newer[5] = 2
+    newer[5] = 3
     inner.objects[entry_key(2)] = bytes(newer)
-    with pytest.raises(FormatError, match="metadata entry 2 is in format 2"):
-        await log.catch_up()
+    for _ in range(2):
+        with pytest.raises(MetadataUnavailableError, match="metadata entry 2 is in format 3"):
+            await log.catch_up()
     assert log.image.version == 1
+    # Nothing is written on the strength of an image that does not follow the others'.
+    with pytest.raises(MetadataUnavailableError, match="metadata entry 2 is in format 3"):
+        await log.propose(creating("t"))
+    assert len(told) == 1 and "metadata entry 2 is in format 3" in told[0]
+    with pytest.raises(FormatError, match="metadata entry 2 is in format 3"):
+        await open_log(FaultyStore(inner)).open()
 
 
 # In the background.

@@ -62,7 +62,7 @@ class AnyHistory(RuleBasedStateMachine):
             draft = Draft(apply_entry(draft.image(), (command,)))
             draft.version -= 1
         entry = Entry(before.version + 1, "author", 0, list(commands))
-        stored = decode_entry(encode_entry(entry), before.version + 1)
+        stored = decode_entry(encode_entry(entry, before.level), before.version + 1)
         assert stored == entry
         self.image = apply_entry(before, stored.commands)
         self.frozen.append((before, encode_snapshot(before, 0)))

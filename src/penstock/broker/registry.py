@@ -100,6 +100,7 @@ _ROWS = (
     Api(48, "DescribeClientQuotas", 0, 1, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
     Api(50, "DescribeUserScramCredentials", 0, 0, Operation.DESCRIBE, Resource.CLUSTER),
     Api(55, "DescribeQuorum", 0, 2, Operation.DESCRIBE, Resource.CLUSTER),
+    Api(57, "UpdateFeatures", 0, 2, Operation.ALTER, Resource.CLUSTER),
     Api(60, "DescribeCluster", 0, 2, None, None, newest=True),
     Api(61, "DescribeProducers", 0, 0, Operation.READ, Resource.TOPIC),
     Api(64, "UnregisterBroker", 0, 0, Operation.ALTER, Resource.CLUSTER),

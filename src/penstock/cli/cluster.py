@@ -1,14 +1,16 @@
-"""`penstock cluster`: who is in it, what each broker leads, how far each has read the metadata log."""
+"""`penstock cluster`: who is in it, what each broker leads, how far each has read the metadata log, and what
+all of them can read."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import show, wants_json
+from penstock.metadata.levels import FEATURE
 
 if TYPE_CHECKING:
     from penstock.client import Client, Connection
@@ -25,7 +27,7 @@ Row = dict[str, Any]
 
 @click.group()
 def cluster() -> None:
-    """Look at the cluster as a whole."""
+    """Look at the cluster as a whole, and upgrade it."""
 
 
 @cluster.command("status")
@@ -44,9 +46,10 @@ def status(bootstrap: str, as_json: bool) -> None:
         print(json.dumps(found, indent=2))
         return
     rows: list[Row] = found["brokers"]
+    level = "" if found["feature_level"] is None else f", feature level {found['feature_level']}"
     click.echo(
         f"Cluster {found['cluster_id']}: {len(rows)} brokers, controller {found['controller']}, "
-        f"{found['topics']} topics."
+        f"{found['topics']} topics{level}."
     )
     columns = {
         "broker": "BROKER",
@@ -63,6 +66,63 @@ def status(bootstrap: str, as_json: bool) -> None:
         click.echo(problem, err=True)
     if not found["problems"]:
         click.echo("Every broker is alive and has read the whole metadata log.")
+
+
+@cluster.command("upgrade")
+@cluster_options
+@click.option("--to", "wanted", type=int, metavar="LEVEL", help="The level; the newest one if not given.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
+def upgrade(bootstrap: str, as_json: bool, wanted: int | None, dry_run: bool) -> None:
+    """Raise the feature level, once every broker runs the new version.
+
+    Until then the cluster writes only what brokers of the version before can read, so that they can be
+    replaced one by one, and brought back. The level never goes back.
+    """
+    from penstock.client import AnswerError, ClientError
+    from penstock.wire.api.update_features import (
+        FeatureUpdateKey,
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+    )
+
+    with connected(bootstrap) as client:
+        connection = client.any()
+        before = features(connection)
+        if before.level is None:
+            raise ClientError("The cluster has no feature level: it is not Penstock, or of an older version.")
+        level = before.newest if wanted is None else wanted
+        update = FeatureUpdateKey(feature=FEATURE, max_version_level=level)
+        request = UpdateFeaturesRequest(feature_updates=[update], validate_only=dry_run)
+        answer = connection.ask(request, UpdateFeaturesResponse)
+        if answer.error_code:
+            raise AnswerError(answer.error_code, "The upgrade", (answer.error_message or "").rstrip("."))
+    if wants_json(as_json):
+        import json
+
+        print(json.dumps({"before": before.level, "level": level, "dry_run": dry_run}))
+    elif level == before.level:
+        click.echo(f"The feature level is {level} already.")
+    else:
+        done = "would be raised" if dry_run else "was raised"
+        click.echo(f"The feature level {done} from {before.level} to {level}.")
+
+
+class Features(NamedTuple):
+    level: int | None
+    """The level of the cluster; None if it has none."""
+    newest: int
+    """The newest one that the broker knows."""
+
+
+def features(connection: Connection) -> Features:
+    """What a broker says of the feature level."""
+    from penstock.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+    request = ApiVersionsRequest(client_software_name="penstock", client_software_version="1")
+    answer = connection.ask(request, ApiVersionsResponse)
+    levels = [one.max_version_level for one in answer.finalized_features if one.name == FEATURE]
+    newest = [one.max_version for one in answer.supported_features if one.name == FEATURE]
+    return Features(levels[0] if levels else None, max(newest, default=0))
 
 
 def describe(client: Client) -> Row:
@@ -85,6 +145,7 @@ def describe(client: Client) -> Row:
         "cluster_id": found.cluster_id,
         "controller": found.controller_id,
         "topics": len(found.topics),
+        "feature_level": features(client.any()).level,
         "partitions_without_leader": orphans,
         "log_end": end,
         "brokers": rows,

@@ -14,7 +14,8 @@ LISTEN = "127.0.0.1:9092"
 FILES = 1024
 """Descriptors for what is not a connection: write-ahead logs, segments, listeners."""
 REPLACED = 3
-"""The exit code of a broker that lost its place for good: its id is another process's, or it was removed."""
+"""The exit code of a broker that lost its place for good: its id is another process's, it was removed, or the
+others wrote what it cannot read."""
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 

@@ -2,9 +2,10 @@
 
 The supervisor holds no state of the cluster. It starts a process per broker, starts one again that died,
 after a pause that grows while it keeps dying, and hands on the signal to stop. A broker that an administrator
-removed, or whose id another process took, is left alone: starting it again would undo that. If one cannot
-start at all in the beginning, none is run. Brokers hold the reading end of a pipe that only the supervisor
-can write to: if it is closed, the supervisor is gone, and they stop too.
+removed, or whose id another process took, is left alone: starting it again would undo that. So is one that
+cannot read what the others wrote. If one cannot start at all in the beginning, none is run. Brokers hold the
+reading end of a pipe that only the supervisor can write to: if it is closed, the supervisor is gone, and they
+stop too.
 """
 
 from __future__ import annotations

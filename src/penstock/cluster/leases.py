@@ -41,7 +41,8 @@ WATCHERS = 2
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What a broker says of itself. All but epoch and counter is for people who ask how the cluster is."""
+    """What a broker says of itself. All but epoch, counter and level is for people who ask how things are.
+    Unknown fields are passed over, unlike those of the log: a later version may say more here."""
 
     epoch: int
     counter: int
@@ -51,6 +52,9 @@ class Lease(msgspec.Struct, frozen=True):
     """When it said so, by its own clock."""
     complete_as_of_ms: int = 0
     """When it last knew that its image held the whole log, by its own clock."""
+    level: int = 1
+    """The newest feature level that it knows. It is said here and not in the log: brokers of level 1 say
+    nothing, and would drop what a registration says beyond what they know."""
 
 
 def lease_key(broker: int) -> str:

@@ -8,6 +8,7 @@
                 those that an administrator wants elsewhere
     leave       settle and stop writing, seal the own log, then AssignLeaders and RemoveBroker in one entry
     unregister  the same for a broker that does not do it itself
+    upgrade     raise the feature level, if all that are alive know it. A new cluster begins at the newest
 
 No step waits for another broker. Sealing comes before the entry that names the number of flushes; if two
 brokers do the same at once, the first entry counts and the other's wish finds nothing left to do.
@@ -33,8 +34,10 @@ from penstock.metadata.commands import (
     LeaderMove,
     RegisterBroker,
     RemoveBroker,
+    SetLevel,
 )
-from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, Listener, ManifestRef
+from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, Listener, ManifestRef, WalRef
+from penstock.metadata.levels import LEVEL_MAX
 from penstock.metadata.placement import (
     HandOver,
     asked_hand_overs,
@@ -42,6 +45,7 @@ from penstock.metadata.placement import (
     leaderless_count,
     successors,
 )
+from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.wire.errors import ErrorCode
@@ -189,7 +193,7 @@ class Membership:
                 previous_epoch=-1 if old is None else old.epoch,
                 sealed=sealed,
             )
-            result = await self._log.propose(_always(command))
+            result = await self._log.propose(partial(_registration, command))
             if not isinstance(result, Refusal):
                 break
             if result.code not in {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.DUPLICATE_BROKER_REGISTRATION}:
@@ -336,6 +340,30 @@ class Membership:
             commands.append(AssignLeaders(self.broker, self.epoch, moves))
         return commands
 
+    async def upgrade(self, level: int, *, validate_only: bool = False) -> Refusal | None:
+        """Raise the feature level. Why not, if it cannot be. `validate_only`: nothing is changed.
+
+        MetadataUnavailableError or StoreError if the store fails.
+        """
+        await self._log.catch_up()
+        leases = await self.leases() | {self.broker: self.lease()}
+        readers = tuple(
+            WalRef(broker, lease.epoch) for broker, lease in leases.items() if lease.level >= level
+        )
+
+        def decide(image: ClusterImage) -> list[AnyCommand]:
+            # A broker that registers meanwhile is not among the readers: then this is refused.
+            return [SetLevel(level, readers)] if level != image.level else []
+
+        if validate_only:
+            image = self._log.image
+            return next(filter(None, (check(image, command) for command in decide(image))), None)
+        result = await self._log.propose(decide)
+        if isinstance(result, Refusal):
+            return result
+        logger.info("raised the feature level level=%d version=%d", level, result.version)
+        return None
+
     # In the background.
 
     async def _every(self, pause: Callable[[], float], work: Callable[[], Awaitable[bool | None]]) -> None:
@@ -376,7 +404,12 @@ class Membership:
         """What this broker says of itself."""
         log = self._log
         return Lease(
-            self.epoch, self._counter, log.image.version, self._clock.time_ms(), log.complete_as_of_ms
+            self.epoch,
+            self._counter,
+            log.image.version,
+            self._clock.time_ms(),
+            log.complete_as_of_ms,
+            LEVEL_MAX,
         )
 
     async def leases(self) -> dict[int, Lease]:
@@ -595,5 +628,6 @@ def _move(plan: HandOver, manifest: ManifestRef | None) -> LeaderMove:
     )
 
 
-def _always(command: AnyCommand) -> Callable[[ClusterImage], list[AnyCommand]]:
-    return lambda image: [command]
+def _registration(command: RegisterBroker, image: ClusterImage) -> list[AnyCommand]:
+    """The very first entry of a cluster also says at which level it begins: nobody has to follow."""
+    return [command] if image.version else [SetLevel(LEVEL_MAX), command]

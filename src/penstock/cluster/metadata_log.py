@@ -20,6 +20,10 @@ only above the floor, and the floor is looked up *after* the entry was created o
 permits a deletion exists before it and for ever, so a look that finds no newer snapshot proves that the
 entry just written or read is the first and only one of its number. A broker that learns that it is below
 the floor loads the newest snapshot.
+
+An entry that cannot be read, `tail` says which, ends this end of the log: an image that does not follow the
+others' must not be led by. Whoever was given as `on_unreadable` is told once, and nothing is proposed or read
+any more.
 """
 
 import asyncio
@@ -31,13 +35,10 @@ from typing import Final
 from penstock.clock import Clock
 from penstock.cluster.home import HomeError, join, open_elsewhere
 from penstock.cluster.snapshots import SnapshotChain, entry_key
+from penstock.cluster.tail import apply_tail, can_be_torn, heal, unreadable
 from penstock.entropy import SYSTEM
-from penstock.metadata.apply import apply_entry, apply_to, perform
-from penstock.metadata.codec import (
-    Entry,
-    decode_entry,
-    encode_entry,
-)
+from penstock.metadata.apply import apply_entry, perform
+from penstock.metadata.codec import DamagedError, Entry, FormatError, encode_entry
 from penstock.metadata.commands import AllocateProducerIds, AnyCommand
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import ClusterImage
@@ -55,6 +56,8 @@ PROPOSALS_PER_ENTRY_MAX: Final = 1000
 ENTRIES_PER_STEP_MAX: Final = 200
 READS_AT_ONCE_MAX: Final = 32
 LOOKS_PER_CATCH_UP: Final = 16
+# What reads as damaged is read again: what came over a wire or a bus may have been hurt on its way.
+DAMAGE_PAUSES_SECONDS: Final = (0.05, 0.5)
 BACKOFF_FIRST_SECONDS: Final = 0.005
 BACKOFF_MAX_SECONDS: Final = 0.5
 
@@ -101,11 +104,13 @@ class MetadataLog:
         jitter: Callable[[], float] | None = None,
         token: Callable[[], bytes] | None = None,
         elsewhere: Callable[[str], ObjectStore] = open_elsewhere,
+        on_unreadable: Callable[[str], None] | None = None,
     ) -> None:
         """`store`: the store of the cluster; `metadata`: where its log is to be, if not there.
         `poll_interval`: seconds between looks for new entries (None: only when asked to catch up).
         `jitter` gives numbers in [0, 1), `token` sixteen unique bytes; both default to the system's.
-        `elsewhere` opens the place of a log that is not in the store."""
+        `elsewhere` opens the place of a log that is not in the store. `on_unreadable` is told why, if the log
+        cannot be followed any more."""
         self.image = ClusterImage()
         self._home = store
         self._elsewhere = elsewhere
@@ -133,6 +138,8 @@ class MetadataLog:
         self._snapshot_tried_at = 0
         self._nudge = asyncio.Event()
         self._closed = False
+        self._on_unreadable = on_unreadable
+        self._unreadable: str | None = None
         self.unavailable_since: float | None = None
         """When the store began to fail while the log was followed (monotonic), None while it works."""
         self.complete_as_of_ms = 0
@@ -150,7 +157,7 @@ class MetadataLog:
             self._store = home.metadata_store
             self._chain = SnapshotChain(self._store)
             self.image = await self._chain.find() or ClusterImage(cluster_id=home.cluster_id)
-            await self._read_on()
+            await self._read_on(heals=True)
         except HomeError:
             raise
         except StoreError as error:
@@ -188,8 +195,7 @@ class MetadataLog:
 
         Calls that come while a read is under way share the next one.
         """
-        if self._closed:
-            raise MetadataUnavailableError("The broker is stopping.")
+        self._require_open()
         if self._round is None:
             self._round = asyncio.create_task(self._rounds(), name="metadata catch up")
         if self._next_round is None:
@@ -197,9 +203,15 @@ class MetadataLog:
         waiting = self._next_round
         try:
             await asyncio.shield(waiting)
-        except StoreError as error:
+        except (StoreError, FormatError) as error:
             raise MetadataUnavailableError(f"The metadata log cannot be read: {error}") from error
         return self.image
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise MetadataUnavailableError("The broker is stopping.")
+        if self._unreadable is not None:
+            raise MetadataUnavailableError(f"The metadata log cannot be read: {self._unreadable}")
 
     def nudge(self) -> None:
         """Somebody said that there may be news: look for it soon."""
@@ -223,6 +235,8 @@ class MetadataLog:
                 try:
                     await self._read_on()
                 except BaseException as error:
+                    if isinstance(error, FormatError):
+                        self._give_up(error)
                     if not waiting.done():
                         waiting.set_exception(_as_exception(error))
                         waiting.exception()  # Marked as seen: an asker that went away is no error.
@@ -234,8 +248,27 @@ class MetadataLog:
         finally:
             self._round = None
 
-    async def _read_on(self) -> None:
-        """Apply entries until there are none, or from the newest snapshot on if they were trimmed."""
+    def _give_up(self, error: FormatError) -> None:
+        if self._unreadable is not None:
+            return
+        self._unreadable = str(error)
+        logger.error("the metadata log could not be read on version=%d error=%s", self.image.version, error)
+        if self._on_unreadable is not None:
+            self._on_unreadable(self._unreadable)
+
+    async def _read_on(self, *, heals: bool = False) -> None:
+        """Apply entries until there are none, or from the newest snapshot on if they were trimmed. `heals`:
+        torn entries at the end are replaced."""
+        for pause in (*DAMAGE_PAUSES_SECONDS, None):
+            try:
+                await self._read_to_end(heals)
+                return
+            except DamagedError:
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+
+    async def _read_to_end(self, heals: bool) -> None:
         while True:
             began_ms = self._clock.time_ms()
             start = self.image.version
@@ -246,10 +279,43 @@ class MetadataLog:
                 if image.version > self.image.version:
                     self._advance(image)
                 continue
-            self._apply_tail(start, found)
-            if ended:
+            # As far as the writer did not apply its own meanwhile.
+            tail = apply_tail(self.image, found[self.image.version - start :])
+            if tail.image is not self.image:
+                self._advance(tail.image)
+            if tail.error is not None:
+                await self._pass_over(tail.error, tail.torn if heals and ended else range(0))
+            elif ended:
                 self.complete_as_of_ms = began_ms
                 return
+
+    async def _pass_over(self, error: FormatError, torn: range) -> None:
+        """Go on after an entry that cannot be read, if that is possible. Else the error is raised."""
+        number = self.image.version + 1
+        if isinstance(error, DamagedError) and self._chain.version >= number:
+            self._advance(await self._chain.load())
+            return
+        if not torn or not can_be_torn(self._store):
+            raise unreadable(error, entry_key(number)) from error
+        from penstock.storage.healing import RunningBrokersError
+
+        try:
+            aside = await heal(self._store, torn, self._empty_entry)
+        except RunningBrokersError:
+            raise unreadable(error, entry_key(number)) from error
+        if aside:
+            logger.warning(
+                "metadata entries %d to %d were cut short, as by a loss of power, and were replaced by empty "
+                "ones; what they changed is lost; kept=%s",
+                torn.start,
+                torn.stop - 1,
+                ",".join(aside),
+            )
+
+    def _empty_entry(self, number: int) -> bytes:
+        self._proposed += 1
+        author = f"{self._author}-{self._proposed}"
+        return encode_entry(Entry(number, author, self._clock.time_ms(), []), self.image.level)
 
     async def _read_entries(self, first: int) -> tuple[list[bytes], bool]:
         """Entries from `first` on, a bounded number, and whether the end was reached.
@@ -271,16 +337,6 @@ class MetadataLog:
                 found.append(data)
             window = min(2 * window, READS_AT_ONCE_MAX)
         return found, False
-
-    def _apply_tail(self, start: int, found: list[bytes]) -> None:
-        """Apply entries start + 1, start + 2, ..., as far as the writer did not apply its own meanwhile."""
-        fresh = found[self.image.version - start :]
-        if not fresh:
-            return
-        draft = Draft(self.image)
-        for data in fresh:
-            apply_to(draft, decode_entry(data, draft.version + 1).commands)
-        self._advance(draft.image())
 
     def _advance(self, image: ClusterImage) -> None:
         old, self.image = self.image, image
@@ -329,8 +385,7 @@ class MetadataLog:
         store did not take it in time: then the change may or may not happen, and whether it did is
         certain once a later proposal through this log was answered.
         """
-        if self._closed:
-            raise MetadataUnavailableError("The broker is stopping.")
+        self._require_open()
         result: asyncio.Future[ClusterImage | Refusal] = asyncio.get_running_loop().create_future()
         self._queue.append(_Proposal(decide, result))
         if self._writer is None:
@@ -440,7 +495,7 @@ class MetadataLog:
         number = plan.image.version
         self._proposed += 1
         entry = Entry(number, f"{self._author}-{self._proposed}", self._clock.time_ms(), plan.commands)
-        data = encode_entry(entry)
+        data = encode_entry(entry, plan.image.level)
         attempt = 0
         started = self._clock.monotonic()
         # Until the image reaches this number, an attempt that failed may still arrive.

@@ -11,9 +11,8 @@ from typing import Final
 
 from penstock.cluster.home import find, open_elsewhere
 from penstock.cluster.snapshots import SnapshotChain, entry_key
-from penstock.metadata.apply import apply_to
-from penstock.metadata.codec import decode_entry
-from penstock.metadata.draft import Draft
+from penstock.cluster.tail import apply_tail, can_be_torn, unreadable
+from penstock.metadata.codec import DamagedError
 from penstock.metadata.image import ClusterImage
 from penstock.storage.objects import ObjectStore
 
@@ -59,11 +58,14 @@ class ImageReader:
                 # The log was trimmed beyond what is known here.
                 self.image = await self._chain.load()
                 continue
-            if found:
-                draft = Draft(self.image)
-                for data in found:
-                    apply_to(draft, decode_entry(data, draft.version + 1).commands)
-                self.image = draft.image()
+            self.image, error, torn = apply_tail(self.image, found)
+            if error is not None:
+                number = self.image.version + 1
+                if isinstance(error, DamagedError) and self._chain.version >= number:
+                    self.image = await self._chain.load()
+                    continue
+                if not (torn and can_be_torn(self._store) and len(found) < window):
+                    raise unreadable(error, entry_key(number)) from error
             if len(found) < window:
                 return self.image
             window = min(window * 2, _WINDOW_MAX)

@@ -5,17 +5,30 @@ is cut down to a stub with its version. Every snapshot names its *floor*, the ve
 once it exists, entries up to the floor may be deleted. So the floor only grows, and whoever looks for the
 snapshot after the last one it knows learns of every deletion that could have happened before the look.
 `metadata_log` explains what rests on that.
+
+A snapshot that is damaged is passed over. The one before it is kept whole until there are two later ones, and
+its version is the damaged one's floor: the entries that it needs are still there.
 """
 
+import logging
 from typing import Final
 
 import msgspec
 
-from penstock.metadata.codec import Stub, decode_snapshot, encode_snapshot, encode_stub
+from penstock.metadata.codec import (
+    DamagedError,
+    FormatError,
+    Stub,
+    decode_snapshot,
+    encode_snapshot,
+    encode_stub,
+)
 from penstock.metadata.image import ClusterImage
 from penstock.storage.objects import ObjectStore
 
 HINT_KEY: Final = "meta/hint"
+
+logger = logging.getLogger(__name__)
 
 
 def entry_key(number: int) -> str:
@@ -39,6 +52,8 @@ class SnapshotChain:
         self.version = 0
         self.floor = 0
         self._newest: ClusterImage | None = None
+        self._damaged: DamagedError | None = None
+        """Why the last snapshot cannot be read; `floor` and `version` are then those of the one before."""
 
     async def find(self) -> ClusterImage | None:
         """The newest snapshot's image, or None if there is none yet. For a start: the hint saves probing."""
@@ -60,11 +75,35 @@ class SnapshotChain:
             data = await self._store.get(snapshot_key(ordinal))
             if data is None:
                 return
-            floor, content = decode_snapshot(data, ordinal)
+            try:
+                floor, content = decode_snapshot(data, ordinal)
+            except DamagedError as error:
+                await self._pass_over(ordinal, error)
+                continue
             # Another look may have come this far while this one waited for the store.
             if ordinal > self.ordinal:
                 self.ordinal, self.floor, self.version = ordinal, floor, content.version
                 self._newest = None if isinstance(content, Stub) else content
+                self._damaged = None
+
+    async def _pass_over(self, ordinal: int, error: DamagedError) -> None:
+        """Go on without a damaged snapshot. One at a time: the floor of a second one would not be known."""
+        version, image = self.version, self._newest
+        if self._damaged is not None:
+            raise _lost(error, ordinal)
+        if ordinal > 1 and not version:
+            # The chain was entered here, by the hint.
+            data = await self._store.get(snapshot_key(ordinal - 1))
+            if data is None:
+                raise _lost(error, ordinal)
+            _floor, content = decode_snapshot(data, ordinal - 1)
+            version, image = content.version, None if isinstance(content, Stub) else content
+        if ordinal > self.ordinal:
+            logger.warning(
+                "a metadata snapshot was passed over key=%s error=%s", snapshot_key(ordinal), error
+            )
+            self.ordinal, self.floor, self.version = ordinal, version, version
+            self._newest, self._damaged = image, error
 
     def take(self) -> ClusterImage | None:
         """The image of the newest snapshot if the last look brought one, and let go of it."""
@@ -77,12 +116,14 @@ class SnapshotChain:
             image = self.take()
             if image is not None:
                 return image
-            ordinal = self.ordinal
-            data = await self._store.get(snapshot_key(ordinal))
+            ordinal, damaged = self.ordinal, self._damaged
+            data = await self._store.get(snapshot_key(ordinal if damaged is None else ordinal - 1))
             if data is not None:
                 _, content = decode_snapshot(data, ordinal)
                 if not isinstance(content, Stub):
                     return content
+            if damaged is not None and ordinal == self.ordinal:
+                raise _lost(damaged, ordinal)
             # It was replaced since it was looked at.
             await self.look()
 
@@ -95,26 +136,37 @@ class SnapshotChain:
             return False
         if ordinal > self.ordinal:
             self.ordinal, self.floor, self.version = ordinal, self.version, image.version
-            self._newest = None
+            self._newest = self._damaged = None
         await self._store.put(HINT_KEY, msgspec.json.encode(_Hint(ordinal)))
         return True
 
     async def trim(self) -> int:
-        """Delete entries that the newest snapshot made needless, then cut the replaced snapshots down.
+        """Delete entries that are needless even without the newest snapshot, then cut the snapshots that the
+        one before it replaced down.
 
         Also finishes what an earlier trimmer left undone. Returns the number of entries deleted.
         """
         deleted = 0
         newest = self.ordinal
-        for ordinal in range(max(1, newest - 2), newest):
+        for ordinal in range(max(1, newest - 3), newest - 1):
             data = await self._store.get(snapshot_key(ordinal))
             if data is None:
                 continue
-            floor, content = decode_snapshot(data, ordinal)
+            try:
+                floor, content = decode_snapshot(data, ordinal)
+            except DamagedError:
+                continue  # Which entries it made needless is not known.
             if isinstance(content, Stub):
                 continue
             for number in range(floor + 1, content.version + 1):
                 await self._store.delete(entry_key(number))
                 deleted += 1
-            await self._store.put(snapshot_key(ordinal), encode_stub(content.version, floor))
+            await self._store.put(snapshot_key(ordinal), encode_stub(content.version, floor, content.level))
         return deleted
+
+
+def _lost(error: DamagedError, ordinal: int) -> FormatError:
+    return FormatError(
+        f"{error} ({snapshot_key(ordinal)}), and nothing else holds what it held; `penstock store repair` "
+        "says what can be saved"
+    )

@@ -23,7 +23,7 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
-class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True):
+class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Records of `producer_id` from `first_offset` up to its marker at `last_offset` do not count.
 
     `last_stable_offset` is where the stable end stood once the marker was written: a reader that looks

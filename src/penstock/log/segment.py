@@ -25,7 +25,7 @@ class SegmentError(Exception):
     """The object is not a segment, or damaged."""
 
 
-class PieceEntry(msgspec.Struct, frozen=True, array_like=True):
+class PieceEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic_id: bytes
     partition: int
     base_offset: int
@@ -36,7 +36,7 @@ class PieceEntry(msgspec.Struct, frozen=True, array_like=True):
     """The object that holds the batches, where it is not this one."""
 
 
-class Footer(msgspec.Struct, frozen=True, array_like=True):
+class Footer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     pieces: tuple[PieceEntry, ...]
 
 

@@ -23,6 +23,7 @@ from penstock.metadata.commands import (
     RegisterBroker,
     RemoveBroker,
     SetConfig,
+    SetLevel,
     SetReplicas,
     SettlePartitions,
 )
@@ -197,6 +198,11 @@ def advance_log_start(draft: Draft, command: AdvanceLogStart) -> None:
         draft.put_partition(name, item.partition, replace(partition, log_start=item.log_start))
 
 
+def set_level(draft: Draft, command: SetLevel) -> None:
+    draft.level = command.level
+    draft.level_since = draft.version
+
+
 def _new_partition(draft: Draft, replicas: tuple[int, ...]) -> PartitionInfo:
     leader = draft.first_live(replicas)
     wals = () if leader == NO_LEADER else (draft.wal_of(leader),)
@@ -248,4 +254,5 @@ _EFFECTS: dict[type[Any], Callable[[Draft, Any], None]] = {
     AllocateProducerIds: allocate_producer_ids,
     SettlePartitions: settle_partitions,
     AdvanceLogStart: advance_log_start,
+    SetLevel: set_level,
 }

@@ -1,23 +1,39 @@
 """How entries, snapshots and the cluster's identity are stored.
 
-    entry, snapshot:  magic (4)  format version (u16)  crc32c of the body (u32)  body (msgpack)
+    entry, snapshot:  a frame around a body in msgpack
     identity:         JSON, so that a person who finds the store can read what it is
 
+    frame 1:  magic (4)  version (u16)  crc32c of the body (u32)  body
+    frame 2:  magic (4)  version (u16)  length of the body (u32)  crc32c of the body (u32)
+              crc32c of the 14 bytes before (u32)  body
+
+Frame 2 is written from feature level 2 on. Its length is trusted before the body is there, so that bytes
+that end too soon are known to be torn, as a power cut leaves them, and not rotten. Of a frame 1 that is
+guessed: it is torn if its body ends within a value.
+
 A reader refuses what a newer Penstock wrote with one sentence (`FormatError`) and never guesses: an entry
-that is not understood cannot be skipped, or images would differ.
+that is not understood cannot be skipped, and a field that is not known cannot be dropped, or images would
+differ.
 """
 
 import struct
 
 import msgspec
 
-from penstock.metadata.commands import AnyCommand
+from penstock.metadata.commands import AnyCommand, SetLevel
 from penstock.metadata.image import BrokerInfo, ClusterImage, PendingMove, TopicInfo, WalRef, derive
+from penstock.metadata.levels import LEVEL_MAX, LEVEL_MIN
 from penstock.wire.checksum import crc32c
 
 FORMAT_VERSION = 1
+"""Of the identity."""
 
 _HEADER = struct.Struct(">4sHI")
+_HEADER_2 = struct.Struct(">4sHII")
+_CHECK = struct.Struct(">I")
+_TORN_ZEROS = bytes(8)
+"""So many zeros at the end of a frame that does not match its checksum were never written: a bit that flips
+does not make them."""
 _ENTRY_MAGIC = b"PSme"
 _SNAPSHOT_MAGIC = b"PSms"
 
@@ -26,7 +42,16 @@ class FormatError(Exception):
     """Stored bytes cannot be read: damaged, or written by a newer version. One sentence for a person."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class DamagedError(FormatError):
+    """What was read is not what was written. `torn`: it ends too soon, as what was not synced when the power
+    went; it may never have been acknowledged."""
+
+    def __init__(self, message: str, *, torn: bool = False) -> None:
+        super().__init__(message)
+        self.torn = torn
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of the metadata log.
 
     `author` is unique to the proposal, so a writer whose answer was lost recognises its own entry, and
@@ -39,7 +64,14 @@ class Entry(msgspec.Struct, frozen=True):
     commands: list[AnyCommand]
 
 
-class Identity(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="penstock-cluster"):
+class Identity(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    tag_field="kind",
+    tag="penstock-cluster",
+    forbid_unknown_fields=True,
+):
     """What lives in a store."""
 
     format: int
@@ -52,7 +84,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"
         return cls(FORMAT_VERSION, cluster_id, metadata)
 
 
-class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A full image, or, once a later snapshot replaced it, a stub that keeps version and floor only."""
 
     version: int
@@ -66,6 +98,8 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     sealed: list[tuple[WalRef, int]] = []
     wal_starts: list[tuple[WalRef, int]] = []
     moves: list[tuple[bytes, int, PendingMove]] = []
+    level: int = 1
+    level_since: int = 0
 
 
 class Stub(msgspec.Struct, frozen=True):
@@ -79,20 +113,24 @@ _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 _decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
 
 
-def encode_entry(entry: Entry) -> bytes:
-    return _frame(_ENTRY_MAGIC, _encode(entry))
+def encode_entry(entry: Entry, level: int) -> bytes:
+    """`level`: the feature level that holds after the entry."""
+    return _frame(_ENTRY_MAGIC, _encode(entry), level)
 
 
 def decode_entry(data: bytes, number: int) -> Entry:
-    """The entry stored under `number`."""
+    """The entry stored under `number`. DamagedError, or FormatError if this version does not know it."""
     what = f"metadata entry {number}"
     body = _unframe(_ENTRY_MAGIC, data, what)
     try:
         entry = _decode_entry(body)
     except msgspec.DecodeError as error:
         raise FormatError(f"{what} holds something that this version does not know: {error}") from error
+    for command in entry.commands:
+        if isinstance(command, SetLevel):
+            _require_level(command.level)
     if entry.number != number:
-        raise FormatError(f"{what} says that it is entry {entry.number}")
+        raise DamagedError(f"{what} says that it is entry {entry.number}")
     return entry
 
 
@@ -109,22 +147,26 @@ def encode_snapshot(image: ClusterImage, floor: int) -> bytes:
         sealed=list(image.sealed.items()),
         wal_starts=list(image.wal_starts.items()),
         moves=[(topic_id, index, move) for (topic_id, index), move in image.moves.items()],
+        level=image.level,
+        level_since=image.level_since,
     )
-    return _frame(_SNAPSHOT_MAGIC, _encode(snapshot))
+    return _frame(_SNAPSHOT_MAGIC, _encode(snapshot), image.level)
 
 
-def encode_stub(version: int, floor: int) -> bytes:
-    return _frame(_SNAPSHOT_MAGIC, _encode(_Snapshot(version=version, floor=floor, stub=True)))
+def encode_stub(version: int, floor: int, level: int) -> bytes:
+    return _frame(_SNAPSHOT_MAGIC, _encode(_Snapshot(version=version, floor=floor, stub=True)), level)
 
 
 def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub]:
-    """The floor, and the image or what is left of it."""
+    """The floor, and the image or what is left of it. DamagedError, or FormatError if this version does not
+    know it."""
     what = f"metadata snapshot {ordinal}"
     body = _unframe(_SNAPSHOT_MAGIC, data, what)
     try:
         snapshot = _decode_snapshot(body)
     except msgspec.DecodeError as error:
         raise FormatError(f"{what} holds something that this version does not know: {error}") from error
+    _require_level(snapshot.level)
     if snapshot.stub:
         return snapshot.floor, Stub(snapshot.version)
     image = ClusterImage(
@@ -137,8 +179,18 @@ def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub
         sealed=dict(snapshot.sealed),
         wal_starts=dict(snapshot.wal_starts),
         moves={(topic_id, index): move for topic_id, index, move in snapshot.moves},
+        level=snapshot.level,
+        level_since=snapshot.level_since,
     )
     return snapshot.floor, derive(image)
+
+
+def _require_level(level: int) -> None:
+    if level > LEVEL_MAX:
+        raise FormatError(
+            f"the cluster is at feature level {level}; this version of Penstock knows levels {LEVEL_MIN} to "
+            f"{LEVEL_MAX}"
+        )
 
 
 def encode_identity(identity: Identity) -> bytes:
@@ -161,21 +213,58 @@ def decode_identity(data: bytes) -> Identity:
     return identity
 
 
-def _frame(magic: bytes, body: bytes) -> bytes:
-    return _HEADER.pack(magic, FORMAT_VERSION, crc32c(body)) + body
+def _frame(magic: bytes, body: bytes, level: int) -> bytes:
+    if level < 2:
+        return _HEADER.pack(magic, 1, crc32c(body)) + body
+    header = _HEADER_2.pack(magic, 2, len(body), crc32c(body))
+    return header + _CHECK.pack(crc32c(header)) + body
 
 
 def _unframe(magic: bytes, data: bytes, what: str) -> memoryview:
-    if len(data) < _HEADER.size:
-        raise FormatError(f"{what} is cut short")
+    if len(data) < _HEADER.size or not any(data[: _HEADER.size]):
+        raise _cut_short(what)
     found, version, checksum = _HEADER.unpack_from(data)
     if found != magic:
-        raise FormatError(f"{what} does not look like one")
-    if version != FORMAT_VERSION:
-        raise FormatError(
-            f"{what} is in format {version}; this version of Penstock reads format {FORMAT_VERSION}"
-        )
+        raise DamagedError(f"{what} does not look like one")
+    if version == 2:
+        return _unframe_2(data, what)
+    if version != 1:
+        raise FormatError(f"{what} is in format {version}; this version of Penstock reads formats 1 and 2")
     body = memoryview(data)[_HEADER.size :]
     if crc32c(body) != checksum:
-        raise FormatError(f"{what} is damaged: its checksum does not match")
+        raise _cut_short(what) if _ends_within(body) else _rotten(what)
     return body
+
+
+def _unframe_2(data: bytes, what: str) -> memoryview:
+    start = _HEADER_2.size + _CHECK.size
+    if len(data) < start:
+        raise _cut_short(what)
+    _magic, _version, length, checksum = _HEADER_2.unpack_from(data)
+    if _CHECK.unpack_from(data, _HEADER_2.size)[0] != crc32c(memoryview(data)[: _HEADER_2.size]):
+        raise _cut_short(what) if data.endswith(_TORN_ZEROS) else _rotten(what)
+    body = memoryview(data)[start:]
+    if len(body) < length:
+        raise _cut_short(what)
+    if len(body) > length or crc32c(body) != checksum:
+        raise _cut_short(what) if data.endswith(_TORN_ZEROS) else _rotten(what)
+    return body
+
+
+def _ends_within(body: memoryview) -> bool:
+    """Whether a body that does not match its checksum ends too soon, as far as that can be told."""
+    if bytes(body[-len(_TORN_ZEROS) :]) == _TORN_ZEROS:
+        return True
+    try:
+        msgspec.msgpack.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return "truncated" in str(error)
+    return False
+
+
+def _cut_short(what: str) -> DamagedError:
+    return DamagedError(f"{what} is cut short", torn=True)
+
+
+def _rotten(what: str) -> DamagedError:
+    return DamagedError(f"{what} is damaged: its checksum does not match")

@@ -5,7 +5,9 @@ name in `apply`, in the same order. Commands say what was decided, never how to 
 validation happen before a command is proposed, so replaying an old log under newer code gives the same
 image.
 
-A field may be added at the end with a default; a field is never removed and never changes its meaning.
+A field may be added at the end with a default, and with a feature level of its own (`levels`): below it the
+field keeps its default, because a broker that does not know it refuses the entry. A field is never removed
+and never changes its meaning. A kind of command that is newer than level 1 names its level in `LEVEL_OF`.
 """
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from penstock.metadata.image import Listener, ManifestRef, WalRef
 
 
-class Command(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True):
+class Command(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, forbid_unknown_fields=True):
     """The base of all commands."""
 
 
@@ -54,7 +56,7 @@ class RemoveBroker(Command, frozen=True, tag="remove_broker"):
     flush_count: int | None = None
 
 
-class LeaderMove(msgspec.Struct, frozen=True, array_like=True):
+class LeaderMove(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One partition gets a leader. `leader_epoch` is the one that ends.
 
     A partition whose leader is alive is given away by that leader only, `settled`: it stopped
@@ -134,7 +136,7 @@ class AllocateProducerIds(Command, frozen=True, tag="allocate_producer_ids"):
     count: int
 
 
-class Settled(msgspec.Struct, frozen=True, array_like=True):
+class Settled(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What a leader settled of one partition.
 
     `manifest` replaces the manifest (None: it stays, because the dropped logs held nothing of this
@@ -161,7 +163,7 @@ class SettlePartitions(Command, frozen=True, tag="settle_partitions"):
     wal_start: int | None = None
 
 
-class LogStart(msgspec.Struct, frozen=True, array_like=True):
+class LogStart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic_id: bytes
     partition: int
     leader_epoch: int
@@ -174,6 +176,14 @@ class AdvanceLogStart(Command, frozen=True, tag="advance_log_start"):
     broker: int
     epoch: int
     partitions: tuple[LogStart, ...]
+
+
+class SetLevel(Command, frozen=True, tag="set_level"):
+    """The feature level rises. `readers` are the incarnations that said that they can read it: all that are
+    alive, or nobody could tell that one of them did not."""
+
+    level: int
+    readers: tuple[WalRef, ...] = ()
 
 
 AnyCommand = (
@@ -190,4 +200,9 @@ AnyCommand = (
     | AllocateProducerIds
     | SettlePartitions
     | AdvanceLogStart
+    | SetLevel
 )
+
+LEVEL_OF: dict[type[Command], int] = {}
+"""The feature level from which a kind of command may be written; those that are not here may be at any level.
+SetLevel is one of these: its entry is in the frame of the new level, which brokers below it refuse."""

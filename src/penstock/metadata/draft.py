@@ -35,12 +35,11 @@ class Draft:
 
     def __init__(self, image: ClusterImage) -> None:
         self.version = image.version
-        self.cluster_id = image.cluster_id
         self.next_producer_id = image.next_producer_id
-        self._adopt(image)
-
-    def _adopt(self, image: ClusterImage) -> None:
-        """Continue from `image`, owning none of its mappings."""
+        self.level = image.level
+        self.level_since = image.level_since
+        # What no command changes comes from here, so that no field is ever left out.
+        self._base = image
         self._brokers = image.brokers
         self._topics = image.topics
         self._names = image.names
@@ -224,9 +223,11 @@ class Draft:
     def view(self) -> ClusterImage:
         """The image so far, for a look only: the next write may change it."""
         self._settle()
-        return ClusterImage(
+        return msgspec.structs.replace(
+            self._base,
             version=self.version,
-            cluster_id=self.cluster_id,
+            level=self.level,
+            level_since=self.level_since,
             brokers=self._brokers,
             topics=self._topics,
             names=self._names,

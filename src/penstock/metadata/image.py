@@ -34,7 +34,7 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 
-class Listener(msgspec.Struct, frozen=True, array_like=True):
+class Listener(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An address at which clients reach a broker."""
 
     name: str
@@ -43,7 +43,7 @@ class Listener(msgspec.Struct, frozen=True, array_like=True):
     protocol: str = "PLAINTEXT"
 
 
-class BrokerInfo(msgspec.Struct, frozen=True, array_like=True):
+class BrokerInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One registered broker. A fenced one is remembered but leads nothing and is not listed as alive."""
 
     id: int
@@ -65,14 +65,14 @@ class BrokerInfo(msgspec.Struct, frozen=True, array_like=True):
         return WalRef(self.id, self.epoch)
 
 
-class WalRef(msgspec.Struct, frozen=True, array_like=True, order=True):
+class WalRef(msgspec.Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
     """The write-ahead log of one incarnation."""
 
     broker: int
     epoch: int
 
 
-class ManifestRef(msgspec.Struct, frozen=True, array_like=True):
+class ManifestRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where a partition's manifest lies: `length` bytes from `start` of the object `key`."""
 
     key: str
@@ -80,7 +80,7 @@ class ManifestRef(msgspec.Struct, frozen=True, array_like=True):
     length: int
 
 
-class PartitionInfo(msgspec.Struct, frozen=True, array_like=True):
+class PartitionInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One partition.
 
     `wals` are the incarnations whose log may hold records of this partition that its manifest does not
@@ -96,7 +96,7 @@ class PartitionInfo(msgspec.Struct, frozen=True, array_like=True):
     wals: tuple[WalRef, ...] = ()
 
 
-class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
+class TopicInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One topic. `pinned`: a user chose the replicas, so balancing leaves their order alone."""
 
     id: bytes
@@ -109,7 +109,7 @@ class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
         return self.name in INTERNAL_TOPICS
 
 
-class PendingMove(msgspec.Struct, frozen=True, array_like=True):
+class PendingMove(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A partition that its leader, which is alive, is asked to hand to another broker.
 
     `leader` is who should lead it; NO_LEADER: the first live broker of its failover order, which was changed
@@ -143,6 +143,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """By topic id and partition, what leaders are asked to hand over. Forgotten when the leader changes."""
     level: int = 1
     """The feature level: what all brokers of the cluster can read, and so what any of them may write."""
+    level_since: int = 0
+    """The entry that set the level; 0: it is the first one."""
 
     live_brokers: tuple[BrokerInfo, ...] = ()
     """The brokers that hold their lease, by id. Exactly these are listed to clients."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.metadata.commands import (
+    LEVEL_OF,
     AdvanceLogStart,
     AllocateProducerIds,
     AnyCommand,
@@ -22,6 +23,7 @@ from penstock.metadata.commands import (
     RegisterBroker,
     RemoveBroker,
     SetConfig,
+    SetLevel,
     SetReplicas,
     SettlePartitions,
 )
@@ -34,6 +36,7 @@ from penstock.metadata.image import (
     PartitionInfo,
     WalRef,
 )
+from penstock.metadata.levels import FEATURE, LEVEL_MAX
 from penstock.metadata.names import check_new_topic_name
 from penstock.metadata.refusal import Refusal
 from penstock.wire.errors import ErrorCode
@@ -43,6 +46,13 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 def check(image: ClusterImage, command: AnyCommand) -> Refusal | None:
     """Why `command` may not follow `image`, or None."""
+    needed = LEVEL_OF.get(type(command), image.level)
+    if needed > image.level:
+        message = (
+            f"This needs feature level {needed}, and the cluster is at {image.level}: raise it with "
+            "`penstock cluster upgrade` once every broker runs this version."
+        )
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
     refusal: Refusal | None = _CHECKS[type(command)](image, command)
     return refusal
 
@@ -226,6 +236,25 @@ def advance_log_start(image: ClusterImage, command: AdvanceLogStart) -> Refusal 
     return refusal
 
 
+def set_level(image: ClusterImage, command: SetLevel) -> Refusal | None:
+    problem = None
+    if command.level > LEVEL_MAX:
+        problem = f"This broker only supports versions 1-{LEVEL_MAX}."
+    elif command.level < image.level:
+        problem = (
+            f"It is at {image.level}, and what was written since cannot be read by brokers of a lower level."
+        )
+    elif command.level == image.level:
+        problem = "It is there already."
+    for info in image.live_brokers:
+        if problem is None and info.wal not in command.readers:
+            problem = f"Broker {info.id} does not support it."
+    if problem is None:
+        return None
+    message = f"Invalid update version {command.level} for feature {FEATURE}. {problem}"
+    return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
 def check_assignment(
     image: ClusterImage, index: int, replicas: tuple[int, ...], factor: int | None = None
 ) -> Refusal | None:
@@ -352,4 +381,5 @@ _CHECKS: dict[type[Any], Callable[[ClusterImage, Any], Refusal | None]] = {
     AllocateProducerIds: allocate_producer_ids,
     SettlePartitions: settle_partitions,
     AdvanceLogStart: advance_log_start,
+    SetLevel: set_level,
 }

@@ -5,7 +5,8 @@
 - `put` never needs new space once a key was written: it overwrites a spare file of the same size and
   renames it into place, keeping the replaced file as the next spare. A lease is renewed on a full disk.
 - Small objects can be created on a full disk as well: that frees space (`reserve`).
-- With `sync`, contents are synced before they get their name, and the directory afterwards.
+- With `sync`, contents are synced before they get their name, and the directory afterwards. The metadata log
+  is written so in any mode: a cluster whose newest entry a power cut emptied could not start.
 - Reading first asks the page cache without waiting (RWF_NOWAIT), from the loop; what is not there is
   read by a thread. Each lane has threads of its own (`lanes`).
 - A directory whose disk went away (unmounted, pulled out) looks empty. So once a cluster was seen in it, and
@@ -49,9 +50,13 @@ _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*
 _TEMPORARY = "tmp"
 _MARK = "meta/cluster"
 """In every store that a cluster lives in, also where its metadata log lives elsewhere."""
-_NOT_OBJECTS = (_TEMPORARY, PRESENCE, RESERVE)
+TORN = "torn"
+"""Where torn objects are kept, for people to look at."""
+_NOT_OBJECTS = (_TEMPORARY, TORN, PRESENCE, RESERVE)
 _SWEPT = ("segments", "manifests")
 """Where incarnations that are over leave empty directories."""
+_DURABLE = "meta/"
+_ONLY_A_HINT = "meta/hint"
 _INLINE_BYTES = 64 * 1024  # Written from the loop: a thread costs more than that much page cache.
 _SPARE_BYTES_MAX = 4096
 _RESERVED_BYTES_MAX = 64 * 1024  # Entries of the metadata log and manifests, not records.
@@ -120,18 +125,26 @@ class DirectoryStore:
         return told
 
     async def create(self, key: str, *parts: Buffer) -> bool:
+        sync = self._syncs(key)
         path = self.path(key)
-        if self.sync or sum(map(len, parts)) > _INLINE_BYTES:
-            return await self.run(self._create, path, parts, lane=lane_of_create(key))
-        return self._create(path, parts)
+        if sync or sum(map(len, parts)) > _INLINE_BYTES:
+            return await self.run(self._create, path, parts, sync, lane=lane_of_create(key))
+        return self._create(path, parts, sync)
 
-    def _create(self, path: str, parts: Sequence[Buffer]) -> bool:
+    async def create_durable(self, key: str, *parts: Buffer) -> bool:
+        """`create`, and what is there afterwards survives a loss of power, in any mode."""
+        return await self.run(self._create, self.path(key), parts, True, lane=lane_of_create(key))
+
+    def _syncs(self, key: str) -> bool:
+        return self.sync or _is_durable(key)
+
+    def _create(self, path: str, parts: Sequence[Buffer], sync: bool) -> bool:
         if self.files.exists(path):
             return False  # Known without writing: also on a full disk.
         self.require_disk()
         while True:
             try:
-                created = self._write_and_link(path, parts)
+                created = self._write_and_link(path, parts, sync)
                 break
             except OSError as error:
                 small = sum(map(len, parts)) <= _RESERVED_BYTES_MAX
@@ -140,18 +153,19 @@ class DirectoryStore:
         self._reserve.refill()
         return created
 
-    def _write_and_link(self, path: str, parts: Sequence[Buffer]) -> bool:
-        temporary = self._write_temporary(parts)
+    def _write_and_link(self, path: str, parts: Sequence[Buffer], sync: bool) -> bool:
+        temporary = self._write_temporary(parts, sync)
         try:
-            return self.link(temporary, path)
+            return self.link(temporary, path, sync=sync)
         finally:
             # The name was given or not, whatever becomes of the other one. It is swept.
             with contextlib.suppress(OSError):
                 self.files.unlink(temporary)
 
-    def link(self, source: str, path: str) -> bool:
+    def link(self, source: str, path: str, *, sync: bool = False) -> bool:
         """Give a whole file the name `path`, unless that exists. Raises OSError."""
-        self._make_parent(path)
+        sync = sync or self.sync
+        self._make_parent(path, sync)
         try:
             self.files.link(source, path)
         except FileExistsError:
@@ -159,9 +173,9 @@ class DirectoryStore:
         except FileNotFoundError:
             # Another process may have swept the empty directory meanwhile.
             self._parents.discard(os.path.dirname(path))
-            self._make_parent(path)
+            self._make_parent(path, sync)
             self.files.link(source, path)
-        if self.sync:
+        if sync:
             try:
                 self.files.sync_directory(os.path.dirname(path))
             except OSError as error:
@@ -172,15 +186,15 @@ class DirectoryStore:
     def temporary_name(self) -> str:
         """A name for a file that is not finished yet, in a directory that exists."""
         name = f"{self.root}/{_TEMPORARY}/{self._token}-{next(self._names)}"
-        self._make_parent(name)
+        self._make_parent(name, False)
         return name
 
-    def _write_temporary(self, parts: Sequence[Buffer]) -> str:
+    def _write_temporary(self, parts: Sequence[Buffer], sync: bool) -> str:
         name = self.temporary_name()
         fd = self.files.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             self.files.write_all(fd, parts, 0)
-            if self.sync:
+            if sync:
                 self.files.fdatasync(fd)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -190,17 +204,19 @@ class DirectoryStore:
             self.files.close(fd)
         return name
 
-    def _make_parent(self, path: str) -> None:
+    def _make_parent(self, path: str, sync: bool) -> None:
         parent = os.path.dirname(path)
         if parent not in self._parents:
-            self.files.make_directories(parent, sync=self.sync)
+            self.files.make_directories(parent, sync=sync)
             self._parents.add(parent)
 
     async def put(self, key: str, *parts: Buffer) -> None:
         path = self.path(key)
         contents = b"".join(parts)
         try:
-            if self.sync or len(contents) > _INLINE_BYTES:
+            if _is_durable(key):
+                await self.run(self.put_durable, path, contents, lane=lane_of_change(key))
+            elif self.sync or len(contents) > _INLINE_BYTES:
                 await self.run(self._put, key, path, contents, lane=lane_of_change(key))
             else:
                 self._put(key, path, contents)
@@ -208,10 +224,23 @@ class DirectoryStore:
             raise self.error(error, f"could not write {path}") from error
         self.descriptors.drop(key)
 
+    def put_durable(self, path: str, contents: bytes) -> None:
+        """Replace a file, in any mode so that it survives a loss of power. It keeps no spare. Blocks."""
+        self.require_disk()
+        self._make_parent(path, True)
+        name = self._write_temporary((contents,), True)
+        try:
+            self.files.rename(name, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.files.unlink(name)
+            raise
+        self.files.sync_directory(os.path.dirname(path))
+
     def _put(self, key: str, path: str, contents: bytes) -> None:
         self.require_disk()
-        self._make_parent(path)
-        name = self._take_spare(key, contents) or self._write_temporary((contents,))
+        self._make_parent(path, self.sync)
+        name = self._take_spare(key, contents) or self._write_temporary((contents,), self.sync)
         try:
             self._keep_replaced(key, path, contents)
             inode = self.files.inode(name)
@@ -224,7 +253,7 @@ class DirectoryStore:
             self.files.sync_directory(os.path.dirname(path))
         if key not in self._spares and len(contents) <= _SPARE_BYTES_MAX:
             with contextlib.suppress(OSError):
-                self._spares[key] = (self._write_temporary((contents,)), len(contents))
+                self._spares[key] = (self._write_temporary((contents,), self.sync), len(contents))
 
     def _take_spare(self, key: str, contents: bytes) -> str | None:
         """The spare file, holding the new contents; None if there is none of that size."""
@@ -413,3 +442,8 @@ class DirectoryStore:
         self._spares.clear()
         for executor in self._executors.values():
             executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _is_durable(key: str) -> bool:
+    """Whether an object is synced in any mode."""
+    return key.startswith(_DURABLE) and key != _ONLY_A_HINT

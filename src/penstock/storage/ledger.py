@@ -184,6 +184,7 @@ class Ledger:
         if new.version < previous.version:
             return
         self._image = new
+        self._segment_writer.level = new.level
         self._garbage.follow(previous, new, self._settings.delete_delay_ms)
         waiting = False
         defaults_same = all(

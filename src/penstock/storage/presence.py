@@ -91,6 +91,15 @@ class Presence:
             self._files.close(fd)
         return False
 
+    def any_held(self) -> bool:
+        """Whether any incarnation runs."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in self._files.listdir(self._root):
+                with contextlib.suppress(FileNotFoundError):
+                    if self._is_held(f"{self._root}/{name}"):
+                        return True
+        return False
+
     def forget(self, broker: int, epoch: int) -> None:
         """Remove what an incarnation that is over left behind."""
         with contextlib.suppress(OSError):

@@ -48,6 +48,8 @@ class SegmentWriter:
         self._clock = clock
         self._count = 0
         self.bytes_copied = 0
+        self.level = 1
+        """The cluster's feature level: it says which format manifests are written in."""
 
     def _name(self, prefix: str) -> str:
         self._count += 1
@@ -164,7 +166,7 @@ class SegmentWriter:
         for number, manifest in enumerate(manifests):
             if number % _STEP_MANIFESTS == _STEP_MANIFESTS - 1:
                 await asyncio.sleep(0)
-            part = encode_manifest(manifest)
+            part = encode_manifest(manifest, self.level)
             parts.append(part)
             refs.append(ManifestRef(key, position, len(part)))
             position += len(part)

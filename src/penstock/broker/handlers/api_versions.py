@@ -4,8 +4,9 @@
   UNSUPPORTED_VERSION and the range of ApiVersions itself (KIP-511), so that the client can ask again.
 - From version 3 the client names its software (KIP-511); a name or version that is not made of letters,
   digits, dots and dashes is an INVALID_REQUEST.
-- Features (KIP-584): none are listed while none are finalised.
-- Anybody may ask, before authentication too. The answer is encoded once per version.
+- Features (KIP-584), from version 3: the feature level of the cluster as `penstock.version`, with the levels
+  that this broker knows. The epoch is the entry of the metadata log that set it, 0 if none did.
+- Anybody may ask, before authentication too. The answer is encoded once per version and feature level.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.registry import APIS
-from penstock.wire.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.metadata.levels import FEATURE, LEVEL_MAX, LEVEL_MIN
+from penstock.wire.api.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.headers import response_header
@@ -29,7 +37,8 @@ _KEY = ApiVersionsRequest.api_key
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _UNSUPPORTED = -1
-_answers: dict[int, bytes] = {}
+_answers: dict[tuple[int, int, int], bytes] = {}
+"""By version, feature level and the entry that set it: a cluster sees a few levels in its life."""
 
 
 def handle_raw(broker: Broker, request: Request) -> list[Buffer]:
@@ -37,7 +46,7 @@ def handle_raw(broker: Broker, request: Request) -> list[Buffer]:
     header = response_header(_KEY, version, request.correlation_id)
     row = APIS[_KEY]
     if not row.min_version <= version <= row.max_version:
-        return [header, _answer(_UNSUPPORTED, 0, _refusal)]
+        return [header, _answer((_UNSUPPORTED, 0, 0), 0, _refusal)]
     if version >= 3:
         message, _end = decode(ApiVersionsRequest, version, request.frame, request.body_at)
         name, software_version = message.client_software_name, message.client_software_version
@@ -45,22 +54,29 @@ def handle_raw(broker: Broker, request: Request) -> list[Buffer]:
             return [header, encode(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version)]
         request.session.client_software_name = name
         request.session.client_software_version = software_version
-    return [header, _answer(version, version, _listing)]
+    image = broker.image
+    key = (version, image.level, image.level_since)
+    return [header, _answer(key, version, lambda: _listing(image.level, image.level_since))]
 
 
-def _answer(key: int, version: int, make: Callable[[], ApiVersionsResponse]) -> bytes:
+def _answer(key: tuple[int, int, int], version: int, make: Callable[[], ApiVersionsResponse]) -> bytes:
     answer = _answers.get(key)
     if answer is None:
         answer = _answers[key] = encode(make(), version)
     return answer
 
 
-def _listing() -> ApiVersionsResponse:
+def _listing(level: int, since: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
             for row in APIS.values()
-        ]
+        ],
+        supported_features=[SupportedFeatureKey(name=FEATURE, min_version=LEVEL_MIN, max_version=LEVEL_MAX)],
+        finalized_features_epoch=since,
+        finalized_features=[
+            FinalizedFeatureKey(name=FEATURE, max_version_level=level, min_version_level=level)
+        ],
     )
 
 

@@ -1,0 +1,32 @@
+"""An earlier version of Penstock, out of git's history: what its brokers run is truly what they ran then."""
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+from conformance import parts
+
+LANDED = "59bdac753ccbf326c5143dfdf99b1cd0d2610af6"
+"""The last version that knows feature level 1 only."""
+
+
+def unpack(folder: Path, revision: str = LANDED) -> Path:
+    """The source folder of that version, put into `folder`. PartMissing if the history does not hold it."""
+    done = subprocess.run(
+        ["git", "-C", str(parts.ROOT), "archive", revision, "src"], capture_output=True, check=False
+    )
+    if done.returncode:
+        raise parts.PartMissing(
+            f"the earlier version {revision[:7]} is not in the history of this repository: fetch all of it "
+            f"(git fetch --unshallow). git says: {done.stderr.decode(errors='replace').strip()}"
+        )
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "src"
+
+
+def environment(source: Path) -> dict[str, str]:
+    """That of a process in which `import penstock` finds the version whose source folder is given."""
+    return {**os.environ, "PYTHONPATH": str(source)}

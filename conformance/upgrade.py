@@ -1,0 +1,200 @@
+"""A rolling upgrade: three brokers of the last version become three of this one, while clients write and read.
+
+One of them is replaced first, works for a while beside the others, and is taken back: until the feature level
+is raised, either version reads what the other wrote. Then all are replaced one by one, stopped in order or
+killed. The level cannot be raised while one of them is left, and is then. A broker of the last version is
+refused from there on, with one sentence.
+
+What clients saw is checked as in `conformance.faults`: every record that was acknowledged is there once, in
+order; a group resumes where it committed. Brokers settle, write snapshots and compact every few moments, so
+that each reads what the other made of the records too.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from conformance import earlier, parts
+from conformance.cluster_processes import Cluster, Member
+from conformance.cluster_views import wait_for_brokers
+from conformance.faults_clients import (
+    QUIET,
+    Actor,
+    Administrator,
+    BareWriter,
+    GroupReader,
+    LibraryWriter,
+    Observer,
+    Reader,
+    read_log,
+)
+from conformance.faults_history import History, Violation, check
+from conformance.server import ServerFailed, interrupted_cleanly
+from penstock.cli.cluster import Features, features
+from penstock.client import Client
+from penstock.metadata.levels import LEVEL_MAX
+
+TOPIC = "upgraded"
+PARTITIONS = 3
+SETTINGS = {
+    "broker.session.timeout.ms": "3000",
+    "leader.imbalance.check.interval.seconds": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "wal.settle.interval.ms": "700",
+    "log.cleaner.backoff.ms": "1000",
+    "metadata.snapshot.entries": "10",
+}
+REFUSED_WITHIN_S = 30.0
+
+
+class World:
+    """Brokers of two versions, their clients and what these saw."""
+
+    def __init__(self, settle_s: float) -> None:
+        self.cluster = Cluster(3, SETTINGS, program=[sys.executable, "-m", "penstock"])
+        self.history = History()
+        self.actors: list[Actor] = []
+        self._settle_s = settle_s
+        self._old = earlier.unpack(self.cluster.folder / "earlier")
+        self._new = parts.ROOT / "src"
+
+    def begin(self) -> None:
+        for member in self.cluster.members.values():
+            member.environment = earlier.environment(self._old)
+        self.cluster.start()
+        bootstrap = self.cluster.bootstrap
+        admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
+        where = (bootstrap, TOPIC, self.history)
+        self.actors = [
+            LibraryWriter(*where, PARTITIONS, 0.02),
+            Reader(*where, PARTITIONS, 1),
+            GroupReader(*where, "group-1"),
+            Administrator(*where, 0.3),
+            *(BareWriter(*where, partition, 0.05) for partition in range(PARTITIONS)),
+            *(Observer(*where, partition, 0.1) for partition in range(PARTITIONS)),
+        ]
+        for actor in self.actors:
+            actor.start()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until all brokers are there and everything is led, and let them work for a while."""
+        wait_for_brokers(self.cluster.running, ("group-1",), self.cluster.members, 30.0, patient=True)
+        time.sleep(self._settle_s)
+
+    def replace(self, broker: int, source: Path, *, kill: bool) -> None:
+        member = self.cluster[broker]
+        (member.kill if kill else member.stop)()
+        member.environment = earlier.environment(source)
+        member.start()
+        # Whether it is the version it should be, it says itself: the last one advertises no features.
+        assert (levels(member).level is None) == (source == self._old), (
+            f"broker {broker} is the wrong version"
+        )
+        self.settle()
+        how = "killed" if kill else "stopped"
+        version = "the last" if source == self._old else "this"
+        print(
+            f"broker {broker} was {how} and is of {version} version now; {len(self.history.writes)} writes",
+            flush=True,
+        )
+
+    def take_back(self, broker: int) -> None:
+        self.replace(broker, self._new, kill=False)
+        self.replace(broker, self._old, kill=True)
+
+    def roll(self) -> None:
+        for broker in self.cluster.members:
+            assert upgrade(self.cluster.bootstrap) != 0, "the level was raised beside brokers of level 1"
+            self.replace(broker, self._new, kill=broker % 2 == 0)
+        assert {levels(member).level for member in self.cluster.running} == {1}
+
+    def raise_level(self) -> None:
+        assert upgrade(self.cluster.bootstrap, "--dry-run") == 0
+        assert upgrade(self.cluster.bootstrap) == 0
+        self.settle()
+        assert {levels(member).level for member in self.cluster.running} == {LEVEL_MAX}
+        print(f"the feature level is {LEVEL_MAX}", flush=True)
+
+    def refuse_old(self, broker: int) -> None:
+        """A broker of the last version cannot come back, and does no harm."""
+        member = self.cluster[broker]
+        member.stop()
+        member.environment = earlier.environment(self._old)
+        member.spawn()
+        code = member.wait(REFUSED_WITHIN_S)
+        said = member.tail(3)
+        assert code not in (None, 0), f"a broker of the last version ended with {code}: {said}"
+        assert "this version of Penstock reads format 1" in said, said
+        print(f"a broker of the last version was refused: {said.splitlines()[-1]}", flush=True)
+        member.environment = earlier.environment(self._new)
+        member.start()
+        self.settle()
+
+    def finish(self) -> list[Violation]:
+        self.settle()
+        for actor in self.actors:
+            actor.end()
+        for actor in self.actors:
+            actor.join(90)
+            assert not actor.is_alive(), f"{actor.name} did not end"
+            assert actor.failure is None, f"{actor.name} gave up: {actor.failure}"
+        read_log(self.cluster.bootstrap, TOPIC, PARTITIONS, self.history)
+        return check(self.history)
+
+
+def levels(member: Member) -> Features:
+    with Client(member.address) as client:
+        return features(client.any())
+
+
+def upgrade(bootstrap: str, *options: str) -> int:
+    """`penstock cluster upgrade` of this version; its exit code."""
+    command = [sys.executable, "-m", "penstock", "cluster", "upgrade", "--bootstrap", bootstrap, *options]
+    environment = earlier.environment(parts.ROOT / "src")
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+
+
+def run(settle_s: float) -> bool:
+    world = World(settle_s)
+    with world.cluster:
+        world.begin()
+        world.take_back(1)
+        world.roll()
+        world.raise_level()
+        world.refuse_old(3)
+        found = [str(violation) for violation in world.finish()]
+        found += world.cluster.tracebacks()
+    acknowledged = sum(write.offset is not None for write in world.history.writes)
+    resumes = len(world.history.resumes)
+    print(f"{acknowledged} records acknowledged, {resumes} times a group resumed, {len(found)} violations")
+    for problem in found[:20]:
+        print(problem)
+    assert acknowledged and resumes, "nothing was written, or no group resumed"
+    return not found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    summary = " ".join((__doc__ or "").split("\n\n")[0].split())
+    parser = argparse.ArgumentParser(prog="python -m conformance.upgrade", description=summary)
+    parser.add_argument("--short", action="store_true", help="a moment between two steps: for CI")
+    chosen = parser.parse_args(arguments)
+    with interrupted_cleanly():
+        try:
+            well = run(settle_s=1.0 if chosen.short else 8.0)
+        except (AssertionError, ServerFailed, parts.PartMissing) as problem:
+            print(f"FAILED: {problem}")
+            return 1
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

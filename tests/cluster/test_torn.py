@@ -1,0 +1,259 @@
+"""Entries and snapshots that a power cut tore, or that rot: healed, passed over or refused, never misread."""
+
+import fcntl
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.clock import SystemClock
+from penstock.cluster import metadata_log
+from penstock.cluster.metadata_log import MetadataLog
+from penstock.cluster.reading import ImageReader
+from penstock.cluster.snapshots import entry_key, snapshot_key
+from penstock.metadata.codec import FormatError
+from penstock.metadata.commands import AnyCommand, SetLevel
+from penstock.metadata.image import ClusterImage
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.memory import MemoryStore
+
+from .rig import FaultyStore, creating, open_log, registering
+
+NEWEST = 4
+
+
+@pytest.fixture(autouse=True)
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is damaged here stays damaged."""
+    monkeypatch.setattr(metadata_log, "DAMAGE_PAUSES_SECONDS", ())
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[DirectoryStore]:
+    store = DirectoryStore(str(tmp_path / "store"))
+    yield store
+    await store.close()
+
+
+async def found(store: DirectoryStore, level: int) -> list[ClusterImage]:
+    """A log of four entries; the image after each, from the empty one on."""
+
+    def raise_level(image: ClusterImage) -> list[AnyCommand]:
+        return [SetLevel(level)]
+
+    log = MetadataLog(store, SystemClock())
+    images = [await log.open()]
+    first = raise_level if level > 1 else registering(2)
+    for wish in (first, registering(1), creating("a"), creating("b")):
+        await log.propose(wish)
+        images.append(log.image)
+    await log.close()
+    assert log.image.version == NEWEST
+    return images
+
+
+async def opened(store: DirectoryStore) -> MetadataLog:
+    log = MetadataLog(store, SystemClock())
+    await log.open()
+    return log
+
+
+def damages(data: bytes) -> list[tuple[str, bytes]]:
+    """Cut before each byte, and each byte with one bit flipped."""
+    flipped = []
+    for at in range(len(data)):
+        hurt = bytearray(data)
+        hurt[at] ^= 1 << (at % 8)
+        flipped.append(("flip", bytes(hurt)))
+    zeros = [("cut", data[:at] + bytes(len(data) - at)) for at in range(0, len(data) - 8, 16)]
+    return [("cut", data[:at]) for at in range(len(data))] + zeros + flipped
+
+
+@pytest.mark.parametrize("level", [1, 2])
+async def test_the_newest_entry_cut_at_every_byte_is_healed(store: DirectoryStore, level: int) -> None:
+    images = await found(store, level)
+    path = Path(store.path(entry_key(NEWEST)))
+    whole = path.read_bytes()
+    for kind, hurt in damages(whole):
+        path.write_bytes(hurt)
+        if kind == "flip" and level == 2:
+            with pytest.raises(FormatError):
+                await opened(store)
+            with pytest.raises(FormatError):
+                await ImageReader(store).refresh()
+            assert path.read_bytes() == hurt
+            continue
+        try:
+            seen = await ImageReader(store).refresh()
+            assert seen.version == NEWEST - 1 and seen == images[NEWEST - 1]
+            assert path.read_bytes() == hurt, "a reader writes nothing"
+            log = await opened(store)
+        except FormatError:
+            assert kind == "flip"
+            continue
+        # Its number is used: by an entry that changes nothing.
+        assert log.image.version == NEWEST and log.image.topics == images[NEWEST - 1].topics
+        await log.close()
+        kept = sorted(Path(store.root, "torn").iterdir(), key=lambda one: int(one.suffix[1:]))
+        assert kept[-1].read_bytes() == hurt
+        for one in kept:
+            one.unlink()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("number", [1, 3])
+async def test_an_older_entry_damaged_at_any_byte_is_refused(
+    store: DirectoryStore, level: int, number: int
+) -> None:
+    await found(store, level)
+    path = Path(store.path(entry_key(number)))
+    for _kind, hurt in damages(path.read_bytes()):
+        path.write_bytes(hurt)
+        for look in (lambda: opened(store), lambda: ImageReader(store).refresh()):
+            with pytest.raises(FormatError, match=f"metadata entry {number} |feature level"):
+                await look()
+        assert path.read_bytes() == hurt
+    assert not Path(store.root, "torn").exists()
+
+
+async def test_a_refusal_names_the_object_and_what_to_do(store: DirectoryStore) -> None:
+    await found(store, 2)
+    path = Path(store.path(entry_key(2)))
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+    with pytest.raises(FormatError) as caught:
+        await opened(store)
+    assert str(caught.value) == (
+        "metadata entry 2 is damaged: its checksum does not match (meta/log/000000000002); `penstock store "
+        "repair` says what can be saved"
+    )
+
+
+async def test_on_an_object_store_nothing_is_torn() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner))
+    await log.open()
+    await log.propose(registering(1))
+    await log.propose(creating("t"))
+    inner.objects[entry_key(2)] = b""
+    for look in (open_log(FaultyStore(inner)).open, ImageReader(FaultyStore(inner)).refresh):
+        with pytest.raises(FormatError, match="metadata entry 2 is cut short"):
+            await look()
+    assert inner.objects[entry_key(2)] == b""
+
+
+async def test_several_torn_entries_and_what_was_built_on_them(
+    store: DirectoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The registration is lost, and the log of that incarnation is there: it is kept, and nobody gets that
+    epoch again."""
+    images = await found(store, 1)
+    for number in (3, 4):
+        Path(store.path(entry_key(number))).write_bytes(b"")
+    for key in ("wal/1/1/0", "wal/2/3/0", "segments/2/3/0", "manifests/2/4/0"):
+        await store.create(key, b"records")
+    with caplog.at_level(logging.WARNING):
+        log = await opened(store)
+    (line,) = caplog.messages
+    assert line.startswith("metadata entries 3 to 4 were cut short, as by a loss of power, and were replaced")
+    assert log.image.version == 4 and log.image.topics == images[2].topics
+    left = {info.key async for info in store.list("")}
+    assert "wal/1/1/0" in left and not {"wal/2/3/0", "segments/2/3/0", "manifests/2/4/0"} & left
+    kept = {
+        str(path.relative_to(store.root)) for path in Path(store.root, "torn").rglob("*") if path.is_file()
+    }
+    assert {"torn/wal-2-3.1/0", "torn/segments-2-3.1/0", "torn/manifests-2-4.1/0"} <= kept
+    registered = await log.propose(registering(3))
+    assert isinstance(registered, ClusterImage) and registered.brokers[3].epoch == 5
+    await log.close()
+    assert (await opened(store)).image == registered
+
+
+async def test_nobody_heals_beside_a_broker_that_runs(store: DirectoryStore) -> None:
+    """Its image may hold what is torn on the disk; two logs would go on from there."""
+    await found(store, 2)
+    path = Path(store.path(entry_key(NEWEST)))
+    path.write_bytes(path.read_bytes()[:-1])
+    presence = Path(store.root, "presence")
+    presence.mkdir()
+    fd = os.open(presence / "1-2", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with pytest.raises(FormatError, match="metadata entry 4 is cut short"):
+        await opened(store)
+    os.close(fd)
+    log = await opened(store)
+    assert log.image.version == NEWEST
+    await log.close()
+
+
+async def test_a_torn_entry_below_another_is_not_healed(store: DirectoryStore) -> None:
+    """Entry 4 was decided on what entry 3 held."""
+    await found(store, 2)
+    path = Path(store.path(entry_key(3)))
+    path.write_bytes(b"")
+    with pytest.raises(FormatError, match="metadata entry 3 is cut short"):
+        await opened(store)
+    assert path.read_bytes() == b""
+
+
+# Snapshots.
+
+
+async def snapshotted(inner: MemoryStore, snapshots: int) -> ClusterImage:
+    log = open_log(FaultyStore(inner), snapshot_entries=10)
+    await log.open()
+    await log.propose(registering(1))
+    for number in range(10 * snapshots + 3):
+        await log.propose(creating(f"t{number}"))
+        await log.snapshot_written()
+    await log.close()
+    return log.image
+
+
+@pytest.mark.parametrize("snapshots", [1, 2, 4])
+@pytest.mark.parametrize("hint", [True, False])
+@pytest.mark.parametrize("hurt", [lambda data: b"", lambda data: data[:-1] + b"\xff"])
+async def test_a_damaged_newest_snapshot_is_passed_over(
+    snapshots: int, hint: bool, hurt: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = MemoryStore()
+    image = await snapshotted(inner, snapshots)
+    inner.objects[snapshot_key(snapshots)] = hurt(inner.objects[snapshot_key(snapshots)])
+    if not hint:
+        del inner.objects["meta/hint"]
+    assert await ImageReader(FaultyStore(inner)).refresh() == image
+    with caplog.at_level(logging.WARNING):
+        log = open_log(FaultyStore(inner), snapshot_entries=10)
+        assert await log.open() == image
+        await log.snapshot_written()
+    assert f"key={snapshot_key(snapshots)}" in caplog.text
+    # The next one heals the chain.
+    await log.propose(creating("later"))
+    await log.snapshot_written()
+    for number in range(20):
+        await log.propose(creating(f"later{number}"))
+        await log.snapshot_written()
+    await log.close()
+    assert await open_log(FaultyStore(inner)).open() == log.image
+
+
+async def test_without_the_one_before_a_damaged_snapshot_is_refused() -> None:
+    """As after trimming by a version that kept one whole."""
+    inner = MemoryStore()
+    await snapshotted(inner, 3)
+    inner.objects[snapshot_key(2)] = inner.objects[snapshot_key(1)]
+    inner.objects[snapshot_key(3)] = b""
+    for look in (open_log(FaultyStore(inner)).open, ImageReader(FaultyStore(inner)).refresh):
+        with pytest.raises(FormatError, match=r"snapshot 3 is cut short .* nothing else holds what it held"):
+            await look()
+
+
+async def test_a_damaged_entry_below_a_snapshot_is_not_needed() -> None:
+    inner = MemoryStore()
+    sleeper = open_log(FaultyStore(inner, 2))
+    await sleeper.open()
+    image = await snapshotted(inner, 1)
+    inner.objects[entry_key(5)] = inner.objects[entry_key(5)][:-1] + b"\xff"
+    assert await sleeper.catch_up() == image
+    assert await open_log(FaultyStore(inner)).open() == image
