@@ -5,13 +5,14 @@ from hypothesis import strategies as st
 
 from penstock.log.extents import Extent, Extents
 from penstock.log.manifest import SegmentRef
-from penstock.log.policy import LogPolicy
+from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.log.retention import Chunk, chunks, kept_from
 from penstock.log.settling import (
     OWN_OBJECT_BYTES,
     SHARED_OBJECT_BYTES,
     Layout,
     Source,
+    lifetime,
     merge_range,
     pack,
     split,
@@ -105,11 +106,26 @@ def test_a_layout_packs_and_joins_sources() -> None:
 
 
 def test_large_runs_get_an_object_of_their_own() -> None:
-    large, small = OWN_OBJECT_BYTES, SHARED_OBJECT_BYTES // 10
+    large, small = OWN_OBJECT_BYTES, OWN_OBJECT_BYTES - 1
     assert list(pack([small, large, small, 3 * large])) == [[1], [3], [0, 2]]
-    groups = list(pack([small] * 25))
-    assert [len(group) for group in groups] == [10, 10, 5]
+    together = SHARED_OBJECT_BYTES // small
+    groups = list(pack([small] * (2 * together + 5)))
+    assert [len(group) for group in groups] == [together, together, 5]
     assert list(pack([])) == []
+
+
+def test_what_lives_differently_long_does_not_share_an_object() -> None:
+    day_ms = 86_400_000
+    topics = [
+        LogPolicy(),
+        LogPolicy(compact=True, delete=False),
+        LogPolicy(retention_bytes=1000),
+        LogPolicy(retention_ms=6 * day_ms),
+        LogPolicy(retention_ms=60_000),
+        LogPolicy(retention_ms=UNLIMITED),
+        LogPolicy(compact=True, delete=False, segment_bytes=5),
+    ]
+    assert list(pack([1] * 7, [lifetime(policy) for policy in topics])) == [[0, 3], [1, 6], [2], [4], [5]]
 
 
 def test_few_partitions_in_large_pieces_are_worth_adopting() -> None:

@@ -5,7 +5,8 @@
 - `put` never needs new space once a key was written: it overwrites a spare file of the same size and
   renames it into place, keeping the replaced file as the next spare. A lease is renewed on a full disk.
 - Small objects can be created on a full disk as well: that frees space (`reserve`).
-- With `sync`, contents are synced before they get their name, and the directory afterwards.
+- With `sync`, contents are synced before they get their name, and the directory afterwards. `create_durable`
+  does so always: for objects that others are deleted for.
 - Reading first asks the page cache without waiting (RWF_NOWAIT), from the loop; what is not there is
   read by a thread.
 
@@ -57,6 +58,7 @@ class DirectoryStore:
         self.descriptors = Descriptors(self.files, self.root)
         self._reserve = Reserve(self.root, self.files)
         self._parents: set[str] = set()
+        self._synced_parents: set[str] = set()
         self._spares: dict[str, tuple[str, int]] = {}
         self._published: dict[str, int] = {}
 
@@ -76,15 +78,19 @@ class DirectoryStore:
     async def create(self, key: str, *parts: Buffer) -> bool:
         path = self.path(key)
         if self.sync or sum(map(len, parts)) > _INLINE_BYTES:
-            return await self.run(self._create, path, parts)
-        return self._create(path, parts)
+            return await self.run(self._create, path, parts, self.sync)
+        return self._create(path, parts, self.sync)
 
-    def _create(self, path: str, parts: Sequence[Buffer]) -> bool:
+    async def create_durable(self, key: str, *parts: Buffer) -> bool:
+        """As `create`. Contents and name are synced before it returns, in a thread."""
+        return await self.run(self._create, self.path(key), parts, True)
+
+    def _create(self, path: str, parts: Sequence[Buffer], sync: bool) -> bool:
         if self.files.exists(path):
             return False  # Known without writing: also on a full disk.
         while True:
             try:
-                created = self._write_and_link(path, parts)
+                created = self._write_and_link(path, parts, sync)
                 break
             except OSError as error:
                 small = sum(map(len, parts)) <= _RESERVED_BYTES_MAX
@@ -93,41 +99,42 @@ class DirectoryStore:
         self._reserve.refill()
         return created
 
-    def _write_and_link(self, path: str, parts: Sequence[Buffer]) -> bool:
-        temporary = self._write_temporary(parts)
+    def _write_and_link(self, path: str, parts: Sequence[Buffer], sync: bool) -> bool:
+        temporary = self._write_temporary(parts, sync)
         try:
-            return self.link(temporary, path)
+            return self.link(temporary, path, sync=sync)
         finally:
             self.files.unlink(temporary)
 
-    def link(self, source: str, path: str) -> bool:
+    def link(self, source: str, path: str, *, sync: bool = False) -> bool:
         """Give a whole file the name `path`, unless that exists. Raises OSError."""
-        self._make_parent(path)
+        sync = sync or self.sync
+        self._make_parent(path, sync)
         try:
             self.files.link(source, path)
         except FileExistsError:
             return False
         except FileNotFoundError:
             # Another process may have swept the empty directory meanwhile.
-            self._parents.discard(os.path.dirname(path))
-            self._make_parent(path)
+            self._forget_parent(os.path.dirname(path))
+            self._make_parent(path, sync)
             self.files.link(source, path)
-        if self.sync:
+        if sync:
             self.files.sync_directory(os.path.dirname(path))
         return True
 
     def temporary_name(self) -> str:
         """A name for a file that is not finished yet, in a directory that exists."""
         name = f"{self.root}/{_TEMPORARY}/{self._token}-{next(self._names)}"
-        self._make_parent(name)
+        self._make_parent(name, False)
         return name
 
-    def _write_temporary(self, parts: Sequence[Buffer]) -> str:
+    def _write_temporary(self, parts: Sequence[Buffer], sync: bool) -> str:
         name = self.temporary_name()
         fd = self.files.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             self.files.write_all(fd, parts, 0)
-            if self.sync:
+            if sync:
                 self.files.fdatasync(fd)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -137,11 +144,22 @@ class DirectoryStore:
             self.files.close(fd)
         return name
 
-    def _make_parent(self, path: str) -> None:
+    def _make_parent(self, path: str, sync: bool) -> None:
         parent = os.path.dirname(path)
         if parent not in self._parents:
-            self.files.make_directories(parent, sync=self.sync)
+            self.files.make_directories(parent, sync=sync)
             self._parents.add(parent)
+        if sync and parent not in self._synced_parents:
+            # They may have been made without a sync, by this process or another one.
+            above = parent
+            while above != self.root:
+                above = os.path.dirname(above)
+                self.files.sync_directory(above)
+            self._synced_parents.add(parent)
+
+    def _forget_parent(self, parent: str) -> None:
+        self._parents.discard(parent)
+        self._synced_parents.discard(parent)
 
     async def put(self, key: str, *parts: Buffer) -> None:
         path = self.path(key)
@@ -156,8 +174,8 @@ class DirectoryStore:
         self.descriptors.drop(key)
 
     def _put(self, key: str, path: str, contents: bytes) -> None:
-        self._make_parent(path)
-        name = self._take_spare(key, contents) or self._write_temporary((contents,))
+        self._make_parent(path, self.sync)
+        name = self._take_spare(key, contents) or self._write_temporary((contents,), self.sync)
         try:
             self._keep_replaced(key, path, contents)
             inode = self.files.inode(name)
@@ -170,7 +188,7 @@ class DirectoryStore:
             self.files.sync_directory(os.path.dirname(path))
         if key not in self._spares and len(contents) <= _SPARE_BYTES_MAX:
             with contextlib.suppress(OSError):
-                self._spares[key] = (self._write_temporary((contents,)), len(contents))
+                self._spares[key] = (self._write_temporary((contents,), self.sync), len(contents))
 
     def _take_spare(self, key: str, contents: bytes) -> str | None:
         """The spare file, holding the new contents; None if there is none of that size."""
@@ -276,6 +294,15 @@ class DirectoryStore:
             length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def size(self, key: str) -> int | None:
+        """How many bytes an object has; None if there is none."""
+        try:
+            return await self.run(self.files.size_of, self.path(key))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise store_error(error, f"could not look at {self.root}/{key}") from error
+
     async def delete(self, key: str) -> None:
         path = self.path(key)
         self.descriptors.drop(key)
@@ -337,7 +364,7 @@ class DirectoryStore:
                     self._sweep_empty(f"{path}/{below.name}", below, before)
             if entry.modified < before:
                 self.files.rmdir(path)  # Fails if it is not empty.
-                self._parents.discard(path)
+                self._forget_parent(path)
 
     def _remove(self, path: str, entry: Entry) -> None:
         if not entry.is_directory:

@@ -141,6 +141,17 @@ class RemoteStore(Unproven):
 
         return await self._retry(f"could not read {key}", part, _patience(length))
 
+    async def size(self, key: str) -> int | None:
+        """How many bytes an object has; None if there is none."""
+
+        async def look() -> int:
+            return int((await obstore.head_async(self._store, key))["size"])
+
+        try:
+            return await self._retry(f"could not look at {key}", look, SMALL_SECONDS)
+        except ObjectMissingError:
+            return None
+
     async def delete(self, key: str) -> None:
         try:
             await self._retry(
