@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from penstock.log.extents import Extent, Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.policy import UNLIMITED, LogPolicy
-from penstock.log.retention import Chunk, chunks, kept_from
+from penstock.log.retention import Chunk, bytes_from, chunks, kept_from
 from penstock.log.settling import (
     OWN_OBJECT_BYTES,
     SHARED_OBJECT_BYTES,
@@ -69,6 +69,43 @@ def test_unsettled_records_are_judged_in_pieces() -> None:
     found = list(chunks(segments[:1], unsettled, 0, 200))
     assert found == [Chunk(3, 300, 7), Chunk(2, 200, 51), Chunk(4, 200, 53), Chunk(5, 100, 54)]
     assert list(chunks([], unsettled, 3, 1000)) == [Chunk(5, 200, 54)]
+
+
+@given(
+    st.lists(st.integers(1, 500), max_size=12),
+    st.lists(st.integers(1, 500), max_size=30),
+    st.integers(1, 3000),
+    st.integers(1, 1000),
+    st.integers(0, 42),
+)
+@settings(derandomize=True, max_examples=300)
+def test_retention_by_size_leaves_enough_and_is_done_at_once(
+    settled: list[int], unsettled: list[int], retention_bytes: int, segment_bytes: int, log_start: int
+) -> None:
+    """Whatever of it was below the log start before."""
+    segments = [segment(at, at + 1, size) for at, size in enumerate(settled)]
+    extents = Extents()
+    for at, size in enumerate(unsettled, len(settled)):
+        extents.append(at, at, 0, at * 10_000, size, 0)
+    end = len(settled) + len(unsettled)
+    log_start = min(log_start, end)
+    policy = LogPolicy(retention_ms=-1, retention_bytes=retention_bytes)
+
+    def left(start: int) -> int:
+        return sum([*settled, *unsettled][start:])
+
+    def check(start: int) -> int:
+        total = bytes_from(segments, extents, start)
+        assert total == left(start)
+        return kept_from(chunks(segments, extents, start, segment_bytes), total, start, policy, 0)
+
+    kept = check(log_start)
+    assert log_start <= kept <= end
+    assert left(kept) >= min(retention_bytes, left(log_start))
+    assert check(kept) == kept
+    if kept > log_start:
+        largest = max([*settled, *unsettled])
+        assert left(kept) <= retention_bytes + max(segment_bytes + largest, largest)
 
 
 @given(
