@@ -5,13 +5,14 @@ from hypothesis import strategies as st
 
 from penstock.log.extents import Extent, Extents
 from penstock.log.manifest import SegmentRef
-from penstock.log.policy import LogPolicy
-from penstock.log.retention import Chunk, chunks, kept_from
+from penstock.log.policy import UNLIMITED, LogPolicy
+from penstock.log.retention import Chunk, bytes_from, chunks, kept_from
 from penstock.log.settling import (
     OWN_OBJECT_BYTES,
     SHARED_OBJECT_BYTES,
     Layout,
     Source,
+    lifetime,
     merge_range,
     pack,
     split,
@@ -71,6 +72,43 @@ def test_unsettled_records_are_judged_in_pieces() -> None:
 
 
 @given(
+    st.lists(st.integers(1, 500), max_size=12),
+    st.lists(st.integers(1, 500), max_size=30),
+    st.integers(1, 3000),
+    st.integers(1, 1000),
+    st.integers(0, 42),
+)
+@settings(derandomize=True, max_examples=300)
+def test_retention_by_size_leaves_enough_and_is_done_at_once(
+    settled: list[int], unsettled: list[int], retention_bytes: int, segment_bytes: int, log_start: int
+) -> None:
+    """Whatever of it was below the log start before."""
+    segments = [segment(at, at + 1, size) for at, size in enumerate(settled)]
+    extents = Extents()
+    for at, size in enumerate(unsettled, len(settled)):
+        extents.append(at, at, 0, at * 10_000, size, 0)
+    end = len(settled) + len(unsettled)
+    log_start = min(log_start, end)
+    policy = LogPolicy(retention_ms=-1, retention_bytes=retention_bytes)
+
+    def left(start: int) -> int:
+        return sum([*settled, *unsettled][start:])
+
+    def check(start: int) -> int:
+        total = bytes_from(segments, extents, start)
+        assert total == left(start)
+        return kept_from(chunks(segments, extents, start, segment_bytes), total, start, policy, 0)
+
+    kept = check(log_start)
+    assert log_start <= kept <= end
+    assert left(kept) >= min(retention_bytes, left(log_start))
+    assert check(kept) == kept
+    if kept > log_start:
+        largest = max([*settled, *unsettled])
+        assert left(kept) <= retention_bytes + max(segment_bytes + largest, largest)
+
+
+@given(
     st.lists(st.tuples(st.integers(1, 500), st.integers(0, 100), st.just(0)), max_size=30),
     st.integers(1, 2000),
     st.integers(0, 100),
@@ -105,11 +143,26 @@ def test_a_layout_packs_and_joins_sources() -> None:
 
 
 def test_large_runs_get_an_object_of_their_own() -> None:
-    large, small = OWN_OBJECT_BYTES, SHARED_OBJECT_BYTES // 10
+    large, small = OWN_OBJECT_BYTES, OWN_OBJECT_BYTES - 1
     assert list(pack([small, large, small, 3 * large])) == [[1], [3], [0, 2]]
-    groups = list(pack([small] * 25))
-    assert [len(group) for group in groups] == [10, 10, 5]
+    together = SHARED_OBJECT_BYTES // small
+    groups = list(pack([small] * (2 * together + 5)))
+    assert [len(group) for group in groups] == [together, together, 5]
     assert list(pack([])) == []
+
+
+def test_what_lives_differently_long_does_not_share_an_object() -> None:
+    day_ms = 86_400_000
+    topics = [
+        LogPolicy(),
+        LogPolicy(compact=True, delete=False),
+        LogPolicy(retention_bytes=1000),
+        LogPolicy(retention_ms=6 * day_ms),
+        LogPolicy(retention_ms=60_000),
+        LogPolicy(retention_ms=UNLIMITED),
+        LogPolicy(compact=True, delete=False, segment_bytes=5),
+    ]
+    assert list(pack([1] * 7, [lifetime(policy) for policy in topics])) == [[0, 3], [1, 6], [2], [4], [5]]
 
 
 def test_few_partitions_in_large_pieces_are_worth_adopting() -> None:

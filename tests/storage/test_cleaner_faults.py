@@ -57,7 +57,7 @@ async def test_settling_goes_on_and_merging_waits(local: World, monkeypatch: pyt
     assert len(partition.manifest.segments) == 11 and partition.manifest.compacted_end == 3
     assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [1, *range(2, 13)]
     # Dirty segments are merged with each other, and not with clean ones.
-    ledger._settler._unmerged[topic, 0] = None
+    ledger._committer.unmerged[topic, 0] = None
     await ledger._settler.merge()
     assert [s.end_offset for s in partition.manifest.segments] == [3, 13]
 
@@ -68,17 +68,18 @@ async def test_retention_in_the_middle_wins(local: World, monkeypatch: pytest.Mo
     for number in range(3):
         await write(ledger, partition, ("a", str(number)), ("b", str(number)))
         await ledger.settle()
-    commit = ledger._settler.commit_cleaned
+    commit = ledger._committer.commit
 
-    async def late(fold: Any) -> bool:
+    async def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(ledger._committer, "commit", commit)
         await ledger.delete_records(partition, 2)
         await ledger._settler.retain()
-        return await commit(fold)
+        return await commit(*arguments)
 
-    monkeypatch.setattr(ledger._settler, "commit_cleaned", late)
+    monkeypatch.setattr(ledger._committer, "commit", late)
     assert await ledger.clean() == 0
     assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [2, 3, 4, 5]
-    monkeypatch.setattr(ledger._settler, "commit_cleaned", commit)
+    monkeypatch.setattr(ledger._committer, "commit", commit)
     assert await ledger.clean() == 1
     assert [p[0] for p in pairs_of(await stored(ledger, partition))] == [4, 5]
     await collect(ledger)
@@ -92,13 +93,13 @@ async def test_a_deleted_topic_is_not_cleaned_to_the_end(
     partition = own_partition(ledger, topic)
     await write(ledger, partition, ("a", "1"), ("a", "2"))
     await ledger.settle()
-    commit = ledger._settler.commit_cleaned
+    commit = ledger._committer.commit
 
-    async def late(fold: Any) -> bool:
+    async def late(*arguments: Any) -> Any:
         await local.delete_topic(topic)
-        return await commit(fold)
+        return await commit(*arguments)
 
-    monkeypatch.setattr(ledger._settler, "commit_cleaned", late)
+    monkeypatch.setattr(ledger._committer, "commit", late)
     assert await ledger.clean() == 0
     await collect(ledger)
     assert await keys_of(local.store, "segments/") == []
@@ -136,17 +137,17 @@ async def test_a_commit_in_doubt_is_settled_later(local: World) -> None:
     partition = own_partition(ledger, topic)
     await write(ledger, partition, ("a", "1"), ("a", "2"))
     await ledger.settle()
-    propose = ledger._settler._propose
+    propose = ledger._committer._propose
 
     async def lost(decide: Any) -> ClusterImage | Refusal:
         local.forget(ledger)
         await propose(decide)
         raise StoreError("the answer was lost")
 
-    ledger._settler._propose = lost
+    ledger._committer._propose = lost
     with pytest.raises(StoreError):
         await ledger.clean()
-    ledger._settler._propose = propose
+    ledger._committer._propose = propose
     assert len(await stored(ledger, partition)) == 2, "it does not know yet"
     await collect(ledger)
     await ledger.update(local.metadata.image)
@@ -165,16 +166,16 @@ async def test_a_refused_commit_leaves_nothing_behind(local: World) -> None:
     partition = own_partition(ledger, topic)
     await write(ledger, partition, ("a", "1"), ("a", "2"))
     await ledger.settle()
-    propose = ledger._settler._propose
+    propose = ledger._committer._propose
 
     async def refuse(decide: Any) -> ClusterImage | Refusal:
         return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "no")
 
-    ledger._settler._propose = refuse
+    ledger._committer._propose = refuse
     assert await ledger.clean() == 0
     await collect(ledger)
     assert set(await keys_of(local.store, "segments/")) == referred(ledger)
-    ledger._settler._propose = propose
+    ledger._committer._propose = propose
     assert await ledger.clean() == 1
     assert pairs_of(await stored(ledger, partition)) == [(1, "a", "2")]
 
@@ -204,7 +205,7 @@ async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:
     """Kill the broker before each of the writes that cleaning makes, in turn."""
     ledger, topic = await compacted(local, partitions=2)
     expected: dict[int, Pairs] = {}
-    create = local.store.create
+    create = local.store.create_durable
     for round_number in range(8):
         for index in range(2):
             partition = own_partition(ledger, topic, index)
@@ -224,11 +225,11 @@ async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:
             raise asyncio.CancelledError
 
         if round_number % 3 == 2:
-            ledger._settler._propose = die_in_propose
-        local.store.create = die_in_create  # type: ignore[method-assign]
+            ledger._committer._propose = die_in_propose
+        local.store.create_durable = die_in_create  # type: ignore[method-assign]
         with pytest.raises(asyncio.CancelledError):
             await ledger.clean()
-        local.store.create = create  # type: ignore[method-assign]
+        local.store.create_durable = create  # type: ignore[method-assign]
         await local.kill(ledger)
         ledger = await local.start(settings=PROMPT)
         for index in range(2):
@@ -251,7 +252,7 @@ async def test_a_partition_that_is_given_away_in_the_middle_leaves_nothing_behin
     partition = own_partition(ledger, topic)
     await write(ledger, partition, *((f"k{key}", "x" * 5000) for key in range(60)), ("k0", "y"))
     await ledger.settle()
-    create = local.store.create
+    create = local.store.create_durable
     written: list[str] = []
 
     async def give_away(key: str, *parts: Any) -> bool:
@@ -260,9 +261,9 @@ async def test_a_partition_that_is_given_away_in_the_middle_leaves_nothing_behin
             partition.closed = True
         return await create(key, *parts)
 
-    local.store.create = give_away  # type: ignore[method-assign]
+    local.store.create_durable = give_away  # type: ignore[method-assign]
     assert await ledger.clean() == 0
-    local.store.create = create  # type: ignore[method-assign]
+    local.store.create_durable = create  # type: ignore[method-assign]
     partition.closed = False
     assert len(written) == 3
     await collect(ledger)
@@ -276,7 +277,7 @@ async def test_a_full_store_does_not_fill_up_further(local: World) -> None:
     for index in range(2):
         await write(ledger, own_partition(ledger, topic, index), ("a", "1"), ("a", "2"))
     await ledger.settle()
-    create = local.store.create
+    create = local.store.create_durable
     before = set(await keys_of(local.store))
     for allowed in range(2):
         left = allowed
@@ -288,10 +289,10 @@ async def test_a_full_store_does_not_fill_up_further(local: World) -> None:
             left -= 1
             return await create(key, *parts)
 
-        local.store.create = full  # type: ignore[method-assign]
+        local.store.create_durable = full  # type: ignore[method-assign]
         with pytest.raises(StoreFullError):
             await ledger.clean()
-        local.store.create = create  # type: ignore[method-assign]
+        local.store.create_durable = create  # type: ignore[method-assign]
         await collect(ledger)
         assert set(await keys_of(local.store)) == before
     assert await ledger.clean() == 2

@@ -79,6 +79,27 @@ async def test_compacted_topics_and_unlimited_ones_keep_everything(world: World)
         assert partition.log_start_offset == 0
 
 
+async def test_a_check_each_second_takes_no_more_than_one(world: World) -> None:
+    """What is below the log start already, and still unsettled, does not count again."""
+    world.policies["t"] = LogPolicy(
+        retention_bytes=1_500_000, segment_bytes=1_048_576, file_delete_delay_ms=0
+    )
+    ledger = await world.start(settings=PROMPT)
+    partition = own_partition(ledger, await world.create_topic("t"))
+    for number in range(20):
+        await append_ok(ledger, partition, batch(bytes([number]) * 200_000))
+        for _ in range(3):
+            await retain(ledger)
+        assert partition.size_bytes >= min(1_500_000, 200_000 * (number + 1))
+        assert partition.size_bytes <= 1_500_000 + 1_048_576 + 200_100
+    start = partition.log_start_offset
+    assert start > 0
+    await ledger.settle()
+    assert await retain(ledger) in (0, 1)  # The segment below the log start goes.
+    assert partition.size_bytes >= 1_500_000
+    assert [offset for offset, _ in await read_all(ledger, partition, 1 << 20)] == list(range(start, 20))
+
+
 async def test_delete_records_goes_through_the_metadata_log(world: World) -> None:
     world.policies["t"] = NO_DELAY
     ledger = await world.start(settings=PROMPT)

@@ -272,11 +272,11 @@ async def test_a_settling_whose_answer_was_lost_is_recognised(world: World) -> N
         await real(decide)
         raise TimeoutError("no answer")
 
-    ledger._settler._propose = committed_but_unheard
+    ledger._committer._propose = committed_but_unheard
     with pytest.raises(TimeoutError):
         await ledger.settle()
     assert partition.manifest is None
-    ledger._settler._propose = real
+    ledger._committer._propose = real
     metadata.subscribers.append(ledger.follow)
     ledger.follow(ledger._image, metadata.image)
     assert partition.manifest is not None and partition.settled_end == 3

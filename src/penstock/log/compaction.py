@@ -25,6 +25,8 @@ parts together, or when a dirty record is older than max.compaction.lag.ms.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.log.policy import LogPolicy
@@ -145,14 +147,9 @@ def replaced(manifest: Manifest, replacements: Sequence[Replacement]) -> Manifes
         if replacement.compacted_end is not None:
             compacted_end = max(compacted_end, replacement.compacted_end)
         forgotten.update(replacement.forgotten)
-    return Manifest(
-        manifest.topic_id,
-        manifest.partition,
-        manifest.end_offset,
-        tuple(segments),
-        manifest.epochs,
-        manifest.producers,
-        manifest.ongoing,
-        tuple(one for one in manifest.aborted if one not in forgotten),
-        compacted_end,
+    return msgspec.structs.replace(
+        manifest,
+        segments=tuple(segments),
+        aborted=tuple(one for one in manifest.aborted if one not in forgotten),
+        compacted_end=compacted_end,
     )

@@ -2,10 +2,12 @@
 
 As Kafka: whole segments go, oldest first. By time, a segment goes when its newest record is older than
 retention.ms. By size, it goes as long as what remains is still at least retention.bytes. Records that are
-not settled yet are judged in pieces of at most segment.bytes.
+not settled yet are judged in pieces of at most segment.bytes. What is below the log start is gone already,
+and counts no more, wherever it still lies.
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.log.extents import Extents
@@ -37,6 +39,13 @@ def chunks(
         if size >= segment_bytes or at + 1 == len(unsettled):
             yield Chunk(unsettled.last_offsets[at] + 1, size, newest)
             size, newest = 0, -1
+
+
+def bytes_from(segments: Sequence[SegmentRef], unsettled: Extents, log_start: int) -> int:
+    """The bytes of all `chunks`."""
+    first = bisect_right(segments, log_start, key=lambda segment: segment.end_offset)
+    settled = sum(segment.size_bytes for segment in segments[first:])
+    return settled + sum(unsettled.lengths[unsettled.find(log_start) :])
 
 
 def kept_from(

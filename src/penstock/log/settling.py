@@ -3,15 +3,19 @@
 A run is a stretch of one partition's extents that becomes one piece of one object. Runs respect
 segment.bytes and segment.ms. They are packed in the order of partitions: large ones get an object of their
 own, small ones share.
+
+An object stays until the last of its pieces goes. So only those share one that are likely to go at about the
+same time: what is compacted lies apart from what goes by size, and that apart from what goes by age.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
+from penstock.log.policy import UNLIMITED, LogPolicy
 
-OWN_OBJECT_BYTES = 8 * 1024 * 1024
+OWN_OBJECT_BYTES = 1024 * 1024
 """A run of this size gets an object of its own: it can then be deleted without waiting for others."""
 SHARED_OBJECT_BYTES = 64 * 1024 * 1024
 
@@ -73,21 +77,31 @@ class Layout:
         self.position = position
 
 
-def pack(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Group runs, given by their sizes in the order of partitions, into objects: lists of their numbers."""
-    shared: list[int] = []
-    shared_bytes = 0
+def lifetime(policy: LogPolicy) -> tuple[bool, bool, int]:
+    """What is alike for runs that are likely to go together: whether keys, size or age decide, and the order
+    of magnitude of the age."""
+    by_age = policy.delete and policy.retention_ms != UNLIMITED
+    age = policy.retention_ms.bit_length() // 4 if by_age else UNLIMITED
+    return policy.compact, policy.delete and policy.retention_bytes != UNLIMITED, age
+
+
+def pack(sizes: Sequence[int], kinds: Sequence[Hashable] = ()) -> Iterator[list[int]]:
+    """Group runs, given by their sizes in the order of partitions, into objects: lists of their numbers.
+    Where
+    `kinds` are given, only runs of one kind share an object."""
+    shared: dict[Hashable, list[int]] = {}
+    shared_bytes: dict[Hashable, int] = {}
     for number, size in enumerate(sizes):
         if size >= OWN_OBJECT_BYTES:
             yield [number]
             continue
-        if shared and shared_bytes + size > SHARED_OBJECT_BYTES:
-            yield shared
-            shared, shared_bytes = [], 0
-        shared.append(number)
-        shared_bytes += size
-    if shared:
-        yield shared
+        kind = kinds[number] if kinds else None
+        if shared_bytes.get(kind, 0) + size > SHARED_OBJECT_BYTES:
+            yield shared.pop(kind)
+            shared_bytes[kind] = 0
+        shared.setdefault(kind, []).append(number)
+        shared_bytes[kind] = shared_bytes.get(kind, 0) + size
+    yield from shared.values()
 
 
 def worth_adopting(file_bytes: int, live_bytes: int, extent_count: int, partition_count: int) -> bool:

@@ -7,8 +7,13 @@ A round that cleaned something is followed by the next one at once, another afte
 Nothing is changed in place. New segments are written beside the old ones, then one command in the metadata
 log makes manifests that name them true: all at once, for any number of partitions. Up to then the old
 segments are what counts, afterwards they are garbage. So a broker may be killed at any moment; what it
-wrote and never committed is swept by a later one. Settling goes on meanwhile. Only merging leaves a partition
-alone that is being cleaned, and if retention took one of its segments away, what was made of it is dropped.
+wrote and never committed is swept by a later one. Settling goes on meanwhile. Only merging and moving leave a
+partition alone that is being cleaned, and if retention took one of its segments away, what was made of it is
+dropped.
+
+Records must be settled before they can be compacted. A round that finds partitions which would be due if
+their newest records were settled has them settled first, so that log.cleaner.backoff.ms is all the time it
+takes.
 
 Memory: the keys of one pass (log.cleaner.dedupe.buffer.size), a window of the log, and the new segments of
 a group. Where there are more keys, one pass cleans up to where memory ended, and the next goes on from there.
@@ -16,7 +21,7 @@ a group. Where there are more keys, one pass cleans up to where memory ended, an
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -24,7 +29,9 @@ import msgspec
 
 from penstock.clock import Clock
 from penstock.log.compaction import Dirt, Replacement, assess, replaced
+from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.markers import AbortedTransaction
+from penstock.log.settling import lifetime, split
 from penstock.storage.cleaner_pass import (
     SEGMENT_BYTES,
     AbandonedError,
@@ -33,12 +40,11 @@ from penstock.storage.cleaner_pass import (
     Part,
     share_interpreter,
 )
-from penstock.storage.garbage import Garbage
+from penstock.storage.committing import Base, Change, Committer, key_of
 from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
-from penstock.storage.segment_writer import Run, SegmentWriter
-from penstock.storage.settler import Change, PartitionKey, Settler
+from penstock.storage.segment_writer import Attempt, PartitionKey, Run, SegmentWriter
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +55,8 @@ _RETRY_FIRST_SECONDS = 15.0
 _RETRY_MAX_SECONDS = 1800.0
 _STEP_PARTITIONS = 100
 _SHELF_GROUPS_MAX = 256
+_SETTLE_SECONDS_MIN = 1.0
+"""Settling moves the records of all partitions: it is not asked for more often than this."""
 
 
 class _Finished(NamedTuple):
@@ -89,24 +97,30 @@ class Cleaner:
         self,
         *,
         partitions: Mapping[PartitionKey, Partition],
-        settler: Settler,
+        cleaning: set[PartitionKey],
+        committer: Committer,
         reader: Reader,
         writer: SegmentWriter,
-        garbage: Garbage,
         clock: Clock,
         ledger_settings: LedgerSettings,
         settings: Callable[[], CleanerSettings],
+        settle: Callable[[], Awaitable[bool]],
     ) -> None:
+        """`cleaning` is told which partitions are being cleaned."""
         self._partitions = partitions
-        self._settler = settler
+        self._cleaning = cleaning
+        self._committer = committer
         self._reader = reader
         self._writer = writer
-        self._garbage = garbage
         self._clock = clock
         self._ledger_settings = ledger_settings
         self._settings = settings
+        self._settle = settle
+        self._settled_at = -_SETTLE_SECONDS_MIN
         self._throttle = Throttle(clock)
         self._shelf: list[_Finished] = []
+        self._attempt: Attempt | None = None
+        """What was written in this round."""
         self._failures: dict[PartitionKey, tuple[float, float]] = {}
         """Partitions that could not be cleaned: when to try again, and how long to wait after that."""
         self._one_at_a_time = asyncio.Lock()
@@ -144,19 +158,29 @@ class Cleaner:
         async with self._one_at_a_time:
             cleaned = 0
             try:
-                for partition in await self._due():
+                due, unsettled = await self._due()
+                if unsettled and self._clock.monotonic() - self._settled_at >= _SETTLE_SECONDS_MIN:
+                    self._settled_at = self._clock.monotonic()
+                    await self._settle()
+                    due, unsettled = await self._due()
+                for partition in due:
                     await self._clean_one(partition)
                     if self._shelf_is_full():
                         cleaned += await self._empty_shelf()
                 cleaned += await self._empty_shelf()
             finally:
-                self._settler.cleaning.clear()
-                self._discard(part for finished in self._shelf for part in finished.group.parts)
+                self._cleaning.clear()
                 self._shelf.clear()
+                if self._attempt is not None:
+                    self._committer.end(self._attempt)
+                    self._attempt = None
             return cleaned
 
-    async def _due(self) -> list[Partition]:
+    async def _due(self) -> tuple[list[Partition], bool]:
+        """The partitions that are due, the dirtiest first, and whether settling would make more of them
+        so."""
         found: list[tuple[float, Partition]] = []
+        unsettled = False
         self._failures = {key: one for key, one in self._failures.items() if key in self._partitions}
         now = self._clock.monotonic()
         for at, (key, partition) in enumerate(list(self._partitions.items())):
@@ -169,25 +193,54 @@ class Cleaner:
             dirt = self._assess(partition)
             if dirt is not None and dirt.is_due(partition.policy):
                 found.append((dirt.ratio, partition))
+            elif not unsettled and partition.unsettled:
+                unsettled = self._assess_settled(partition).is_due(partition.policy)
         found.sort(key=lambda one: one[0], reverse=True)
-        return [partition for _ratio, partition in found]
+        return [partition for _ratio, partition in found], unsettled
 
     def _assess(self, partition: Partition) -> Dirt | None:
         if partition.manifest is None:
             return None
+        return self._dirt(partition, partition.manifest, partition.unsettled.total_bytes())
+
+    def _assess_settled(self, partition: Partition) -> Dirt:
+        """How dirty the partition would be if all of it were settled now."""
+        manifest = partition.manifest or Manifest(partition.topic_id, partition.index, 0)
+        unsettled, policy = partition.unsettled, partition.policy
+        kept = unsettled.slice(unsettled.find(partition.log_start_offset), len(unsettled))
+        now_ms = self._clock.time_ms()
+        segments = tuple(
+            SegmentRef(
+                "",
+                piece.base_offsets[0],
+                piece.last_offsets[-1] + 1,
+                piece.total_bytes(),
+                max(piece.max_timestamps),
+                "",
+                0,
+                0,
+                min(piece.max_timestamps),
+                now_ms,
+            )
+            for piece in split(kept, policy.segment_bytes, policy.segment_ms)
+        )
+        settled = msgspec.structs.replace(manifest, segments=(*manifest.segments, *segments))
+        return self._dirt(partition, settled, 0)
+
+    def _dirt(self, partition: Partition, manifest: Manifest, unsettled_bytes: int) -> Dirt:
         return assess(
-            partition.manifest,
+            manifest,
             log_start=partition.log_start_offset,
             stable_offset=partition.last_stable_offset,
-            unsettled_bytes=partition.unsettled.total_bytes(),
+            unsettled_bytes=unsettled_bytes,
             policy=partition.policy,
             active_bytes_max=self._ledger_settings.merge_bytes_max,
             now_ms=self._clock.time_ms(),
         )
 
     async def _clean_one(self, partition: Partition) -> None:
-        key = _key(partition)
-        self._settler.cleaning.add(key)
+        key = key_of(partition)
+        self._cleaning.add(key)
         try:
             await self._pass(partition)
         except AbandonedError:
@@ -223,10 +276,7 @@ class Cleaner:
                         self._shelf.append(_Finished(partition, group, None, ()))
                         if self._shelf_is_full():
                             await self._empty_shelf()
-                    else:
-                        self._discard(group.parts)
         finally:
-            self._discard(one.open.parts)
             self.bytes_read += one.bytes_read
         # Only now: the groups before this one count also if the broker is killed before it gets here.
         self._shelf.append(_Finished(partition, Group(), one.end_offset, one.forgotten))
@@ -261,8 +311,11 @@ class Cleaner:
             return
         size = sum(len(part.data) for _partition, part in waiting)
         await self._spend(size)
-        runs = [Run(*_key(partition), part.extents) for partition, part in waiting]
-        written = await self._writer.write(runs, [part.data for _partition, part in waiting])
+        runs = [
+            Run(*key_of(partition), part.extents, lifetime(partition.policy)) for partition, part in waiting
+        ]
+        data = [part.data for _partition, part in waiting]
+        written = await self._writer.write(runs, data, self._begun())
         self.bytes_written += size
         for (_partition, part), segment in zip(waiting, written, strict=True):
             part.written = segment
@@ -275,60 +328,44 @@ class Cleaner:
             return 0
         by_partition: dict[PartitionKey, list[_Finished]] = {}
         for finished in shelf:
-            by_partition.setdefault(_key(finished.partition), []).append(finished)
+            by_partition.setdefault(key_of(finished.partition), []).append(finished)
         await self._write((f.partition, part) for f in shelf for part in f.group.parts)
         shelf.clear()
-        folded: list[Change] = []
-        misfits: list[Part] = []
 
-        def fold() -> list[Change]:
-            for together in by_partition.values():
-                change = self._fold(together)
-                if change is not None:
-                    folded.append(change)
-                else:
-                    misfits.extend(part for finished in together for part in finished.group.parts)
-            return folded
+        def fold(keys: Collection[PartitionKey]) -> list[Change]:
+            folded = (self._fold(by_partition[key]) for key in keys)
+            return [change for change in folded if change is not None]
 
-        await self._settler.commit_cleaned(fold)
-        # Only now: an object may hold both what does not fit any more and what was just committed.
-        self._discard(misfits)
         done = 0
-        for change in folded:
-            if change.partition.manifest is change.manifest:
-                done += any(one.compacted_end is not None for one in by_partition[_key(change.partition)])
+        for change in await self._committer.commit(self._begun(), by_partition, fold) or ():
+            together = by_partition[key_of(change.partition)]
+            done += any(one.compacted_end is not None for one in together)
         self.passes += done
         return done
 
+    def _begun(self) -> Attempt:
+        """The attempt of this round; a new one after a commit whose fate is in doubt."""
+        if self._attempt is None or self._attempt.doubtful:
+            self._attempt = self._committer.begin()
+        return self._attempt
+
     def _fold(self, together: Sequence[_Finished]) -> Change | None:
-        """What becomes of one partition, whose manifest cannot change now; None if it has changed too much
-        since, or is led by another broker."""
+        """What becomes of one partition, laid over its manifest as it is now; None if that has changed too
+        much since, or another broker leads it."""
         partition = together[0].partition
-        if self._partitions.get(_key(partition)) is not partition or partition.closed:
+        base = Base.of(partition)
+        if base.manifest is None or not self._committer.is_open(partition):
             return None
-        assert partition.manifest is not None
-        manifest = replaced(partition.manifest, [_replacement(finished) for finished in together])
+        manifest = replaced(base.manifest, [_replacement(finished) for finished in together])
         if manifest is None:
             return None
         written = tuple(p.written for f in together for p in f.group.parts if p.written is not None)
         forgotten = tuple(one for finished in together for one in finished.forgotten)
-        return Change(partition, manifest, written=written, forgotten=forgotten)
+        return Change(partition, base, manifest, written=written, forgotten=forgotten)
 
     def _drop(self, partition: Partition) -> None:
         """Take back what waits to be committed for a partition."""
-        dropped = [finished for finished in self._shelf if finished.partition is partition]
         self._shelf[:] = [finished for finished in self._shelf if finished.partition is not partition]
-        self._discard(part for finished in dropped for part in finished.group.parts)
-
-    def _discard(self, parts: Iterable[Part]) -> None:
-        for part in parts:
-            if part.written is not None:
-                key = part.written.segment.key
-                self._garbage.doom(key, self._ledger_settings.delete_delay_ms, key)
-
-
-def _key(partition: Partition) -> PartitionKey:
-    return partition.topic_id, partition.index
 
 
 def _replacement(finished: _Finished) -> Replacement:

@@ -9,6 +9,9 @@ for long would make the loop wait for the interpreter.
 
 Elsewhere each source is asked for as few times as possible, and the new object is put together in memory;
 it is bounded by what one settling holds.
+
+What is written here survives a loss of power, on a directory too and whatever its durability: once the
+metadata log refers to it, other objects are deleted that hold the same records.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.storage.directory import DirectoryStore
@@ -41,10 +45,18 @@ class CopyRange(NamedTuple):
 
 async def compose(store: ObjectStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> None:
     """Create `key`, which only this incarnation uses, from ranges of other objects and `tail`."""
+    if not isinstance(store, DirectoryStore):
+        await create(store, key, *await _gather(store, ranges), tail)
+    elif not await _compose_file(store, key, ranges, tail):
+        raise StoreError(f"{key} exists, although its name was never used")
+
+
+async def create(store: ObjectStore, key: str, *parts: Buffer) -> None:
+    """Create `key`, which only this incarnation uses, from what is in memory."""
     if isinstance(store, DirectoryStore):
-        created = await _compose_file(store, key, ranges, tail)
+        created = await store.create_durable(key, *parts)
     else:
-        created = await store.create(key, *await _gather(store, ranges), tail)
+        created = await store.create(key, *parts)
     if not created:
         raise StoreError(f"{key} exists, although its name was never used")
 
@@ -56,9 +68,18 @@ async def adopt(store: ObjectStore, source_key: str, key: str) -> bool:
         return False
     source, target = store.path(source_key), store.path(key)
     try:
-        return await store.run(store.link, source, target)
+        await store.run(_sync_file, store, source)
+        return await store.run(partial(store.link, source, target, sync=True))
     except OSError:
         return False  # A file system without links, or no room for the name: it is copied instead.
+
+
+def _sync_file(store: DirectoryStore, path: str) -> None:
+    fd = store.files.open(path, os.O_RDONLY)
+    try:
+        store.files.fdatasync(fd)
+    finally:
+        store.files.close(fd)
 
 
 async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffer]:
@@ -96,11 +117,10 @@ async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRa
         try:
             position = await _Copier(store, target).copy(ranges)
             await store.run(files.write_all, target, (tail,), position)
-            if store.sync:
-                await store.run(files.fdatasync, target)
+            await store.run(files.fdatasync, target)
         finally:
             files.close(target)
-        return await store.run(store.link, temporary, path)
+        return await store.run(partial(store.link, temporary, path, sync=True))
     except OSError as error:
         raise store_error(error, f"could not create {path}") from error
     finally:

@@ -6,7 +6,8 @@
   renames it into place, keeping the replaced file as the next spare. A lease is renewed on a full disk.
 - Small objects can be created on a full disk as well: that frees space (`reserve`).
 - With `sync`, contents are synced before they get their name, and the directory afterwards. The metadata log
-  is written so in any mode: a cluster whose newest entry a power cut emptied could not start.
+  is written so in any mode: a cluster whose newest entry a power cut emptied could not start. So is what
+  `create_durable` writes: objects that others are deleted for.
 - Reading first asks the page cache without waiting (RWF_NOWAIT), from the loop; what is not there is
   read by a thread. Each lane has threads of its own (`lanes`).
 - A directory whose disk went away (unmounted, pulled out) looks empty. So once a cluster was seen in it, and
@@ -86,6 +87,7 @@ class DirectoryStore:
         self.descriptors = Descriptors(self.files, self.root)
         self._reserve = Reserve(self.root, self.files)
         self._parents: set[str] = set()
+        self._synced_parents: set[str] = set()
         self._spares: dict[str, tuple[str, int]] = {}
         self._published: dict[str, int] = {}
 
@@ -172,7 +174,7 @@ class DirectoryStore:
             return False
         except FileNotFoundError:
             # Another process may have swept the empty directory meanwhile.
-            self._parents.discard(os.path.dirname(path))
+            self._forget_parent(os.path.dirname(path))
             self._make_parent(path, sync)
             self.files.link(source, path)
         if sync:
@@ -209,6 +211,17 @@ class DirectoryStore:
         if parent not in self._parents:
             self.files.make_directories(parent, sync=sync)
             self._parents.add(parent)
+        if sync and parent not in self._synced_parents:
+            # They may have been made without a sync, by this process or another one.
+            above = parent
+            while above != self.root:
+                above = os.path.dirname(above)
+                self.files.sync_directory(above)
+            self._synced_parents.add(parent)
+
+    def _forget_parent(self, parent: str) -> None:
+        self._parents.discard(parent)
+        self._synced_parents.discard(parent)
 
     async def put(self, key: str, *parts: Buffer) -> None:
         path = self.path(key)
@@ -362,6 +375,15 @@ class DirectoryStore:
             length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def size(self, key: str) -> int | None:
+        """How many bytes an object has; None if there is none."""
+        try:
+            return await self.run(self.files.size_of, self.path(key))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise store_error(error, f"could not look at {self.root}/{key}") from error
+
     async def delete(self, key: str) -> None:
         path = self.path(key)
         self.descriptors.drop(key)
@@ -424,7 +446,7 @@ class DirectoryStore:
                     self._sweep_empty(f"{path}/{below.name}", below, before)
             if entry.modified < before:
                 self.files.rmdir(path)  # Fails if it is not empty.
-                self._parents.discard(path)
+                self._forget_parent(path)
 
     def _remove(self, path: str, entry: Entry) -> None:
         if not entry.is_directory:

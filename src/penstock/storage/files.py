@@ -70,6 +70,9 @@ class Files:
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
 
+    def size_of(self, path: str) -> int:
+        return os.stat(path).st_size
+
     def inode(self, path: str) -> int:
         return os.stat(path).st_ino
 

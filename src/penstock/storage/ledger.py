@@ -27,16 +27,19 @@ from penstock.metadata.image import (
 )
 from penstock.metadata.refusal import Refusal
 from penstock.storage.answers import Appended, EpochEnd, OffsetOutOfRangeError, Slice, TimestampOffset
+from penstock.storage.committing import Committer, Propose
 from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
+from penstock.storage.moving import Mover
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.storage.recovery import DamagedError, Opening, Recovery
-from penstock.storage.segment_writer import SegmentWriter
-from penstock.storage.settler import Change, PartitionKey, Propose, Settler
+from penstock.storage.rewriting import Rewriter
+from penstock.storage.segment_writer import PartitionKey, SegmentWriter
+from penstock.storage.settler import Settler
 from penstock.storage.tail_cache import TailCache
 from penstock.storage.times import TimeSearch
 from penstock.storage.upkeep import Upkeep
@@ -102,7 +105,6 @@ class Ledger:
         self._partitions: dict[PartitionKey, Partition] = {}
         self._opening: dict[PartitionKey, Partition] = {}
         self._damaged: dict[PartitionKey, DamagedError] = {}
-        self._surrendered: dict[PartitionKey, Change] = {}
         self._image = ClusterImage()
         self._files = WalFiles()
         self._cache = TailCache(settings.tail_cache_bytes)
@@ -111,21 +113,50 @@ class Ledger:
         """For batches that must be opened and may cost much: the broker's handlers use them too."""
         self._times = TimeSearch(self._reader, self.openers)
         self._recovery = Recovery(store, wal_store, self.wal, self._files)
-        self._garbage = Garbage(
-            store, wal_store, self.wal, self._files, clock, self._reader.held.__contains__
-        )
         self._segment_writer = SegmentWriter(store, self.wal, clock)
-        self._settler = Settler(
+        self._garbage = Garbage(
+            store,
+            wal_store,
+            self.wal,
+            self._files,
+            clock,
+            writer=self._segment_writer,
+            partitions=self._partitions,
+            opening=self._opening,
+            held=self._reader.held.__contains__,
+        )
+        self._committer = Committer(
             own=self.wal,
             settings=settings,
-            clock=clock,
             propose=propose,
             partitions=self._partitions,
             files=self._files,
             reader=self._reader,
             writer=self._segment_writer,
             garbage=self._garbage,
+            image=lambda: self._image,
             on_image=lambda image: self.follow(self._image, image),
+        )
+        rewriter = Rewriter(self._committer, self._reader, self._segment_writer)
+        self._settler = Settler(
+            own=self.wal,
+            settings=settings,
+            clock=clock,
+            partitions=self._partitions,
+            files=self._files,
+            writer=self._segment_writer,
+            committer=self._committer,
+            rewriter=rewriter,
+        )
+        self._mover = Mover(
+            store,
+            clock,
+            settings,
+            partitions=self._partitions,
+            cleaning=self._settler.cleaning,
+            usage=self._garbage.usage,
+            committer=self._committer,
+            rewriter=rewriter,
         )
         self._recovering: asyncio.Task[None] | None = None
         self._writer: WalWriter | None = None
@@ -158,6 +189,7 @@ class Ledger:
             settings=self._settings,
             clock=self._clock,
             settler=self._settler,
+            mover=self._mover,
             garbage=self._garbage,
             flusher=self._flusher,
             writer=writer,
@@ -184,7 +216,6 @@ class Ledger:
         if new.version < previous.version:
             return
         self._image = new
-        self._segment_writer.level = new.level
         self._garbage.follow(previous, new, self._settings.delete_delay_ms)
         waiting = False
         defaults_same = all(
@@ -232,7 +263,7 @@ class Ledger:
             partition.log_append_time = policy.log_append_time
             if key in self._partitions:
                 partition.advance_log_start(info.log_start)
-                if not self._settler.adopt_committed(partition, info.manifest):
+                if not self._committer.adopt_committed(partition, info.manifest):
                     logger.error("a manifest was not written here topic=%s partition=%d", topic.name, index)
         return waiting
 
@@ -257,10 +288,10 @@ class Ledger:
     def _close_partition(self, key: PartitionKey, *, deleted: bool = False) -> None:
         self._opening.pop(key, None)
         self._damaged.pop(key, None)
-        self._surrendered.pop(key, None)
         partition = self._partitions.pop(key, None)
         if partition is None:
             return
+        self._settler.release(key)
         if deleted:
             delay_ms = partition.policy.file_delete_delay_ms
             self._garbage.release(partition.manifest, delay_ms)
@@ -459,13 +490,14 @@ class Ledger:
 
             self._cleaner = Cleaner(
                 partitions=self._partitions,
-                settler=self._settler,
+                cleaning=self._settler.cleaning,
+                committer=self._committer,
                 reader=self._reader,
                 writer=self._segment_writer,
-                garbage=self._garbage,
                 clock=self._clock,
                 ledger_settings=self._settings,
                 settings=lambda: self._cleaner_settings_of(self._image),
+                settle=self.settle,
             )
         return self._cleaner
 
@@ -483,7 +515,6 @@ class Ledger:
         try:
             for change in await self._settler.surrender(self._flusher, partitions):
                 key = (change.partition.topic_id, change.partition.index)
-                self._surrendered[key] = change
                 refs[key] = change.ref if change.ref is not None else change.partition.manifest_ref
         except BaseException:
             self.resume((p.topic_id, p.index) for p in partitions)
@@ -493,9 +524,7 @@ class Ledger:
     def resume(self, keys: Iterable[PartitionKey]) -> None:
         """Accept again for partitions that were not given away after all."""
         for key in keys:
-            change = self._surrendered.pop(key, None)
-            if change is not None:
-                self._settler.take_back((change,))
+            self._settler.release(key)
             partition = self._partitions.get(key)
             if partition is not None:
                 partition.closed = False
@@ -524,7 +553,7 @@ class Ledger:
 
     def counters(self) -> dict[str, int]:
         """What happened so far, for metrics."""
-        flusher, settler = self._flusher, self._settler
+        flusher, settler, usage = self._flusher, self._settler, self._garbage.usage
         assert flusher is not None and self._upkeep is not None
         return {
             "flushes": flusher.flushes,
@@ -533,9 +562,13 @@ class Ledger:
             "flush_failures": flusher.failures,
             "unsettled_bytes": self._upkeep.unsettled_bytes,
             "settles": settler.settles,
-            "settled_bytes": settler.bytes_settled,
+            "settled_bytes": self._committer.bytes_settled,
             "files_adopted": settler.files_adopted,
             "merges": settler.merges,
+            "moved_bytes": self._mover.bytes_moved,
+            "readable_bytes": usage.readable_bytes,
+            "live_bytes": usage.live_bytes,
+            "stored_bytes": usage.stored_bytes,
             "cleanings": self._cleaner.passes if self._cleaner is not None else 0,
             "cleaner_bytes_read": self._cleaner.bytes_read if self._cleaner is not None else 0,
             "cleaner_bytes_written": self._cleaner.bytes_written if self._cleaner is not None else 0,

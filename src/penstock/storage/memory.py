@@ -30,6 +30,10 @@ class MemoryStore:
             raise ObjectMissingError(f"{key} ends before byte {start + length}")
         return stored[start : start + length]
 
+    async def size(self, key: str) -> int | None:
+        stored = self.objects.get(key)
+        return len(stored) if stored is not None else None
+
     async def delete(self, key: str) -> None:
         self.objects.pop(key, None)
 

@@ -9,7 +9,7 @@ behaviour suite.
 """
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from penstock.wire.buffers import Buffer
 
@@ -101,6 +101,21 @@ class Unproven:
     cluster is founded on it."""
 
     url: str
+
+
+@runtime_checkable
+class SizedStore(Protocol):
+    """A store that tells the size of one object in one request."""
+
+    async def size(self, key: str) -> int | None:
+        """None if there is no such object."""
+
+
+async def object_size(store: ObjectStore, key: str) -> int | None:
+    """How many bytes an object has; None if there is none."""
+    if isinstance(store, SizedStore):
+        return await store.size(key)
+    return next((info.size for info in [one async for one in store.list(key)] if info.key == key), None)
 
 
 class DatedStore(ObjectStore, Protocol):

@@ -172,6 +172,30 @@ class RemoteStore(Unproven):
         except FAILURES as error:
             raise self._error(error, f"could not read {key}") from error
 
+    async def size(self, key: str) -> int | None:
+        """How many bytes an object has; None if there is none."""
+        lane = lane_of_read(key)
+        store = self._backends[lane]
+
+        async def look() -> int:
+            # Not HEAD: its answer has no body, so it does not say whether it is the object that is missing.
+            try:
+                answer = await obstore.get_async(store, key, options={"range": (0, 1)})
+                await answer.bytes_async()
+            except exceptions.GenericError as error:
+                if not concerns_range(error):
+                    raise
+                return 0
+            return answer.meta["size"]
+
+        try:
+            return await self._callers[lane].call(look, 1)
+        except FAILURES as error:
+            told = self._error(error, f"could not look at {key}")
+            if isinstance(told, ObjectMissingError):
+                return None
+            raise told from error
+
     async def delete(self, key: str) -> None:
         lane = lane_of_change(key)
         store = self._backends[lane]

@@ -1,13 +1,17 @@
-"""Writes segment objects, index objects and manifest objects for the settler.
+"""Writes segment objects, index objects and manifest objects, for settling and whatever rewrites segments.
 
 Names carry the incarnation and a counter, so no name is ever used twice:
 
     segments/<broker>/<epoch>/<n>     manifests/<broker>/<epoch>/<n>
+
+Whoever writes has an `Attempt`, which notes each name before anything is written under it. So whatever comes
+of the attempt, its objects are known: those that nothing refers to in the end are deleted
+(`storage.committing`).
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from penstock.clock import Clock
@@ -16,8 +20,8 @@ from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceEntry, encode_footer
 from penstock.log.settling import Layout, pack
 from penstock.metadata.image import ManifestRef, WalRef
-from penstock.storage.composing import CopyRange, adopt, compose
-from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.composing import CopyRange, adopt, compose, create
+from penstock.storage.objects import ObjectStore
 from penstock.wire.buffers import Buffer
 
 SEGMENT_PREFIX = "segments/"
@@ -26,6 +30,11 @@ INDEX_SUFFIX = ".index"
 # Handled before other work on the loop gets its turn: well under a millisecond.
 _STEP_EXTENTS = 300
 _STEP_MANIFESTS = 50
+_REMEMBERED_PIECES_MAX = 500_000
+"""Of footers that were written here: eight bytes each. Those of other objects are read when they are
+needed."""
+
+PartitionKey = tuple[bytes, int]
 
 
 class Run(NamedTuple):
@@ -34,11 +43,28 @@ class Run(NamedTuple):
     topic_id: bytes
     partition: int
     extents: Extents
+    kind: Hashable = None
+    """Only runs of one kind share an object."""
 
 
 class Written(NamedTuple):
     segment: SegmentRef
     extents: Extents
+
+
+class Attempt:
+    """The objects of one try to change manifests, from before they are written until it is known what refers
+    to them."""
+
+    __slots__ = ("doubtful", "made", "proposed")
+
+    def __init__(self) -> None:
+        self.made: dict[str, str] = {}
+        """Each object, and the one whose footer says what it holds ("" for manifests)."""
+        self.proposed: set[str] = set()
+        """Those that the metadata log was asked to refer to."""
+        self.doubtful = False
+        """It did not answer, and may still do it."""
 
 
 class SegmentWriter:
@@ -47,20 +73,39 @@ class SegmentWriter:
         self._own = own
         self._clock = clock
         self._count = 0
+        self._contents: OrderedDict[str, tuple[PartitionKey, ...]] = OrderedDict()
+        self._partitions: dict[PartitionKey, PartitionKey] = {}
+        """So that all contents share one value for each partition."""
+        self._pieces = 0
         self.bytes_copied = 0
-        self.level = 1
-        """The cluster's feature level: it says which format manifests are written in."""
 
-    def _name(self, prefix: str) -> str:
+    def _name(self, prefix: str, attempt: Attempt) -> str:
         self._count += 1
-        return f"{prefix}{self._own.broker}/{self._own.epoch}/{self._count:012d}"
+        key = f"{prefix}{self._own.broker}/{self._own.epoch}/{self._count:012d}"
+        attempt.made[key] = key if prefix == SEGMENT_PREFIX else ""
+        return key
 
-    async def copy(self, runs: Sequence[Run], key_of: Callable[[int], str]) -> list[Written]:
+    def contents(self, index_key: str) -> tuple[PartitionKey, ...] | None:
+        """The partitions that an object holds pieces of, by its footer: as far as it was written here and is
+        remembered."""
+        return self._contents.get(index_key)
+
+    def _remember(self, index_key: str, runs: Sequence[Run]) -> None:
+        keys = dict.fromkeys((run.topic_id, run.partition) for run in runs)
+        self._contents[index_key] = tuple(self._partitions.setdefault(key, key) for key in keys)
+        self._pieces += len(self._contents[index_key])
+        while self._pieces > _REMEMBERED_PIECES_MAX:
+            _key, forgotten = self._contents.popitem(last=False)
+            self._pieces -= len(forgotten)
+
+    async def copy(
+        self, runs: Sequence[Run], key_of: Callable[[int], str], attempt: Attempt
+    ) -> list[Written]:
         """Copy runs into new objects: the new segments in the order of the runs."""
         written: dict[int, Written] = {}
         sizes = [run.extents.total_bytes() for run in runs]
-        for numbers in pack(sizes):
-            key = self._name(SEGMENT_PREFIX)
+        for numbers in pack(sizes, [run.kind for run in runs]):
+            key = self._name(SEGMENT_PREFIX, attempt)
             layouts: list[Layout] = []
             ranges: list[CopyRange] = []
             position = 0
@@ -73,7 +118,9 @@ class SegmentWriter:
                 ranges += (CopyRange(key_of(s.file), s.position, s.length) for s in layout.sources)
                 layouts.append(layout)
                 position = layout.position
-            placed = [Run(*runs[n][:2], layout.extents) for n, layout in zip(numbers, layouts, strict=True)]
+            placed = [
+                runs[n]._replace(extents=layout.extents) for n, layout in zip(numbers, layouts, strict=True)
+            ]
             tail, segments = self._indexes(placed, key, key, position)
             await compose(self._store, key, ranges, tail)
             self.bytes_copied += position
@@ -81,95 +128,88 @@ class SegmentWriter:
                 written[number] = Written(segment, run.extents)
         return [written[number] for number in range(len(runs))]
 
-    async def write(self, runs: Sequence[Run], data: Sequence[Buffer]) -> list[Written]:
+    async def write(self, runs: Sequence[Run], data: Sequence[Buffer], attempt: Attempt) -> list[Written]:
         """Write runs whose batches are in memory, into new objects: the new segments in the order of the
         runs. The extents of each run count positions from the beginning of its data."""
         written: dict[int, Written] = {}
-        made: list[str] = []
-        try:
-            for numbers in pack([len(one) for one in data]):
-                key = self._name(SEGMENT_PREFIX)
-                placed: list[Run] = []
-                position = 0
-                for number in numbers:
-                    run = runs[number]
-                    placed.append(run._replace(extents=run.extents.moved(position)))
-                    position += len(data[number])
-                tail, segments = self._indexes(placed, key, key, position)
-                if not await self._store.create(key, *(data[number] for number in numbers), tail):
-                    raise StoreError(f"{key} exists, although its name was never used")
-                made.append(key)
-                for number, run, segment in zip(numbers, placed, segments, strict=True):
-                    written[number] = Written(segment, run.extents)
-        except BaseException:
-            # Nothing refers to these, and when the store is full they must not pile up.
-            for key in made:
-                with contextlib.suppress(StoreError):
-                    await self._store.delete(key)
-            raise
+        for numbers in pack([len(one) for one in data], [run.kind for run in runs]):
+            key = self._name(SEGMENT_PREFIX, attempt)
+            placed: list[Run] = []
+            position = 0
+            for number in numbers:
+                run = runs[number]
+                placed.append(run._replace(extents=run.extents.moved(position)))
+                position += len(data[number])
+            tail, segments = self._indexes(placed, key, key, position)
+            await create(self._store, key, *(data[number] for number in numbers), tail)
+            for number, run, segment in zip(numbers, placed, segments, strict=True):
+                written[number] = Written(segment, run.extents)
         return [written[number] for number in range(len(runs))]
 
-    async def adopt(self, file_key: str, runs: Sequence[Run]) -> list[Written] | None:
+    async def adopt(
+        self, file_key: str, file_bytes: int, runs: Sequence[Run], attempt: Attempt
+    ) -> list[Written] | None:
         """Make a write-ahead file a segment of all its partitions, as it is. None where that cannot be."""
-        key = self._name(SEGMENT_PREFIX)
+        key = self._name(SEGMENT_PREFIX, attempt)
         index_key = key + INDEX_SUFFIX
-        stored, segments = self._indexes(runs, key, index_key, 0)
+        attempt.made[key] = attempt.made[index_key] = index_key
+        stored, segments = self._indexes(runs, key, index_key, 0, file_bytes)
         # The index first: what has no index has no reader.
-        if not await self._store.create(index_key, stored):
-            raise StoreError(f"{index_key} exists, although its name was never used")
+        await create(self._store, index_key, stored)
         if not await adopt(self._store, file_key, key):
-            await self._store.delete(index_key)
             return None
         return [Written(segment, run.extents) for segment, run in zip(segments, runs, strict=True)]
 
     def _indexes(
-        self, runs: Sequence[Run], key: str, index_key: str, position: int
+        self, runs: Sequence[Run], key: str, index_key: str, position: int, object_bytes: int | None = None
     ) -> tuple[bytes, list[SegmentRef]]:
-        """The indexes and the footer of an object, which begin at `position`, and what they describe."""
-        parts: list[bytes] = []
-        segments: list[SegmentRef] = []
+        """The indexes and the footer of an object, which begin at `position`, and what they describe.
+        `object_bytes`: the size of the object `key`, where that is not the one that they end."""
+        stored = [run.extents.encode() for run in runs]
+        places: list[tuple[int, int, int, int]] = []
         entries: list[PieceEntry] = []
-        now_ms = self._clock.time_ms()
-        for run in runs:
-            extents = run.extents
-            stored = extents.encode()
-            base, end = extents.base_offsets[0], extents.last_offsets[-1] + 1
-            segments.append(
-                SegmentRef(
-                    key,
-                    base,
-                    end,
-                    extents.total_bytes(),
-                    max(extents.max_timestamps),
-                    index_key,
-                    position,
-                    len(stored),
-                    min(extents.max_timestamps),
-                    now_ms,
-                )
-            )
+        for run, index in zip(runs, stored, strict=True):
+            base, end = run.extents.base_offsets[0], run.extents.last_offsets[-1] + 1
+            places.append((base, end, position, len(index)))
             data_key = key if key != index_key else ""
-            entries.append(
-                PieceEntry(run.topic_id, run.partition, base, end, position, len(stored), data_key)
+            entries.append(PieceEntry(run.topic_id, run.partition, *places[-1], data_key))
+            position += len(index)
+        footer = encode_footer(Footer(tuple(entries)))
+        size = position + len(footer) if object_bytes is None else object_bytes
+        now_ms = self._clock.time_ms()
+        segments = [
+            SegmentRef(
+                key,
+                base,
+                end,
+                run.extents.total_bytes(),
+                max(run.extents.max_timestamps),
+                index_key,
+                index_start,
+                index_length,
+                min(run.extents.max_timestamps),
+                now_ms,
+                size,
             )
-            parts.append(stored)
-            position += len(stored)
-        parts.append(encode_footer(Footer(tuple(entries))))
-        return b"".join(parts), segments
+            for run, (base, end, index_start, index_length) in zip(runs, places, strict=True)
+        ]
+        self._remember(index_key, runs)
+        return b"".join((*stored, footer)), segments
 
-    async def write_manifests(self, manifests: Sequence[Manifest]) -> list[ManifestRef]:
-        """All manifests of one settling, in one object."""
-        key = self._name(MANIFEST_PREFIX)
+    async def write_manifests(
+        self, manifests: Sequence[Manifest], level: int, attempt: Attempt
+    ) -> list[ManifestRef]:
+        """All manifests of one settling, in one object, as brokers at the feature level read them."""
+        key = self._name(MANIFEST_PREFIX, attempt)
         parts = []
         refs = []
         position = 0
         for number, manifest in enumerate(manifests):
             if number % _STEP_MANIFESTS == _STEP_MANIFESTS - 1:
                 await asyncio.sleep(0)
-            part = encode_manifest(manifest, self.level)
+            part = encode_manifest(manifest, level)
             parts.append(part)
             refs.append(ManifestRef(key, position, len(part)))
             position += len(part)
-        if not await self._store.create(key, *parts):
-            raise StoreError(f"{key} exists, although its name was never used")
+        await create(self._store, key, *parts)
         return refs

@@ -4,25 +4,29 @@
               interval, and soon after a start for what earlier incarnations left
     merge     after settling, while there is something to merge
     retain    every retention check interval
-    collect   when something doomed is due
+    move      when enough of what is stored is dead, in objects that something living keeps
     sweep     some time after the start, and then every hour
+    collect   when something doomed is due
 
-One task does one of these at a time. What fails is logged and tried again later; nothing here can fail an
-append or a read.
+Settling has a task of its own, what rewrites segments another, and what deletes a third: a store that is
+slow to delete does not hold up settling, and so neither the memory nor the start of a broker. Each chore
+does a bounded amount at a time. What fails is logged and tried again later, by itself; nothing here can fail
+an append or a read.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.clock import Clock
 from penstock.metadata.image import ClusterImage, WalRef
 from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import LedgerSettings
-from penstock.storage.objects import StoreFullError
+from penstock.storage.moving import Mover
 from penstock.storage.partition import Partition
-from penstock.storage.settler import PartitionKey, Settler
+from penstock.storage.segment_writer import PartitionKey
+from penstock.storage.settler import Settler
 from penstock.storage.wal import WalWriter
 
 logger = logging.getLogger(__name__)
@@ -35,6 +39,18 @@ _SWEEP_EVERY_SECONDS = 3600.0
 _RETRY_SECONDS = 5.0
 
 
+class _Chore:
+    """Something to be done now and then."""
+
+    __slots__ = ("name", "not_before", "work")
+
+    def __init__(self, name: str, work: Callable[[], Awaitable[bool]]) -> None:
+        self.name = name
+        self.work = work
+        """Does what is due, if anything is. True if there is more to do at once."""
+        self.not_before = 0.0
+
+
 class Upkeep:
     def __init__(
         self,
@@ -43,6 +59,7 @@ class Upkeep:
         settings: LedgerSettings,
         clock: Clock,
         settler: Settler,
+        mover: Mover,
         garbage: Garbage,
         flusher: Flusher,
         writer: WalWriter,
@@ -53,14 +70,13 @@ class Upkeep:
         self._settings = settings
         self._clock = clock
         self._settler = settler
+        self._mover = mover
         self._garbage = garbage
         self._flusher = flusher
         self._writer = writer
         self._partitions = partitions
         self._image = image
-        self._wake = asyncio.Event()
         now = clock.monotonic()
-        self._not_before = now
         self._retain_at = now + settings.retention_check_interval_ms / 1000
         self._sweep_at = now + _SWEEP_AFTER_SECONDS
         self._earlier_settle_at = now + _FIRST_SETTLE_SECONDS
@@ -69,69 +85,105 @@ class Upkeep:
         self._settled_flushes = 0
         flusher.full_at = settings.settle_bytes
         self._merging = False
+        self._wakes = [asyncio.Event() for _ in range(3)]
+        self._settling: Sequence[_Chore] = (_Chore("settling", self._settle_if_due),)
+        self._rewriting: Sequence[_Chore] = (
+            _Chore("merging", self._merge),
+            _Chore("retention", self._retain),
+            _Chore("moving", self._move),
+        )
+        self._deleting: Sequence[_Chore] = (
+            _Chore("sweeping", self._sweep),
+            _Chore("deleting", self._collect),
+        )
 
     def wake(self) -> None:
         """Something may be due: a bound was exceeded, or partitions were opened."""
-        self._wake.set()
+        for event in self._wakes:
+            event.set()
 
     @property
     def unsettled_bytes(self) -> int:
         return self._flusher.bytes_written - self._settled_bytes
 
-    # The loop.
+    # The loops.
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            more = False
-            try:
-                more = await self.step()
-            except asyncio.CancelledError:
-                raise
-            except Exception as error:
-                # The store or the metadata log may be out of reach, or full.
-                logger.warning("upkeep failed and will be tried again: %s: %s", type(error).__name__, error)
-                self._not_before = self._clock.monotonic() + _RETRY_SECONDS
-            if not more:
-                await self._rest()
+        groups = (self._settling, self._rewriting, self._deleting)
+        await asyncio.gather(*map(self._repeat, groups, self._wakes))
 
-    async def _rest(self) -> None:
-        self._wake.clear()
-        if self._clock.monotonic() < self._not_before:
+    async def _repeat(self, chores: Sequence[_Chore], wake: asyncio.Event) -> None:
+        while True:
+            wake.clear()
+            if not await self._step(chores):
+                await self._rest(chores, wake)
+
+    async def _rest(self, chores: Sequence[_Chore], wake: asyncio.Event) -> None:
+        if any(self._clock.monotonic() < chore.not_before for chore in chores):
             await asyncio.sleep(_TICK_SECONDS)
             return
-        timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._wake.set)
+        timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, wake.set)
         try:
-            await self._wake.wait()
+            await wake.wait()
         finally:
             timer.cancel()
 
-    async def step(self) -> bool:
+    async def step(self) -> None:
+        """Do what is due, without waiting for the background to come to it."""
+        for chores in (self._settling, self._rewriting, self._deleting):
+            await self._step(chores)
+
+    async def _step(self, chores: Sequence[_Chore]) -> bool:
         """Do what is due. Whether there is more to do at once."""
+        more = False
+        for chore in chores:
+            if self._flusher.ended:
+                return False
+            if self._clock.monotonic() < chore.not_before:
+                continue
+            try:
+                more = await chore.work() or more
+            except Exception as error:
+                # The store or the metadata log may be out of reach, or full.
+                logger.warning(
+                    "%s failed and will be tried again: %s: %s", chore.name, type(error).__name__, error
+                )
+                chore.not_before = self._clock.monotonic() + _RETRY_SECONDS
+        return more
+
+    # The chores.
+
+    async def _settle_if_due(self) -> bool:
+        if self._should_settle(self._clock.monotonic()) and await self.settle():
+            self.wake()
+        return False
+
+    async def _merge(self) -> bool:
+        if self._merging:
+            self._merging = await self._settler.merge()
+        return self._merging
+
+    async def _retain(self) -> bool:
         now = self._clock.monotonic()
-        if now < self._not_before or self._flusher.ended:
-            return False
-        full: StoreFullError | None = None
-        try:
-            if self._should_settle(now):
-                await self.settle()
-            if self._merging:
-                self._merging = await self._settler.merge()
-        except StoreFullError as error:
-            # What follows needs no space to speak of, and frees some.
-            self._merging = False
-            full = error
         if now >= self._retain_at:
             self._retain_at = now + self._settings.retention_check_interval_ms / 1000
             await self._settler.retain()
+        return False
+
+    async def _move(self) -> bool:
+        moved = await self._mover.move()
+        return await self._mover.move_manifests() or moved
+
+    async def _sweep(self) -> bool:
+        now = self._clock.monotonic()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEEP_EVERY_SECONDS
             await self._garbage.sweep(self._image(), self._settings.delete_delay_ms)
-        if self._garbage.waiting:
-            await self._garbage.collect(self._image())
-        if full is not None:
-            raise full
-        return self._merging
+        return False
+
+    async def _collect(self) -> bool:
+        return self._garbage.waiting and await self._garbage.collect(self._image())
 
     def _should_settle(self, now: float) -> bool:
         if self.unsettled_bytes >= self._settings.settle_bytes:

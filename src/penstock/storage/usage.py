@@ -1,0 +1,121 @@
+"""What the partitions led here refer to: how often each object, and how much of it is alive.
+
+Kept as manifests come and go, so that no question about space needs a walk over all partitions.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.log.manifest import Manifest, SegmentRef
+from penstock.log.moving import Sparse, footprint, is_sparse
+
+
+class Dropped(NamedTuple):
+    """An object that no partition led here refers to any more."""
+
+    key: str
+    index_key: str
+    """The object whose footer says what it holds."""
+    object_bytes: int
+
+
+class _Use:
+    __slots__ = ("live_bytes", "object_bytes", "references")
+
+    def __init__(self) -> None:
+        self.references = 0
+        self.live_bytes = 0
+        self.object_bytes = -1
+
+
+class Usage:
+    def __init__(self) -> None:
+        self._uses: dict[str, _Use] = {}
+        self._sparse: set[str] = set()
+        self._unknown: set[str] = set()
+        """Objects whose size no manifest tells."""
+        self.readable_bytes = 0
+        """Batches in segments of the partitions led here."""
+        self.live_bytes = 0
+        """The same with their indexes."""
+        self.stored_bytes = 0
+        """Of the whole objects that they lie in, also where other brokers' partitions share them."""
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._uses
+
+    def add(self, manifest: Manifest | None) -> None:
+        """A partition led here refers to the objects of `manifest`."""
+        for segment in manifest.segments if manifest is not None else ():
+            use = self._refer(segment.key)
+            self._count(segment, 1)
+            use.live_bytes += footprint(segment)
+            if use.object_bytes < 0:
+                self._learn(segment.key, use, segment.object_bytes)
+            self._judge(segment.key, use)
+            if segment.index_key != segment.key:
+                self._refer(segment.index_key)
+
+    def drop(self, manifest: Manifest | None) -> list[Dropped]:
+        """It does not any more. Returns the objects that none of them refers to now."""
+        gone: dict[str, Dropped] = {}
+        for segment in manifest.segments if manifest is not None else ():
+            use = self._uses[segment.key]
+            self._count(segment, -1)
+            use.live_bytes -= footprint(segment)
+            self._judge(segment.key, use)
+            for key in dict.fromkeys((segment.key, segment.index_key)):
+                one = self._uses[key]
+                one.references -= 1
+                if not one.references:
+                    self._forget(key, one)
+                    gone[key] = Dropped(key, segment.index_key, one.object_bytes)
+        return list(gone.values())
+
+    def _refer(self, key: str) -> _Use:
+        use = self._uses.get(key)
+        if use is None:
+            use = self._uses[key] = _Use()
+        use.references += 1
+        return use
+
+    def _count(self, segment: SegmentRef, sign: int) -> None:
+        self.readable_bytes += sign * segment.size_bytes
+        self.live_bytes += sign * footprint(segment)
+
+    def _learn(self, key: str, use: _Use, object_bytes: int) -> None:
+        if object_bytes < 0:
+            self._unknown.add(key)
+            return
+        use.object_bytes = object_bytes
+        self.stored_bytes += object_bytes
+        self._unknown.discard(key)
+
+    def _judge(self, key: str, use: _Use) -> None:
+        if is_sparse(use.live_bytes, use.object_bytes):
+            self._sparse.add(key)
+        else:
+            self._sparse.discard(key)
+
+    def _forget(self, key: str, use: _Use) -> None:
+        del self._uses[key]
+        self._sparse.discard(key)
+        self._unknown.discard(key)
+        self.stored_bytes -= max(use.object_bytes, 0)
+
+    # Sizes that no manifest tells: those of before sizes were kept.
+
+    def unknown(self) -> tuple[str, ...]:
+        return tuple(self._unknown)
+
+    def learn(self, key: str, object_bytes: int) -> None:
+        use = self._uses.get(key)
+        if use is not None and use.object_bytes < 0:
+            self._learn(key, use, object_bytes)
+            self._judge(key, use)
+
+    def sparse(self) -> Iterable[Sparse]:
+        """The objects that are mostly dead, as far as sizes are known."""
+        for key in self._sparse:
+            use = self._uses[key]
+            yield Sparse(key, use.live_bytes, use.object_bytes)
