@@ -20,10 +20,10 @@ order. A request is held back (`_backlog` then keeps whole frames) while
 - it has had its time in this turn of the loop, and others wait for theirs;
 - the server holds too many bytes for its peers, and it is not this connection's turn to go on (`memory`).
 
-So a peer that asks and does not listen holds one answer and a little more, however much it asks for. An answer
-that the kernel takes but for its last bytes still holds all of its buffers, so it counts in full until the last
-byte is taken, whatever the kernel's buffers are. While requests are held back we go on reading up to a limit, so
-that a vanished peer is noticed.
+So a peer that asks and does not listen holds one answer and a little more, however much it asks for. An
+answer that the kernel takes but for its last bytes still holds all of its buffers, so it counts in full until
+the last byte is taken, whatever the kernel's buffers are. While requests are held back we go on reading up to
+a limit, so that a vanished peer is noticed.
 
 This is the hot path: it is written plainly, with few calls per request.
 """

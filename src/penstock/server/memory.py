@@ -1,8 +1,9 @@
 """The account of bytes that the server holds for its peers, over all connections.
 
-Counted are frames on their way in that have a buffer of their own, requests that are not answered yet, reads for
-answers that are being built, and answers, in full, until a peer has taken the last byte. No connection can hold much more than one request and
-one answer, but hundreds that send half a request, or never read, can hold all there is. So beyond the limit
+Counted are frames on their way in that have a buffer of their own, requests that are not answered yet, reads
+for answers that are being built, and answers, in full, until a peer has taken the last byte. No connection
+can hold much more than one request and one answer, but hundreds that send half a request, or never read, can
+hold all there is. So beyond the limit
 
 - who holds memory by half a frame, or by an answer not taken, is not served any further;
 - others are, as long as a reserve lasts: requests that came whole are started;
