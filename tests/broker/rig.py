@@ -19,6 +19,7 @@ from penstock.settings import Settings
 from penstock.storage import open_store, open_wal_store
 from penstock.storage.ledger import Ledger
 from penstock.storage.ledger_settings import LedgerSettings
+from penstock.storage.objects import ObjectStore
 from penstock.wire.batch import Record, build_batch
 from penstock.wire.codec import decode, encode
 from penstock.wire.exchange import Reply, Session
@@ -49,9 +50,16 @@ class Rig:
         self._correlation_id = 0
 
     @classmethod
-    async def start(cls, directory: Path, **settings: Any) -> Rig:
+    async def start(
+        cls,
+        directory: Path,
+        *,
+        store: ObjectStore | None = None,
+        ledger_settings: LedgerSettings | None = None,
+        **settings: Any,
+    ) -> Rig:
         clock = SteppedClock()
-        store = open_store(str(directory))
+        store = store or open_store(str(directory))
         metadata = MetadataLog(store, clock)
         await metadata.open()
         listeners = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
@@ -62,7 +70,7 @@ class Rig:
             open_wal_store(store),
             1,
             image.brokers[1].epoch,
-            LedgerSettings(),
+            ledger_settings or LedgerSettings(),
             clock,
             propose=metadata.propose,
         )

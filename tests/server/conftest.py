@@ -128,8 +128,11 @@ class Bench:
 
     async def connect(self) -> Peer:
         peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port))
-        self._peers.append(peer)
+        self.add(peer)
         return peer
+
+    def add(self, peer: Peer) -> None:
+        self._peers.append(peer)
 
     async def close(self) -> None:
         for peer in self._peers:

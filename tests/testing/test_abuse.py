@@ -16,11 +16,10 @@ import pytest
 
 from penstock.broker.registry import APIS
 from penstock.cli.client import Client
-from penstock.cli.records import LATEST, ReaderPositions, Sender, list_offset
+from penstock.cli.records import LATEST, Sender, list_offset
 from penstock.testing import Broker
 from penstock.testing.hosts import ProcessHost
 from penstock.wire import compression
-from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.batch import HEADER_SIZE, Record, build_batch, refresh_crc
 from penstock.wire.codec import encode
@@ -28,8 +27,6 @@ from penstock.wire.headers import request_header
 
 GROWTH_BYTES_MAX = 48 * 1024 * 1024
 """What a run may add to the broker's memory: code of handlers first used, and the tail cache."""
-HELD_BYTES_MAX = 150_000_000
-"""What it may have besides while answers are not taken: `queued.max.request.bytes` and one answer."""
 
 
 class Healthy:
@@ -207,38 +204,6 @@ def test_a_flood_of_large_frames_that_never_end(broker: Broker) -> None:
             connection.settimeout(0.05)
             with contextlib.suppress(TimeoutError):
                 connection.sendall(struct.pack(">i", 90_000_000) + bytes(200_000))
-    finally:
-        for connection in connections:
-            connection.close()
-
-
-def test_readers_that_do_not_read(broker: Broker) -> None:
-    """Large fetches of old records by many who take no answer: what they hold is bounded together."""
-    before = memory_of(broker, "VmRSS")
-    with Client(broker.bootstrap_servers) as client:
-        sender = Sender(client, "large", client.partitions("large", create=True), 0, -1)
-        block = random.Random(5).randbytes(1_000_000)
-        for number in range(60):
-            sender.send(Record(value=b"%d" % number + block), 0)
-        sender.flush()
-    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50_000_000)
-    request = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=50_000_000,
-        topics=[FetchTopic(topic="large", partitions=[asked])],
-    )
-    frame = framed(request_header(1, 11, 1, "slow") + encode(request, 11))
-    connections = [connect(broker) for _ in range(40)]
-    try:
-        for connection in connections:
-            connection.sendall(frame)
-        # Whoever does read gets on beside them.
-        with Client(broker.bootstrap_servers) as client:
-            reader = ReaderPositions(client, "large", [0], "beginning", False)
-            sizes = [len(found[1].value or b"") for found in reader.records(follow=False) if found]
-        assert len(sizes) == 60
-        assert memory_of(broker, "VmHWM") - before < GROWTH_BYTES_MAX + HELD_BYTES_MAX
     finally:
         for connection in connections:
             connection.close()

@@ -87,6 +87,11 @@ def downconverted(buffers: Sequence[Buffer], version: int, offset: int, limit: i
     return Converted(out, size, next_offset)
 
 
+def nothing_of(result: Result) -> Result:
+    """The result without its records: they are left for the next fetch."""
+    return result._replace(buffers=(), size=0)
+
+
 def with_records(result: Result, found: Converted) -> Result:
     if found.error is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
         return _UNCONVERTIBLE

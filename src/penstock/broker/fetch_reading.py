@@ -4,16 +4,19 @@ Limits, as in Kafka's ReplicaManager.readFromLog: each partition gives at most i
 is left of the whole answer's, in whole batches; only the first partition that has anything gives at least
 one batch, however large it is, so that a consumer always gets on.
 
-A read that the ledger cannot answer at once is left `waiting`; the others do not wait for it to be begun.
+A read that the ledger cannot answer at once is begun and left to `fetch_cold`: this pass finds nothing in
+that partition, a later one does. It takes nothing from the answer's limit before that, so that partitions
+whose records are at hand are answered beside one whose are not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.acl import Operation, Resource
+from penstock.broker.fetch_cold import ColdRead, ColdReads, cold_reads_of, make_cold_reads
 from penstock.broker.fetch_results import Result
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.objects import StoreError
@@ -34,84 +37,85 @@ READ_COMMITTED = 1
 CONSUMER = -1
 DEBUGGING = -2
 _EMPTY = Slice([], 0, 0)
+_STORED_SHARE = 2
+"""Reads of the store, with those under way, are so many times what one answer may hold: so that some are at
+hand when others take long."""
 
 
 class Reader(NamedTuple):
-    """Who fetches, and within which limits."""
+    """Who fetches."""
 
     broker: Broker
     session: Session
     by_id: bool
     committed: bool
     from_replica: bool
-    max_bytes: int
     leads: bool = True
     """False: another broker may lead what this one leads by its image."""
-
-
-class Waiting(NamedTuple):
-    """A read under way."""
-
-    partition: Partition
-    slice: Awaitable[Slice]
-    min_one: bool
-    limit_bytes: int
 
 
 class Pass(NamedTuple):
     """What one pass found, in the order of the partitions asked for."""
 
-    found: list[Result | Waiting]
+    found: list[Result]
     partitions: list[Partition]
     """Those that may have more for this consumer later."""
     size: int
     failed: bool
     """A partition has an error, so there is nothing to wait for."""
-    waits: bool
+    cold: bool
+    """Reads for it are under way, or must wait for others that are."""
+    taken: list[ColdRead]
+    """Complete ones that are in `found`."""
 
 
-def read_all(reader: Reader, wanted: Sequence[Wanted]) -> Pass:
+def read_all(reader: Reader, wanted: Sequence[Wanted], max_bytes: int, *, min_one: bool) -> Pass:
+    """`min_one`: whether the first batch is given though it exceeds the limits."""
     image = reader.broker.image
-    left = reader.max_bytes
-    min_one = True
-    found: list[Result | Waiting] = []
+    left = max_bytes
+    found: list[Result] = []
     partitions: list[Partition] = []
     size = 0
-    failed = waits = False
+    failed = False
+    reads = cold_reads_of(reader.session)
+    stored_left = _STORED_SHARE * max_bytes - (reads.under_way_bytes if reads is not None else 0)
+    cold: list[ColdRead] = []
+    taken: list[ColdRead] = []
     for one in wanted:
         partition = _find(reader, image, one)
         if isinstance(partition, Result):
             failed = True
             found.append(partition)
             continue
-        outcome = _read(reader, partition, one, min(one.max_bytes, left), min_one)
-        found.append(outcome)
-        if isinstance(outcome, Waiting):
-            waits, min_one = True, False
-            left = max(0, left - outcome.limit_bytes)
-            continue
         partitions.append(partition)
+        limit = min(one.max_bytes, left)
+        if 0 <= partition.tail.start <= one.offset:
+            outcome = _read(reader, partition, one, limit, min_one, reads)
+        else:
+            one_at_least = min_one and (stored_left > 0 or reads is None or not reads.under_way)
+            outcome = _read(reader, partition, one, min(limit, stored_left), one_at_least, reads)
+        if isinstance(outcome, ColdRead):
+            cold.append(outcome)
+            if not outcome.done:
+                reads = make_cold_reads(reader.session, reader.broker.spawn)
+                stored_left = _STORED_SHARE * max_bytes - size - reads.under_way_bytes
+                found.append(_result(reader, partition, _EMPTY, one.offset))
+                continue
+            outcome = _completed(reader, partition, one, outcome, limit, min_one)
+            if outcome.size or outcome.error is not ErrorCode.NONE:
+                taken.append(cold[-1])
+        found.append(outcome)
         if outcome.error is not ErrorCode.NONE or outcome.diverging is not None:
             failed = True
         elif outcome.size:
             min_one = False
             size += outcome.size
             left = max(0, left - outcome.size)
-    return Pass(found, partitions, size, failed, waits)
-
-
-async def settled(reader: Reader, found: Sequence[Result | Waiting]) -> list[Result]:
-    """The results once every read under way has ended."""
-    results = []
-    for one in found:
-        if isinstance(one, Result):
-            results.append(one)
-            continue
-        try:
-            results.append(_result(reader, one.partition, await one.slice, one.min_one, one.limit_bytes))
-        except (OffsetOutOfRangeError, StoreError) as error:
-            results.append(_failure(one.partition, error))
-    return results
+            stored_left -= outcome.size
+    if reads is not None:
+        reads.keep(cold)
+    held_up = stored_left <= 0 and reads is not None and reads.under_way
+    return Pass(found, partitions, size, failed, held_up or not all(read.done for read in cold), taken)
 
 
 async def read_on(reader: Reader, wanted: Wanted, offset: int) -> Result:
@@ -121,13 +125,13 @@ async def read_on(reader: Reader, wanted: Wanted, offset: int) -> Result:
         return partition
     end = partition.last_stable_offset if reader.committed else partition.high_watermark
     if offset >= end:
-        return _result(reader, partition, _EMPTY, True, 0)
+        return _result(reader, partition, _EMPTY, offset)
     try:
         data = reader.broker.ledger.read(partition, offset, wanted.max_bytes, limit_offset=end)
         found = data if isinstance(data, Slice) else await data
     except (OffsetOutOfRangeError, StoreError) as error:
         return _failure(partition, error)
-    return _result(reader, partition, found, True, wanted.max_bytes, offset)
+    return _result(reader, partition, found, offset)
 
 
 def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Result:
@@ -155,8 +159,13 @@ def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Re
 
 
 def _read(
-    reader: Reader, partition: Partition, wanted: Wanted, limit_bytes: int, min_one: bool
-) -> Result | Waiting:
+    reader: Reader,
+    partition: Partition,
+    wanted: Wanted,
+    limit_bytes: int,
+    min_one: bool,
+    reads: ColdReads | None,
+) -> Result | ColdRead:
     ledger = reader.broker.ledger
     offset = wanted.offset
     if wanted.last_fetched_epoch >= 0:
@@ -168,23 +177,44 @@ def _read(
     end = partition.last_stable_offset if reader.committed else partition.high_watermark
     if offset < end and wanted.max_bytes < 0:
         return _NEGATIVE_LIMIT
+    under_way = reads.find(partition, offset) if reads is not None else None
+    if under_way is not None and offset < end:
+        return under_way
     if offset >= end or (limit_bytes <= 0 and not min_one):
-        return _result(reader, partition, _EMPTY, min_one, limit_bytes)
+        return _result(reader, partition, _EMPTY, offset)
     try:
         data = ledger.read(partition, offset, max(limit_bytes, 0), limit_offset=end)
     except (OffsetOutOfRangeError, StoreError) as error:
         return _failure(partition, error)
     if isinstance(data, Slice):
-        return _result(reader, partition, data, min_one, limit_bytes, offset)
-    return Waiting(partition, data, min_one, limit_bytes)
+        return _limited(reader, partition, data, offset, limit_bytes, min_one)
+    reads = make_cold_reads(reader.session, reader.broker.spawn)
+    return reads.begin(partition, offset, max(limit_bytes, 0), data)
 
 
-def _result(
-    reader: Reader, partition: Partition, data: Slice, min_one: bool, limit_bytes: int, offset: int = 0
+def _completed(
+    reader: Reader, partition: Partition, wanted: Wanted, read: ColdRead, limit_bytes: int, min_one: bool
 ) -> Result:
+    """What a read that is complete gives within the limits of now."""
+    error = read.error
+    if isinstance(error, OffsetOutOfRangeError | StoreError):
+        return _failure(partition, error)
+    if error is not None:
+        raise error
+    end = partition.last_stable_offset if reader.committed else partition.high_watermark
+    data = read.within(max(limit_bytes, 0), end)
+    return _limited(reader, partition, data, wanted.offset, limit_bytes, min_one)
+
+
+def _limited(
+    reader: Reader, partition: Partition, data: Slice, offset: int, limit_bytes: int, min_one: bool
+) -> Result:
+    """The ledger gives one batch at least, however large; the answer may have no room for it."""
+    return _result(reader, partition, data if data.size <= limit_bytes or min_one else _EMPTY, offset)
+
+
+def _result(reader: Reader, partition: Partition, data: Slice, offset: int) -> Result:
     buffers, size, next_offset = data
-    if size > limit_bytes and not min_one:
-        buffers, size = [], 0
     aborted = None
     if reader.committed:
         aborted = []

@@ -14,13 +14,16 @@ order. A request is held back (`_backlog` then keeps whole frames) while
 
 - an exclusive reply is under way (Kafka's rule: the next request of a connection starts after it);
 - too many replies are under way;
-- the peer does not take its answers (the transport called pause_writing);
+- a byte of its answers is not taken by its socket yet (the transport called pause_writing), which is Kafka's
+  rule too;
+- more than a little of its answers is complete and waits for one before;
 - it has had its time in this turn of the loop, and others wait for theirs;
 - the server holds too many bytes for its peers, and it is not this connection's turn to go on (`memory`).
 
-So a peer that asks and does not listen holds one answer and what the transport buffers before it calls
-pause_writing, however much it asks for. While requests are held back we go on reading up to a limit, so that
-a vanished peer is noticed.
+So a peer that asks and does not listen holds one answer and a little more, however much it asks for. An
+answer that the kernel takes but for its last bytes still holds all of its buffers, so it counts in full until
+the last byte is taken, whatever the kernel's buffers are. While requests are held back we go on reading up to
+a limit, so that a vanished peer is noticed.
 
 This is the hot path: it is written plainly, with few calls per request.
 """
@@ -37,6 +40,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from penstock.server.framed import FramedRequest
+from penstock.server.memory import pinned_bytes
 from penstock.server.sizes import (
     FRAME_BYTES_MIN,
     GROWTH,
@@ -85,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         "_memory",
         "_out",
         "_queue",
+        "_queued",
+        "_queued_bytes",
         "_reading",
         "_ready",
         "_seen",
@@ -95,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         "_trusted",
         "_under_way",
         "_unsent",
+        "_untaken",
         "_waits_its_turn",
         "_write_paused",
         "active",
@@ -112,6 +119,9 @@ class Connection(asyncio.BufferedProtocol):
         """Bound once, not once per request. Given up with the connection, for it refers to it."""
         self._transport: asyncio.Transport
         self._queue: deque[Reply] = deque()
+        self._queued: dict[Reply, int] = {}
+        """Those in `_queue` that are complete and not small, with the bytes they hold."""
+        self._queued_bytes = 0
         self._out: list[Buffer] = []
         self._large = False
         """Something in `_out` is better not copied."""
@@ -126,6 +136,9 @@ class Connection(asyncio.BufferedProtocol):
         """A buffer of this size is given at once: the peer has sent a frame as large before."""
         self._held_bytes = 0
         self._unsent = 0
+        """Bytes that answers hold which the transport has, and of which the peer has not taken all."""
+        self._untaken = 0
+        """How much of that was in the transport when it was last looked at."""
         self._stalled_at = 0.0
         """When the peer last began to hold memory of ours, or took some of what it holds."""
         self._waits_its_turn = False
@@ -155,7 +168,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.session.peer_host = peer[0] if peer else ""
-        self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
+        # pause_writing is called if anything is left, resume_writing when nothing is.
+        self._transport.set_write_buffer_limits(high=0)
         refusal = self._server.admit(self)
         if refusal is not None:
             log.warning("refused a connection: %s; peer=%s", refusal, self.session.peer_host)
@@ -166,8 +180,9 @@ class Connection(asyncio.BufferedProtocol):
         self._stopping = self._closed = True
         self._server.release(self)
         self._drop_frame()
-        self._memory.free(self._unsent)
-        self._unsent = 0
+        self._memory.free(self._unsent + self._queued_bytes)
+        self._unsent = self._queued_bytes = 0
+        self._queued.clear()
         self._backlog = bytearray()
         self._out = []
         self.session.fast = None
@@ -185,9 +200,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._unsent = self._transport.get_write_buffer_size()
         self._stalled_at = self._server.now()
-        self._memory.hold(self._unsent)
 
     def resume_writing(self) -> None:
         self._write_paused = False
@@ -249,6 +262,7 @@ class Connection(asyncio.BufferedProtocol):
             or self._write_paused
             or self._waits_its_turn
             or len(self._queue) >= self._server.limits.requests_in_flight_max
+            or self._queued_bytes > self._server.limits.write_buffer_bytes
         )
 
     def _take(self, data: bytearray, view: memoryview, end: int) -> int:
@@ -268,6 +282,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._busy is not None
                 or self._write_paused
                 or len(queue) >= in_flight_max
+                or self._queued_bytes > ready_max
                 or (memory.short and not memory.may_start(self))
             ):
                 break
@@ -401,8 +416,22 @@ class Connection(asyncio.BufferedProtocol):
             self._settle(reply)
             return
         self._queue.append(reply)
+        self._count_queued(reply)
         if reply.closed:
             self.stop()
+
+    def _count_queued(self, reply: Reply) -> None:
+        """A complete answer waits for one before it."""
+        size = pinned_bytes(reply.buffers) if reply.buffers is not None else 0
+        if size > JOINED_BYTES_MAX:
+            self._queued[reply] = size
+            self._queued_bytes += size
+            self._memory.hold(size)
+
+    def _leave_queue(self, reply: Reply) -> None:
+        size = self._queued.pop(reply, 0)
+        self._queued_bytes -= size
+        self._memory.free(size)
 
     def _on_done(self, reply: Reply) -> None:
         """A reply that was under way is complete. Send it with the others that come up in this turn of the
@@ -413,6 +442,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             memory.used -= reply.weight
         self._under_way -= 1
+        if reply.exclusive and self._queue and self._queue[0] is not reply:
+            self._count_queued(reply)  # Those that are not are Produce's, and small.
         if not self._under_way:
             # Nothing else of this connection is coming up.
             self._server.flush(self)
@@ -427,6 +458,8 @@ class Connection(asyncio.BufferedProtocol):
         out = self._out
         while queue and queue[0].done and not self._closed:
             reply = queue.popleft()
+            if self._queued:
+                self._leave_queue(reply)
             buffers = reply.buffers
             if buffers is not None and len(buffers) == 1 and len(buffers[0]) <= JOINED_BYTES_MAX:
                 out.append(_pack_size(len(buffers[0])))
@@ -472,9 +505,18 @@ class Connection(asyncio.BufferedProtocol):
         if large:
             self._transport.writelines(out)
             if _WRITELINES_NEVER_PAUSES:
-                self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
+                self._transport.set_write_buffer_limits(high=0)
         else:
-            self._transport.write(b"".join(out))
+            out = [b"".join(out)]
+            self._transport.write(out[0])
+        if self._write_paused:
+            self._hold_unsent(pinned_bytes(out))
+
+    def _hold_unsent(self, size: int) -> None:
+        """The peer did not take all of an answer: until it has, all of its buffers are held."""
+        self._unsent += size
+        self._untaken = self._transport.get_write_buffer_size()
+        self._memory.hold(size)
 
     # -- flow -----------------------------------------------------------------------------------------
 
@@ -551,16 +593,15 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def held_bytes(self) -> int:
         """What would be free if it were gone."""
-        return self._held_bytes + self._unsent
+        return self._held_bytes + self._unsent + self._queued_bytes
 
     def patience_ends(self, now: float) -> float | None:
         """Until when the peer may hold what it holds though memory is short; None if it holds nothing."""
         limits = self._server.limits
         if self._write_paused:
-            taken = self._unsent - self._transport.get_write_buffer_size()
-            if taken >= PROGRESS_BYTES:
-                self._unsent -= taken
-                self._memory.free(taken)
+            untaken = self._transport.get_write_buffer_size()
+            if self._untaken - untaken >= PROGRESS_BYTES:
+                self._untaken = untaken
                 self._stalled_at = now
             return self._stalled_at + limits.untaken_timeout_ms / 1000
         if self._frame is None:

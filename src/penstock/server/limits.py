@@ -25,9 +25,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     load generator may, and group commit serves it better the more it sees."""
 
     memory_bytes_max: int = 134_217_728
-    """Bytes held at once, over all connections: frames on their way in, requests that are not answered, and
-    answers that are not taken. Beyond it those are held back and then closed who hold them and do not get on
-    (`memory`): `queued.max.request.bytes`."""
+    """Bytes held at once, over all connections: frames on their way in, requests that are not answered,
+    answers that are being built, and answers that are not wholly taken. Beyond it those are held back and
+    then closed who hold them and do not get on (`memory`): `queued.max.request.bytes`."""
 
     stalled_timeout_ms: int = 2_000
     """While memory is short, a peer that sends nothing more of a request for so long is closed."""
@@ -39,7 +39,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """While memory is short, a peer that takes nothing of its answer for so long is closed."""
 
     write_buffer_bytes: int = 262_144
-    """Unsent bytes of one connection beyond which none of its further requests is started."""
+    """Bytes of one connection's answers that may be complete before they are given to its socket: beyond it
+    they are sent, or, where one before them is not complete, none of its further requests is started."""
 
     backlog_bytes: int = 65_536
     """Bytes read ahead of a connection while its earlier requests hold the later ones back."""

@@ -1,8 +1,9 @@
 """The account of bytes that the server holds for its peers, over all connections.
 
-Counted are frames on their way in that have a buffer of their own, requests that are not
-answered yet, and answers that a peer does not take. No connection can hold much more than one request and
-one answer, but hundreds that send half a request, or never read, can hold all there is. So beyond the limit
+Counted are frames on their way in that have a buffer of their own, requests that are not answered yet, reads
+for answers that are being built, and answers, in full, until a peer has taken the last byte. No connection
+can hold much more than one request and one answer, but hundreds that send half a request, or never read, can
+hold all there is. So beyond the limit
 
 - who holds memory by half a frame, or by an answer not taken, is not served any further;
 - others are, as long as a reserve lasts: requests that came whole are started;
@@ -18,7 +19,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.server.connection import Connection
+    from penstock.wire.buffers import Buffer
 
 
 def give_back_memory() -> None:
@@ -28,6 +32,19 @@ def give_back_memory() -> None:
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def pinned_bytes(buffers: Iterable[Buffer]) -> int:
+    """What these keep in memory: a view keeps all of the buffer that it is a view of, once."""
+    size = 0
+    owners: dict[int, int] = {}
+    for buffer in buffers:
+        if type(buffer) is memoryview:
+            owner = buffer.obj
+            owners[id(owner)] = memoryview(owner).nbytes
+        else:
+            size += len(buffer)
+    return size + sum(owners.values())
 
 
 class Memory:
@@ -73,8 +90,13 @@ class Memory:
         """Is it this connection whose frame is to be completed although memory is short?"""
         return next(iter(self.line), None) is connection
 
+    @property
+    def exhausted(self) -> bool:
+        """Is the reserve used up as well? Then nothing is read for anybody until some is given back."""
+        return self.used > self.limit + self._reserve
+
     def may_start(self, connection: Connection) -> bool:
         """May a request of this connection that came whole be started although memory is short?"""
-        if not connection.stalled and self.used <= self.limit + self._reserve:
+        if not connection.stalled and not self.exhausted:
             return True
         return self.may_go_on(connection)

@@ -24,6 +24,10 @@ class Account(Protocol):
     limit: int
     used: int
 
+    @property
+    def exhausted(self) -> bool:
+        """Nothing more is to be read for anybody until some is given back."""
+
     def hold(self, size: int) -> None: ...
 
     def free(self, size: int) -> None: ...

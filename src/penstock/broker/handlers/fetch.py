@@ -2,6 +2,12 @@
 
 - A long poll over all partitions together: the answer comes when `min_bytes` are there, when a partition
   has an error, or when `max_wait_ms` are over. Appends wake it once per flush.
+- A partition whose records must be read from a store that takes its time holds up no other. It is answered
+  empty, without an error, and its read goes on for the fetch that follows (`broker.fetch_cold`). Only if
+  nothing at all is at hand the answer waits for it, for half a second if `max_wait_ms` is less (Kafka's
+  remote.fetch.max.wait.ms).
+- What answers hold until clients have taken them is bounded over all connections: the less of that memory is
+  left, the smaller answers are, and while none is left nothing is read.
 - Whole batches from the one that holds the offset asked for, as producers sent them. `max_bytes` (from
   version 3) and each partition's limit hold, except that the first batch is always given. Versions 0 to 2
   give it too, where Kafka cut it short.
@@ -25,11 +31,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.fetch_answers import encoded
+from penstock.broker.fetch_cold import cold_reads_of
 from penstock.broker.fetch_conversion import (
     BATCHES_FROM,
     CONVERTED_BYTES,
     ZSTD_FROM,
     downconverted,
+    nothing_of,
     with_records,
 )
 from penstock.broker.fetch_conversion import (
@@ -42,10 +50,8 @@ from penstock.broker.fetch_reading import (
     READ_UNCOMMITTED,
     Pass,
     Reader,
-    Waiting,
     read_all,
     read_on,
-    settled,
 )
 from penstock.broker.fetch_results import Result
 from penstock.broker.fetch_sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
@@ -62,7 +68,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.broker.context import Broker
-    from penstock.storage.ledger import Partition
     from penstock.wire.exchange import Request
 
 log = logging.getLogger(__name__)
@@ -72,6 +77,13 @@ ANSWER_BYTES_FLOOR = 1_048_576
 
 ANSWER_SHARE = 16
 """One answer gets this part of the memory that is left: 8 MiB of the usual 128, enough for any reader."""
+
+COLD_WAIT_SECONDS = 0.5
+"""How long an answer waits for reads under way if it has nothing else to say, though the client's time is
+over."""
+
+NO_MEMORY_PAUSE_SECONDS = 0.05
+"""How soon it is looked again whether there is memory for an answer."""
 
 
 class FetchSessions(Sessions):
@@ -136,12 +148,14 @@ class Fetch(Reply):
     __slots__ = (
         "_abandoned",
         "_broker",
+        "_cold_until",
         "_context",
         "_converting",
         "_correlation_id",
         "_deadline",
         "_expired",
         "_loop",
+        "_max_bytes",
         "_max_wait_ms",
         "_min_bytes",
         "_scheduled",
@@ -149,6 +163,7 @@ class Fetch(Reply):
         "_timer",
         "_unwatch",
         "_version",
+        "_watches_reads",
         "reader",
     )
 
@@ -162,21 +177,17 @@ class Fetch(Reply):
         self._sessions = sessions
         self._correlation_id = request.correlation_id
         self._version = version
-        max_bytes = max(0, min(message.max_bytes, broker.settings.fetch_max_bytes))
-        memory = request.session.memory
-        if memory is not None:
-            # Answers that slow readers do not take fill memory too: the fuller it is, the smaller they are,
-            # so that a few dozen cannot fill it.
-            share = (memory.limit - memory.used) // ANSWER_SHARE
-            max_bytes = min(max_bytes, max(ANSWER_BYTES_FLOOR, share))
-        self._min_bytes = min(message.min_bytes, max_bytes)
+        self._max_bytes = max(0, min(message.max_bytes, broker.settings.fetch_max_bytes))
+        self._min_bytes = message.min_bytes
         self._max_wait_ms = message.max_wait_ms
         self._expired = message.max_wait_ms <= 0 or not context.wanted
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._scheduled = False
+        self._scheduled = self._watches_reads = False
         self._unwatch: list[Callable[[], None]] = []
         self._deadline: float | None = None
+        self._cold_until: float | None = None
+        """When the answer no longer waits for reads under way."""
         self._converting = self._abandoned = False
         if version < BATCHES_FROM:
             for one in context.wanted:
@@ -188,7 +199,6 @@ class Fetch(Reply):
             version >= TOPIC_IDS_FROM,
             message.isolation_level == READ_COMMITTED,
             replica not in (CONSUMER, DEBUGGING),
-            max_bytes,
         )
         self.on_abandon = self._abandon
         self.on_hurry = self._expire
@@ -212,21 +222,50 @@ class Fetch(Reply):
         self._scheduled = False
         if self.done or self._converting:
             return
-        found = read_all(self.reader, self._context.wanted)
-        if found.waits:
-            self._stop_waiting()
-            self._broker.spawn(self._answer_later(found))
-        elif self._expired or found.failed or found.size >= self._min_bytes:
-            self._finish(found.found, found.partitions)  # type: ignore[arg-type]
-        elif not self._unwatch:
-            self._wait(found.partitions)
+        max_bytes = self._max_bytes
+        memory = self.reader.session.memory
+        exhausted = False
+        if memory is not None:
+            # Answers that slow readers do not take fill memory too: the fuller it is, the smaller they are,
+            # so that a few dozen cannot fill it.
+            share = (memory.limit - memory.used) // ANSWER_SHARE
+            max_bytes = min(max_bytes, max(ANSWER_BYTES_FLOOR, share))
+            exhausted = memory.exhausted
+        found = read_all(
+            self.reader, self._context.wanted, 0 if exhausted else max_bytes, min_one=not exhausted
+        )
+        enough = self._expired or found.size >= min(self._min_bytes, max_bytes)
+        if found.failed or (enough and (found.size or not found.cold or self._patience_is_over())):
+            self._finish(found)
+        else:
+            self._wait(found)
+            if exhausted:
+                self._scheduled = True
+                self._loop.call_later(NO_MEMORY_PAUSE_SECONDS, self._attempt_later)
 
-    def _wait(self, partitions: Sequence[Partition]) -> None:
-        wake = self._wake
-        self._unwatch = [partition.watch(wake) for partition in partitions]
-        if self._deadline is None:
-            self._deadline = self._loop.time() + self._max_wait_ms / 1000
-        self._timer = self._loop.call_at(self._deadline, self._expire)
+    def _wait(self, found: Pass) -> None:
+        if not self._unwatch:
+            wake = self._wake
+            self._unwatch = [partition.watch(wake) for partition in found.partitions]
+        if found.cold and not self._watches_reads:
+            reads = cold_reads_of(self.reader.session)
+            assert reads is not None
+            self._unwatch.append(reads.watch(self._wake))
+            self._watches_reads = True
+        if self._timer is None and not self._expired:
+            if self._deadline is None:
+                self._deadline = self._loop.time() + self._max_wait_ms / 1000
+            self._timer = self._loop.call_at(self._deadline, self._expire)
+
+    def _patience_is_over(self) -> bool:
+        """Time is over and nothing is there but reads under way: they are waited for a little longer."""
+        now = self._loop.time()
+        if self._cold_until is None:
+            began = self._deadline - self._max_wait_ms / 1000 if self._deadline is not None else now
+            self._cold_until = began + COLD_WAIT_SECONDS
+            if now < self._cold_until:
+                self._timer = self._loop.call_at(self._cold_until, self._attempt_later)
+        return now >= self._cold_until
 
     def _wake(self) -> None:
         """A partition has more, or is no longer led here. All that one flush brings is looked at once."""
@@ -248,47 +287,36 @@ class Fetch(Reply):
     def _abandon(self) -> None:
         self._abandoned = True
         self._stop_waiting()
+        reads = cold_reads_of(self.reader.session)
+        if reads is not None:
+            reads.keep(())
 
     def _stop_waiting(self) -> None:
         for unwatch in self._unwatch:
             unwatch()
         self._unwatch.clear()
+        self._watches_reads = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    async def _answer_later(self, found: Pass) -> None:
-        memory = self.reader.session.memory
-        expected = sum(one.limit_bytes for one in found.found if isinstance(one, Waiting))
-        try:
-            if memory is not None:
-                memory.hold(expected)
-            try:
-                results = await settled(self.reader, found.found)
-            finally:
-                if memory is not None:
-                    memory.free(expected)
-            waited_for = [one.partition for one in found.found if isinstance(one, Waiting)]
-            self._finish(results, found.partitions + waited_for)
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        except Exception:
-            self._fail()
-
     # -- answering ------------------------------------------------------------------------------------
 
-    def _finish(self, results: Sequence[Result], partitions: Sequence[Partition]) -> None:
-        """Answer with these results, of these partitions."""
+    def _finish(self, found: Pass) -> None:
+        """Answer with what was found."""
         self._stop_waiting()
-        told = list(zip(self._context.wanted, results, strict=True))
+        if found.taken:
+            reads = cold_reads_of(self.reader.session)
+            assert reads is not None
+            reads.take(found.taken)
+        told = list(zip(self._context.wanted, found.found, strict=True))
         error, session_id, told_now = self._sessions.finish(
             self._context, self._version, told, self._broker.clock.time_ms()
         )
         if self._version < ZSTD_FROM:
             told_now = [(wanted, self._refused_to_old(wanted, result)) for wanted, result in told_now]
             if self._version < BATCHES_FROM and any(result.size > 0 for _wanted, result in told_now):
-                self._broker.spawn(self._convert(told_now, partitions))
+                self._broker.spawn(self._convert(told_now, found))
                 return
         self.answer(error, session_id, told_now)
 
@@ -297,23 +325,39 @@ class Fetch(Reply):
         zstd_topic = wanted.name in image.topics and rules_of(self._broker, image, wanted.name).codec == ZSTD
         return refused_to_old(result, self._version, zstd_topic=zstd_topic)
 
-    async def _convert(self, told: Sequence[tuple[Wanted, Result]], partitions: Sequence[Partition]) -> None:
+    async def _convert(self, told: Sequence[tuple[Wanted, Result]], found: Pass) -> None:
         """Answer with message sets, if there is anything in them; else wait for more, while there is time."""
         self._converting = True
+        memory = self.reader.session.memory
+        held = found.size
+        if memory is not None:
+            memory.hold(held)
         try:
-            converted = [(wanted, await self._down(wanted, result)) for wanted, result in told]
+            converted = []
+            size = 0
+            for wanted, result in told:
+                # Records expand: beyond what was read for, the rest of the partitions is for the next fetch.
+                one = await self._down(wanted, result) if size <= found.size else nothing_of(result)
+                converted.append((wanted, one))
+                size += max(one.size, 0)
+                if memory is not None:
+                    memory.hold(max(one.size, 0))
+                    held += max(one.size, 0)
             self._converting = False
             if self._expired or any(
                 one.size or one.error is not ErrorCode.NONE for _wanted, one in converted
             ):
                 self.answer(ErrorCode.NONE, NO_SESSION, converted)
             elif not self._abandoned:
-                self._wait(partitions)
+                self._wait(found)
         except asyncio.CancelledError:
             self.close()
             raise
         except Exception:
             self._fail()
+        finally:
+            if memory is not None:
+                memory.free(held)
 
     async def _down(self, wanted: Wanted, result: Result) -> Result:
         """One partition's records as a message set: of the first batches that have any for this reader."""
