@@ -3,13 +3,16 @@
 import asyncio
 from pathlib import Path
 
+from penstock.clock import SystemClock
 from penstock.cluster.health.findings import Report
+from penstock.cluster.health.repair import Repair, RepairReport
 from penstock.cluster.health.scrub import Scrub
 from penstock.cluster.reading import ImageReader
 from penstock.main import Node
 from penstock.metadata.commands import CreateTopic
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, WalRef
 from penstock.settings import Settings, load
+from penstock.storage.answers import Slice
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.ledger import Ledger
 from penstock.storage.memory import MemoryStore
@@ -53,6 +56,12 @@ class Ward:
             await self.node.kill()
             self.node = None
 
+    def leave_presence(self, wal: WalRef) -> None:
+        """As a process that was killed leaves it: a file that nobody holds a lock on."""
+        if self.on_directory:
+            (self.root / "presence").mkdir(exist_ok=True)
+            (self.root / "presence" / f"{wal.broker}-{wal.epoch}").touch()
+
     @property
     def ledger(self) -> Ledger:
         assert self.node is not None
@@ -73,6 +82,20 @@ class Ward:
         assert partition is not None
         return partition
 
+    async def caught_up(self) -> None:
+        """Until the broker goes on from the manifests that the log names."""
+        assert self.node is not None
+        image = await self.node.broker.metadata.catch_up()
+        while True:
+            refs = {
+                (topic.name, at): info.manifest
+                for topic in image.topics.values()
+                for at, info in enumerate(topic.partitions)
+            }
+            if all(self.partition(*place).manifest_ref == ref for place, ref in refs.items()):
+                return
+            await asyncio.sleep(0.01)
+
     async def write(self, topic: str, index: int, *batches: list[bytes]) -> None:
         """Batches of values, each a flush of its own."""
         for values in batches:
@@ -88,7 +111,7 @@ class Ward:
         offset = partition.log_start_offset
         while offset < partition.high_watermark:
             answer = ledger._reader._read_stored(partition, offset, 4096, partition.high_watermark)
-            part = answer if not asyncio.iscoroutine(answer) else await answer
+            part = answer if isinstance(answer, Slice) else await answer
             joined = b"".join(part.buffers)
             for position, _header in iter_batches(joined):
                 found += ((one.offset, one.value) for one in iter_records(joined, position))
@@ -100,6 +123,13 @@ class Ward:
     async def scrub(self, *topics: str) -> Report:
         store = self.open()
         report = await Scrub(store, topics=topics).run()
+        if self._memory is None:
+            await store.close()
+        return report
+
+    async def repair(self, *, apply: bool = True, cut: bool = False) -> RepairReport:
+        store = self.open()
+        report = await Repair(store, SystemClock(), apply=apply, cut=cut).run()
         if self._memory is None:
             await store.close()
         return report

@@ -15,6 +15,7 @@ from penstock.cli.store import json_option, location_option, opened
 
 if TYPE_CHECKING:
     from penstock.cluster.health.findings import Report
+    from penstock.cluster.health.repair import RepairReport
 
 JOBS = 8
 SHOWN_MAX = 50
@@ -112,3 +113,71 @@ def tell(report: Report, location: str) -> None:
         click.echo("Nothing is known to be damaged, but not everything could be read.", err=True)
     else:
         click.echo("Everything is whole.")
+
+
+@click.command("repair")
+@location_option
+@_topics
+@_jobs
+@click.option("--apply", is_flag=True, help="Do it. Without this nothing is changed.")
+@click.option(
+    "--cut",
+    is_flag=True,
+    help="Leave out what cannot be healed: the batches that are hurt. Readers then pass over their offsets.",
+)
+@json_option
+def repair(location: str, topics: tuple[str, ...], jobs: int, apply: bool, cut: bool, as_json: bool) -> None:
+    """Heal what `penstock store scrub` finds.
+
+    Says what would be done, and with --apply does it. Takes what another object still has (a log beside a
+    segment), corrects single flipped bits, rebuilds indexes and headers from the rest. What nothing can heal
+    stays as it is, unless --cut leaves it out. New objects are written beside the old ones; hurt bytes are
+    kept under hurt/. Brokers may run meanwhile.
+
+    \b
+    Exit code 0: nothing is hurt, or all of it was healed or cut out.
+    Exit code 1: something is hurt still; without --apply, anything.
+    Exit code 2: something could not be read.
+
+    \b
+    Examples: penstock store repair --store ./penstock-data
+              penstock store repair --store ./penstock-data --apply
+              penstock store repair --store ./penstock-data --apply --cut --topic orders
+    """
+    report = asyncio.run(_repair(location, topics, jobs, apply=apply, cut=cut))
+    if wants_json(as_json):
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        tell_repair(report, location)
+    raise SystemExit(report.exit_code)
+
+
+async def _repair(
+    location: str, topics: tuple[str, ...], jobs: int, *, apply: bool, cut: bool
+) -> RepairReport:
+    from penstock.clock import SystemClock
+    from penstock.cluster.health.repair import Repair
+
+    async with opened(location) as found:
+        with progress() as step:
+            repairing = Repair(
+                found, SystemClock(), apply=apply, cut=cut, topics=topics, jobs=jobs, progress=step
+            )
+            return await repairing.run()
+
+
+def tell_repair(report: RepairReport, location: str) -> None:
+    click.echo(f"Cluster {report.cluster_id} in {location}, at entry {report.version} of its metadata log.")
+    for step in report.steps:
+        click.echo(f"{'done' if report.applied else 'would be done'}: {step.sentence}")
+    for left in report.left:
+        click.echo(f"left: {left.finding.sentence}", err=True)
+        click.echo(f"      {left.advice}", err=True)
+    for one in report.unread:
+        click.echo(f"not read: {one.key}: {one.reason}", err=True)
+    if report.steps and not report.applied:
+        click.echo("Nothing was changed; --apply does it.")
+    elif not report.left and not report.unread:
+        click.echo("Nothing is hurt." if not report.steps else "Nothing is hurt any more.")

@@ -22,6 +22,7 @@ from penstock.metadata.commands import (
     MoveLeader,
     RegisterBroker,
     RemoveBroker,
+    RepairPartition,
     SetConfig,
     SetReplicas,
     SettlePartitions,
@@ -197,6 +198,12 @@ def advance_log_start(draft: Draft, command: AdvanceLogStart) -> None:
         draft.put_partition(name, item.partition, replace(partition, log_start=item.log_start))
 
 
+def repair_partition(draft: Draft, command: RepairPartition) -> None:
+    name = draft.topic_name(command.topic_id)
+    partition = draft.partitions(name)[command.partition]
+    draft.put_partition(name, command.partition, replace(partition, manifest=command.manifest))
+
+
 def _new_partition(draft: Draft, replicas: tuple[int, ...]) -> PartitionInfo:
     leader = draft.first_live(replicas)
     wals = () if leader == NO_LEADER else (draft.wal_of(leader),)
@@ -248,4 +255,5 @@ _EFFECTS: dict[type[Any], Callable[[Draft, Any], None]] = {
     AllocateProducerIds: allocate_producer_ids,
     SettlePartitions: settle_partitions,
     AdvanceLogStart: advance_log_start,
+    RepairPartition: repair_partition,
 }

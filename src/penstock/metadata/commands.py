@@ -176,6 +176,20 @@ class AdvanceLogStart(Command, frozen=True, tag="advance_log_start"):
     partitions: tuple[LogStart, ...]
 
 
+class RepairPartition(Command, frozen=True, tag="repair_partition"):
+    """What is hurt of a partition was healed, or cut out: `manifest` says the same as `base` in all but where
+    records lie and which of them are there. It ends at the same offset, with the same state.
+
+    Proposed by whoever repairs the store, whether the partition has a leader or not. A leader goes on from
+    the new manifest.
+    """
+
+    topic_id: bytes
+    partition: int
+    base: ManifestRef
+    manifest: ManifestRef
+
+
 AnyCommand = (
     RegisterBroker
     | FenceBroker
@@ -190,4 +204,5 @@ AnyCommand = (
     | AllocateProducerIds
     | SettlePartitions
     | AdvanceLogStart
+    | RepairPartition
 )

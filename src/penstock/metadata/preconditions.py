@@ -21,6 +21,7 @@ from penstock.metadata.commands import (
     MoveLeader,
     RegisterBroker,
     RemoveBroker,
+    RepairPartition,
     SetConfig,
     SetReplicas,
     SettlePartitions,
@@ -226,6 +227,16 @@ def advance_log_start(image: ClusterImage, command: AdvanceLogStart) -> Refusal 
     return refusal
 
 
+def repair_partition(image: ClusterImage, command: RepairPartition) -> Refusal | None:
+    partition = _partition(image, command.topic_id, command.partition)
+    if isinstance(partition, Refusal):
+        return partition
+    if partition.manifest != command.base:
+        message = "The partition was settled, merged or cleaned meanwhile; look at it again."
+        return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
+    return None
+
+
 def check_assignment(
     image: ClusterImage, index: int, replicas: tuple[int, ...], factor: int | None = None
 ) -> Refusal | None:
@@ -352,4 +363,5 @@ _CHECKS: dict[type[Any], Callable[[ClusterImage, Any], Refusal | None]] = {
     AllocateProducerIds: allocate_producer_ids,
     SettlePartitions: settle_partitions,
     AdvanceLogStart: advance_log_start,
+    RepairPartition: repair_partition,
 }

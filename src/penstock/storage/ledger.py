@@ -35,6 +35,7 @@ from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.storage.recovery import DamagedError, Opening, Recovery
+from penstock.storage.repaired import Repaired
 from penstock.storage.segment_writer import SegmentWriter
 from penstock.storage.settler import Change, PartitionKey, Propose, Settler
 from penstock.storage.tail_cache import TailCache
@@ -126,6 +127,9 @@ class Ledger:
             writer=self._segment_writer,
             garbage=self._garbage,
             on_image=lambda image: self.follow(self._image, image),
+        )
+        self._repaired = Repaired(
+            self._partitions, lambda: self._image, self._recovery.manifest, self._settler.adopt_repaired
         )
         self._recovering: asyncio.Task[None] | None = None
         self._writer: WalWriter | None = None
@@ -232,7 +236,7 @@ class Ledger:
             if key in self._partitions:
                 partition.advance_log_start(info.log_start)
                 if not self._settler.adopt_committed(partition, info.manifest):
-                    logger.error("a manifest was not written here topic=%s partition=%d", topic.name, index)
+                    self._repaired.found(partition)
         return waiting
 
     def _begin_partition(self, topic: TopicInfo, index: int, info: PartitionInfo) -> Partition:
@@ -333,6 +337,8 @@ class Ledger:
             info = self._image.partition(partition.topic_id, partition.index)
             if info is not None:
                 partition.advance_log_start(info.log_start)
+                if info.manifest != partition.manifest_ref:
+                    self._repaired.found(partition)
         assert self._upkeep is not None
         self._upkeep.wake()
 
@@ -507,6 +513,7 @@ class Ledger:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._repaired.close()
         if self._flusher is not None:
             try:
                 async with asyncio.timeout(timeout_seconds):

@@ -292,6 +292,20 @@ class Settler:
         self._apply(change)
         return True
 
+    async def adopt_repaired(self, partition: Partition, manifest: Manifest, ref: ManifestRef) -> None:
+        """Somebody repaired what is stored of a partition, and the image says so. Not between two halves of
+        a step, which would mix it with what it was before."""
+        async with self._lock:
+            if partition.closed or self._partitions.get(_key(partition)) is not partition:
+                return
+            if partition.settled_end != manifest.end_offset:
+                return  # A step that was in doubt came before it; the image says what holds now.
+            delay_ms = partition.policy.file_delete_delay_ms
+            self._garbage.hold(manifest)
+            self._garbage.release(partition.manifest, delay_ms)
+            self._garbage.doom_manifest(partition.manifest_ref, delay_ms)
+            partition.settled(manifest, ref)
+
     def _apply(self, change: Change) -> None:
         partition = change.partition
         if change.log_start is not None:

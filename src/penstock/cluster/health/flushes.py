@@ -1,6 +1,6 @@
 """Reading one flush of a write-ahead log, and what one flipped bit in it can be corrected to."""
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from penstock.cluster.health.bench import Bench
 from penstock.log.flush import (
@@ -54,6 +54,25 @@ class Window:
         self._held = b""
 
 
+class StoredBytes:
+    """The same of an object that is in memory."""
+
+    def __init__(self, key: str, stored: bytes) -> None:
+        self.key = key
+        self.size = len(stored)
+        self._stored = stored
+
+    async def bytes(self, position: int, length: int) -> bytes:
+        return self._stored[position : position + max(0, length)]
+
+
+class Readable(Protocol):
+    size: int
+
+    async def bytes(self, position: int, length: int) -> bytes:
+        """As much of the range as there is."""
+
+
 def corrected_file_header(stored: bytes) -> FileHeader | None:
     for candidate in corrections(stored, 0, FILE_HEADER_SIZE - 4, FILE_HEADER_SIZE - 4):
         try:
@@ -63,7 +82,7 @@ def corrected_file_header(stored: bytes) -> FileHeader | None:
     return None
 
 
-async def read_flush(window: Window, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
+async def read_flush(window: Readable, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
     """The flush that begins at a position, if it is whole and the one that is looked for."""
     try:
         header = decode_flush_header(await window.bytes(position, FLUSH_HEADER_SIZE))
@@ -76,7 +95,7 @@ async def read_flush(window: Window, position: int, number: int, nonce: bytes | 
     return FlushAt(header, position, index)
 
 
-async def correct_flush(window: Window, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
+async def correct_flush(window: Readable, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
     """The same, if one flipped bit in its header or in its index is all that is hurt."""
     stored = await window.bytes(position, FLUSH_HEADER_SIZE)
     for candidate in _headers(stored):
@@ -117,7 +136,7 @@ def _headers(stored: bytes) -> list[Buffer]:
     return found
 
 
-async def find_flush(window: Window, position: int, above: int, nonce: bytes | None) -> FlushAt | None:
+async def find_flush(window: Readable, position: int, above: int, nonce: bytes | None) -> FlushAt | None:
     """The next whole flush behind a position whose number is greater than `above`."""
     while position < window.size:
         stored = await window.bytes(position, _WINDOW_BYTES)
@@ -136,3 +155,15 @@ async def find_flush(window: Window, position: int, above: int, nonce: bytes | N
                 return flush
         position += 1
     return None
+
+
+async def any_flush(
+    window: Readable, position: int, number: int, nonce: bytes | None, *, in_file: bool
+) -> FlushAt | None:
+    """The flush at a position, corrected if need be, or else the next one of the file that is whole."""
+    flush = await read_flush(window, position, number, nonce)
+    if flush is None:
+        flush = await correct_flush(window, position, number, nonce)
+    if flush is None and in_file:
+        flush = await find_flush(window, position + 1, number, nonce)
+    return flush
