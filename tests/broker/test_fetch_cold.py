@@ -1,4 +1,4 @@
-"""Fetches of records that a store takes its time to give: others are answered beside them, and they in the end."""
+"""Fetches of records that a store takes its time to give: others are answered meanwhile, and they at last."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock import __version__
-from penstock.cli import bench, cluster, doctor, groups, pipeline, records, store, topics
+from penstock.cli import bench, cluster, doctor, groups, pipeline, records, store, store_health, topics
 from penstock.cli.client import ClientError
 from penstock.cli.start_options import OPTIONS
 
@@ -72,5 +72,7 @@ app.add_command(records.consume)
 app.add_command(cluster.cluster)
 app.add_command(doctor.doctor)
 app.add_command(bench.bench)
+store.store.add_command(store_health.scrub)
+store.store.add_command(store_health.repair)
 app.add_command(store.store)
 app.add_command(pipeline.pipeline)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import click
@@ -25,8 +27,7 @@ def store() -> None:
     """Look at the store itself: brokers need not run."""
 
 
-@store.command("audit")
-@click.option(
+location_option = click.option(
     "--store",
     "location",
     metavar="DIR_OR_URL",
@@ -36,6 +37,13 @@ def store() -> None:
     show_envvar=True,
     help="Where the cluster lives.",
 )
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
+)
+
+
+@store.command("audit")
+@location_option
 @click.option(
     "--grace",
     type=click.IntRange(min=0),
@@ -47,14 +55,16 @@ def store() -> None:
 @click.option(
     "--delete-orphans", is_flag=True, help="Delete what is orphaned. Nothing is deleted without this."
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
-)
+@json_option
 def audit(location: str, grace: int, delete_orphans: bool, as_json: bool) -> None:
     """Compare the objects in the store with what the cluster needs.
 
     Finds objects that nothing refers to (a broker that died may leave some; brokers sweep them too) and
-    objects that are needed and not there. Exit code 1 if something is missing.
+    objects that are needed and not there. Exit code 1 if something is missing. Compares names and sizes;
+    what is in the objects, `penstock store scrub` reads.
+
+    \b
+    Example: penstock store audit --store ./penstock-data
     """
     report = asyncio.run(_audit(location, grace, delete_orphans))
     if wants_json(as_json):
@@ -68,24 +78,31 @@ def audit(location: str, grace: int, delete_orphans: bool, as_json: bool) -> Non
 
 async def _audit(location: str, grace: int, delete_orphans: bool) -> Report:
     from penstock.cluster.audit import Audit
-    from penstock.cluster.home import HomeError
+
+    async with opened(location) as found:
+        auditing = Audit(found, time.time_ns() // 1_000_000, grace * 1000)
+        report = await auditing.run()
+        if delete_orphans:
+            await auditing.delete(report)
+        return report
+
+
+@contextlib.asynccontextmanager
+async def opened(location: str) -> AsyncIterator[DatedStore]:
+    """The store, while somebody looks at it. Errors become one sentence."""
     from penstock.cluster.reading import NoClusterError
     from penstock.metadata.codec import FormatError
     from penstock.storage.objects import StoreError
 
     try:
-        opened = _open(location)
+        found = _open(location)
         try:
-            auditing = Audit(opened, time.time_ns() // 1_000_000, grace * 1000)
-            report = await auditing.run()
-            if delete_orphans:
-                await auditing.delete(report)
-            return report
+            yield found
         finally:
-            await opened.close()
+            await found.close()
     except NoClusterError:
         raise click.ClickException(f"No Penstock cluster lives in {location}.") from None
-    except (StoreError, FormatError, HomeError) as error:
+    except (StoreError, FormatError) as error:
         raise click.ClickException(f"The store {location} cannot be read: {error}") from None
 
 
@@ -129,5 +146,7 @@ def _tell(report: Report, location: str) -> None:
         click.echo(f"Deleted {len(report.deleted)} orphaned objects.")
     elif report.orphaned:
         click.echo("Nothing was deleted; --delete-orphans deletes what is orphaned.")
-    if not report.missing:
+    if report.missing:
+        click.echo("`penstock store scrub` says which records that hurts.", err=True)
+    else:
         click.echo("Everything that the cluster needs is there.")

@@ -6,6 +6,7 @@ is, the store says (`home`).
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -27,9 +28,14 @@ class NoClusterError(Exception):
 class ImageReader:
     """The newest image, read again on each `refresh`."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(
+        self, store: ObjectStore, *, view: Callable[[ObjectStore], ObjectStore] | None = None
+    ) -> None:
+        """`view`: how the store of the metadata log is looked at, where not as it is."""
         self.image = ClusterImage()
-        self._given = self._store = store
+        self._view = view
+        self._elsewhere = False
+        self._store = store
         self._chain = SnapshotChain(store)
 
     @property
@@ -40,7 +46,7 @@ class ImageReader:
     @property
     def elsewhere(self) -> bool:
         """Whether the log is not in the store that was given. Known after the first `refresh`."""
-        return self._store is not self._given
+        return self._elsewhere
 
     async def refresh(self) -> ClusterImage:
         """Read the log to its end: the image then holds every entry that was written before this call.
@@ -75,7 +81,8 @@ class ImageReader:
         home = await find(self._store, partial(open_elsewhere, idle_max=0))
         if home is None:
             raise NoClusterError("The store holds no Penstock cluster.")
-        self._store = home.metadata_store
+        self._elsewhere = home.metadata_store is not self._store
+        self._store = home.metadata_store if self._view is None else self._view(home.metadata_store)
         self._chain = SnapshotChain(self._store)
         self.image = await self._chain.find() or ClusterImage(cluster_id=home.cluster_id)
 

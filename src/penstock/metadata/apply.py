@@ -22,6 +22,7 @@ from penstock.metadata.commands import (
     MoveLeader,
     RegisterBroker,
     RemoveBroker,
+    RepairPartition,
     SetConfig,
     SetLevel,
     SetReplicas,
@@ -203,6 +204,12 @@ def set_level(draft: Draft, command: SetLevel) -> None:
     draft.level_since = draft.version
 
 
+def repair_partition(draft: Draft, command: RepairPartition) -> None:
+    name = draft.topic_name(command.topic_id)
+    partition = draft.partitions(name)[command.partition]
+    draft.put_partition(name, command.partition, replace(partition, manifest=command.manifest))
+
+
 def _new_partition(draft: Draft, replicas: tuple[int, ...]) -> PartitionInfo:
     leader = draft.first_live(replicas)
     wals = () if leader == NO_LEADER else (draft.wal_of(leader),)
@@ -255,4 +262,5 @@ _EFFECTS: dict[type[Any], Callable[[Draft, Any], None]] = {
     SettlePartitions: settle_partitions,
     AdvanceLogStart: advance_log_start,
     SetLevel: set_level,
+    RepairPartition: repair_partition,
 }

@@ -186,6 +186,20 @@ class SetLevel(Command, frozen=True, tag="set_level"):
     readers: tuple[WalRef, ...] = ()
 
 
+class RepairPartition(Command, frozen=True, tag="repair_partition"):
+    """What is hurt of a partition was healed, or cut out: `manifest` says the same as `base` in all but where
+    records lie and which of them are there. It ends at the same offset, with the same state.
+
+    Proposed by whoever repairs the store, whether the partition has a leader or not. A leader goes on from
+    the new manifest.
+    """
+
+    topic_id: bytes
+    partition: int
+    base: ManifestRef
+    manifest: ManifestRef
+
+
 AnyCommand = (
     RegisterBroker
     | FenceBroker
@@ -201,8 +215,9 @@ AnyCommand = (
     | SettlePartitions
     | AdvanceLogStart
     | SetLevel
+    | RepairPartition
 )
 
-LEVEL_OF: dict[type[Command], int] = {}
+LEVEL_OF: dict[type[Command], int] = {RepairPartition: 2}
 """The feature level from which a kind of command may be written; those that are not here may be at any level.
 SetLevel is one of these: its entry is in the frame of the new level, which brokers below it refuse."""

@@ -22,6 +22,7 @@ from penstock.metadata.commands import (
     MoveLeader,
     RegisterBroker,
     RemoveBroker,
+    RepairPartition,
     SetConfig,
     SetLevel,
     SetReplicas,
@@ -255,6 +256,16 @@ def set_level(image: ClusterImage, command: SetLevel) -> Refusal | None:
     return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 
+def repair_partition(image: ClusterImage, command: RepairPartition) -> Refusal | None:
+    partition = _partition(image, command.topic_id, command.partition)
+    if isinstance(partition, Refusal):
+        return partition
+    if partition.manifest != command.base:
+        message = "The partition was settled, merged or cleaned meanwhile; look at it again."
+        return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
+    return None
+
+
 def check_assignment(
     image: ClusterImage, index: int, replicas: tuple[int, ...], factor: int | None = None
 ) -> Refusal | None:
@@ -382,4 +393,5 @@ _CHECKS: dict[type[Any], Callable[[ClusterImage, Any], Refusal | None]] = {
     SettlePartitions: settle_partitions,
     AdvanceLogStart: advance_log_start,
     SetLevel: set_level,
+    RepairPartition: repair_partition,
 }

@@ -70,9 +70,8 @@ class Change(NamedTuple):
 
 
 Fold = Callable[[Collection[PartitionKey]], Sequence[Change]]
-"""The changes of these partitions, computed from their manifests as they are now. A partition that has
-changed
-too much is left out."""
+"""The changes of these partitions, computed from their manifests as they are now, without those that have
+changed too much."""
 
 
 class Committer:
@@ -235,9 +234,7 @@ class Committer:
         """Whether one of the partitions, whose change is not among those done, still reads the own log."""
         return self._needed_in(self._image(), keys, done)
 
-    def _needed_in(
-        self, image: ClusterImage, keys: Collection[PartitionKey], done: Sequence[Change]
-    ) -> bool:
+    def _needed_in(self, image: ClusterImage, keys: Collection[PartitionKey], done: Sequence[Change]) -> bool:
         settled = {key_of(change.partition) for change in done}
         for key in keys:
             info = image.partition(*key)
@@ -265,6 +262,13 @@ class Committer:
         self._apply(change)
         return True
 
+    def adopt_repaired(self, partition: Partition, manifest: Manifest, ref: ManifestRef) -> None:
+        """Somebody repaired what is stored of a partition, and the image says so. Whatever is computed from
+        the manifest before it will not be committed."""
+        if not self.is_open(partition):
+            return
+        self._replace(partition, manifest, ref)
+
     def _apply(self, change: Change) -> None:
         """The change is in the metadata log."""
         partition = change.partition
@@ -275,17 +279,20 @@ class Committer:
         if not self.is_led(partition):
             return  # Led by another broker since, which holds the manifest now.
         assert change.manifest is not None
-        delay_ms = partition.policy.file_delete_delay_ms
         for written in change.written:
             self._reader.remember_index(written.segment, written.extents)
             self.bytes_settled += written.segment.size_bytes
-        self._garbage.hold(change.manifest)
-        self._garbage.release(partition.manifest, delay_ms)
-        self._garbage.doom_manifest(partition.manifest_ref, delay_ms)
-        partition.settled(change.manifest, change.ref)
+        self._replace(partition, change.manifest, change.ref)
         if change.forgotten:
             partition.forget_aborted(change.forgotten)
         self.unmerged[key_of(partition)] = None
+
+    def _replace(self, partition: Partition, manifest: Manifest, ref: ManifestRef) -> None:
+        delay_ms = partition.policy.file_delete_delay_ms
+        self._garbage.hold(manifest)
+        self._garbage.release(partition.manifest, delay_ms)
+        self._garbage.doom_manifest(partition.manifest_ref, delay_ms)
+        partition.settled(manifest, ref)
 
     def _forget(self, changes: Sequence[Change]) -> None:
         """What was not applied of these is not in the metadata log, and will not be."""

@@ -37,6 +37,7 @@ from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.storage.recovery import DamagedError, Opening, Recovery
+from penstock.storage.repaired import Repaired
 from penstock.storage.rewriting import Rewriter
 from penstock.storage.segment_writer import PartitionKey, SegmentWriter
 from penstock.storage.settler import Settler
@@ -158,6 +159,9 @@ class Ledger:
             committer=self._committer,
             rewriter=rewriter,
         )
+        self._repaired = Repaired(
+            self._partitions, lambda: self._image, self._recovery.manifest, self._committer.adopt_repaired
+        )
         self._recovering: asyncio.Task[None] | None = None
         self._writer: WalWriter | None = None
         self._flusher: Flusher | None = None
@@ -264,7 +268,7 @@ class Ledger:
             if key in self._partitions:
                 partition.advance_log_start(info.log_start)
                 if not self._committer.adopt_committed(partition, info.manifest):
-                    logger.error("a manifest was not written here topic=%s partition=%d", topic.name, index)
+                    self._repaired.found(partition)
         return waiting
 
     def _begin_partition(self, topic: TopicInfo, index: int, info: PartitionInfo) -> Partition:
@@ -365,6 +369,8 @@ class Ledger:
             info = self._image.partition(partition.topic_id, partition.index)
             if info is not None:
                 partition.advance_log_start(info.log_start)
+                if info.manifest != partition.manifest_ref:
+                    self._repaired.found(partition)
         assert self._upkeep is not None
         self._upkeep.wake()
 
@@ -537,6 +543,7 @@ class Ledger:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._repaired.close()
         if self._flusher is not None:
             try:
                 async with asyncio.timeout(timeout_seconds):

@@ -88,6 +88,10 @@ class Recovery:
                 damaged[partition.topic_id, partition.index] = error
         return damaged
 
+    async def manifest(self, ref: ManifestRef) -> Manifest | DamagedError:
+        """One manifest, as it is stored."""
+        return (await self._load_manifests((ref,)))[ref]
+
     async def _load_manifests(
         self, refs: Sequence[ManifestRef]
     ) -> Mapping[ManifestRef, Manifest | DamagedError]:

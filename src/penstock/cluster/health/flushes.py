@@ -1,0 +1,169 @@
+"""Reading one flush of a write-ahead log, and what one flipped bit in it can be corrected to."""
+
+from typing import Final, NamedTuple, Protocol
+
+from penstock.cluster.health.bench import Bench
+from penstock.log.flush import (
+    FILE_HEADER_SIZE,
+    FLUSH_HEADER_SIZE,
+    FileHeader,
+    FlushError,
+    FlushHeader,
+    check_index,
+    decode_file_header,
+    decode_flush_header,
+)
+from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
+from penstock.wire.correction import CORRECTED_BYTES_MAX, corrections, find_flip
+
+_WINDOW_BYTES: Final = 256 * 1024
+_FLUSH_MAGIC: Final = b"PWF1"
+
+
+class FlushAt(NamedTuple):
+    header: FlushHeader
+    position: int
+    blocks: bytes
+    """Its index."""
+    hurt_at: int = -1
+    """Where a bit had to be corrected for it to be read; -1: nowhere."""
+
+
+class Window:
+    """An object of a known size, read a good piece at a time."""
+
+    def __init__(self, bench: Bench, key: str, size: int) -> None:
+        self.key = key
+        self.size = size
+        self._bench = bench
+        self._held: Buffer = b""
+        self._held_at = 0
+
+    async def bytes(self, position: int, length: int) -> bytes:
+        """As much of the range as there is."""
+        length = max(0, min(length, self.size - position))
+        at = position - self._held_at
+        if at < 0 or at + length > len(self._held):
+            wanted = min(max(length, _WINDOW_BYTES), self.size - position)
+            self._held = await self._bench.store.get_range(self.key, position, wanted)
+            self._held_at, at = position, 0
+        return bytes(self._held[at : at + length])
+
+    def forget(self) -> None:
+        self._held = b""
+
+
+class StoredBytes:
+    """The same of an object that is in memory."""
+
+    def __init__(self, key: str, stored: bytes) -> None:
+        self.key = key
+        self.size = len(stored)
+        self._stored = stored
+
+    async def bytes(self, position: int, length: int) -> bytes:
+        return self._stored[position : position + max(0, length)]
+
+
+class Readable(Protocol):
+    size: int
+
+    async def bytes(self, position: int, length: int) -> bytes:
+        """As much of the range as there is."""
+
+
+def corrected_file_header(stored: bytes) -> FileHeader | None:
+    for candidate in corrections(stored, 0, FILE_HEADER_SIZE - 4, FILE_HEADER_SIZE - 4):
+        try:
+            return decode_file_header(candidate)
+        except FlushError:
+            continue
+    return None
+
+
+async def read_flush(window: Readable, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
+    """The flush that begins at a position, if it is whole and the one that is looked for."""
+    try:
+        header = decode_flush_header(await window.bytes(position, FLUSH_HEADER_SIZE))
+        if header.number != number or (nonce is not None and header.nonce != nonce):
+            return None
+        index = await window.bytes(position + FLUSH_HEADER_SIZE + header.data_size, header.index_size)
+        check_index(header, index)
+    except FlushError:
+        return None
+    return FlushAt(header, position, index)
+
+
+async def correct_flush(window: Readable, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
+    """The same, if one flipped bit in its header or in its index is all that is hurt."""
+    stored = await window.bytes(position, FLUSH_HEADER_SIZE)
+    for candidate in _headers(stored):
+        header = decode_flush_header(candidate)
+        if header.number != number or (nonce is not None and header.nonce != nonce):
+            continue
+        index_at = position + FLUSH_HEADER_SIZE + header.data_size
+        index = await window.bytes(index_at, header.index_size)
+        if len(index) != header.index_size:
+            continue
+        difference = crc32c(index) ^ header.index_crc
+        if not difference:
+            return FlushAt(header, position, index, position)
+        found = find_flip(len(index), difference) if len(index) <= CORRECTED_BYTES_MAX else None
+        if found is not None and bytes(candidate) == stored:
+            whole = bytearray(index)
+            whole[found[0]] ^= 1 << found[1]
+            return FlushAt(header, position, bytes(whole), index_at + found[0])
+    return None
+
+
+def _headers(stored: bytes) -> list[Buffer]:
+    """The header as it is, or as it may have been."""
+    if len(stored) < FLUSH_HEADER_SIZE:
+        return []
+    try:
+        decode_flush_header(stored)
+        return [stored]
+    except FlushError:
+        pass
+    found: list[Buffer] = []
+    for candidate in corrections(stored, 8, FLUSH_HEADER_SIZE, 4):
+        try:
+            decode_flush_header(candidate)
+        except FlushError:
+            continue
+        found.append(candidate)
+    return found
+
+
+async def find_flush(window: Readable, position: int, above: int, nonce: bytes | None) -> FlushAt | None:
+    """The next whole flush behind a position whose number is greater than `above`."""
+    while position < window.size:
+        stored = await window.bytes(position, _WINDOW_BYTES)
+        at = stored.find(_FLUSH_MAGIC)
+        if at < 0:
+            position += max(1, len(stored) - FLUSH_HEADER_SIZE + 1)
+            continue
+        position += at
+        try:
+            header = decode_flush_header(await window.bytes(position, FLUSH_HEADER_SIZE))
+        except FlushError:
+            header = None
+        if header is not None and header.number > above:
+            flush = await read_flush(window, position, header.number, nonce)
+            if flush is not None:
+                return flush
+        position += 1
+    return None
+
+
+async def any_flush(
+    window: Readable, position: int, number: int, nonce: bytes | None, *, in_file: bool
+) -> FlushAt | None:
+    """The flush at a position, corrected if need be, or else the next one of the file that is whole."""
+    flush = await read_flush(window, position, number, nonce)
+    if flush is None:
+        flush = await correct_flush(window, position, number, nonce)
+    if flush is None and in_file:
+        flush = await find_flush(window, position + 1, number, nonce)
+    return flush

@@ -1,0 +1,252 @@
+"""Making a hurt piece of a partition whole again, in memory: what of it is whole, corrected, restored or cut.
+
+The result is the piece's batches in their order, to be written into a new object.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.cluster.health.bench import Bench
+from penstock.cluster.health.flushes import Window, any_flush, find_flush
+from penstock.cluster.health.logs import PartitionKey
+from penstock.cluster.health.pieces import object_size
+from penstock.cluster.health.sources import Sources
+from penstock.log.checking import Hurt, Rules, Whole, check_extent, correct_batch
+from penstock.log.extents import Extent, Extents, ExtentsError
+from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
+from penstock.log.manifest import SegmentRef
+from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
+from penstock.storage.objects import ObjectMissingError
+from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
+from penstock.wire.buffers import Buffer
+from penstock.wire.correction import corrections
+from penstock.wire.errors import BatchError, WireError
+
+
+class Part(NamedTuple):
+    """A batch, or bytes in which some were and that stay as they are."""
+
+    stored: Buffer
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class Mended(NamedTuple):
+    """What became of one hurt range."""
+
+    start: int
+    end: int
+    how: str
+    """One of the words below."""
+    detail: str = ""
+    hurt: Hurt | None = None
+    stored: bytes = b""
+    """The hurt bytes, as far as there are any."""
+
+
+CORRECTED = "corrected"
+RESTORED = "restored"
+REBUILT = "rebuilt"
+MOVED = "moved"
+CUT = "cut"
+LEFT = "left"
+
+
+class Healed(NamedTuple):
+    """A piece, and what was done to it."""
+
+    parts: list[Part]
+    mended: list[Mended]
+
+
+class Mender:
+    def __init__(self, bench: Bench, sources: Sources, *, cut: bool) -> None:
+        self._bench = bench
+        self._sources = sources
+        self._cut = cut
+
+    async def piece(self, key: PartitionKey, segment: SegmentRef, rules: Rules, log_start: int) -> Healed:
+        """The batches of a segment, as many as can be had. Raises StoreError if it cannot be read now."""
+        mended: list[Mended] = []
+        extents = await self._extents(key, segment, mended)
+        if extents is None:
+            whole = Hurt(0, 0, max(segment.base_offset, log_start), segment.end_offset, "it is not there")
+            parts: list[Part] = []
+            await self._mend(key, b"", whole, rules, parts, mended)
+            return Healed(parts, mended)
+        parts = []
+        for extent in extents:
+            if extent.last_offset < log_start:
+                continue
+            stored = memoryview(await self._read(segment.key, extent))
+            for batch in check_extent(stored, 0, extent, rules):
+                at = batch.position - extent.position
+                if isinstance(batch, Whole):
+                    header = batch.header
+                    latest = min(header.max_timestamp, extent.max_timestamp)
+                    span = (header.base_offset, header.last_offset, latest)
+                    parts.append(Part(stored[at : at + header.size], *span))
+                else:
+                    hurt = bytes(stored[at : at + batch.length])
+                    await self._mend(key, hurt, batch, rules, parts, mended)
+        return Healed(parts, mended)
+
+    async def lost(self, key: PartitionKey, start: int, end: int, rules: Rules) -> Healed:
+        """The batches of a range of which nothing is left where it should be."""
+        piece = Healed([], [])
+        await self._mend(key, b"", Hurt(0, 0, start, end, "it is lost"), rules, piece.parts, piece.mended)
+        return piece
+
+    async def _mend(
+        self,
+        key: PartitionKey,
+        stored: bytes,
+        hurt: Hurt,
+        rules: Rules,
+        parts: list[Part],
+        mended: list[Mended],
+    ) -> None:
+        batches = None
+        detail = ""
+        found = await self._sources.find(key, hurt.start, hurt.end, rules)
+        if found is not None:
+            how, batches = RESTORED, found.batches
+            detail = "from " + ", ".join(dict.fromkeys(found.keys))
+        else:
+            batches = correct_batches(stored, hurt.start, hurt.end, rules)
+            how = CORRECTED if batches is not None else CUT if self._cut else LEFT
+        mended.append(Mended(hurt.start, hurt.end, how, detail, hurt, stored))
+        if batches is not None:
+            for batch in batches:
+                header = read_header(batch)
+                span = (header.base_offset, header.last_offset, header.max_timestamp)
+                parts.append(Part(batch, *span))
+        elif how == LEFT and stored:
+            parts.append(Part(stored, hurt.start, hurt.end - 1, -1))
+
+    async def _read(self, key: str, extent: Extent) -> Buffer:
+        """Zeros for what an object that was cut short does not have."""
+        try:
+            return await self._bench.read(key, extent.position, extent.length)
+        except ObjectMissingError:
+            size = await object_size(self._bench.store, key) or 0
+            there = max(0, min(extent.length, size - extent.position))
+            part = bytes(await self._bench.read(key, extent.position, there)) if there else b""
+            return part + bytes(extent.length - there)
+
+    # The index.
+
+    async def _extents(
+        self, key: PartitionKey, segment: SegmentRef, mended: list[Mended]
+    ) -> Sequence[Extent] | None:
+        """Where the batches lie: by the index, or by looking. None if the object is gone."""
+        if await object_size(self._bench.store, segment.key) is None:
+            return None
+        span = (segment.base_offset, segment.end_offset)
+        try:
+            stored = await self._bench.read(segment.index_key, segment.index_start, segment.index_length)
+        except ObjectMissingError:
+            stored = b""
+        try:
+            return list(_each(Extents.decode(stored)))
+        except ExtentsError:
+            pass
+        if len(stored) > 4:
+            for candidate in corrections(stored, 0, len(stored) - 4, len(stored) - 4, "little"):
+                mended.append(Mended(*span, CORRECTED, "a bit of the index"))
+                return list(_each(Extents.decode(candidate)))
+        mended.append(Mended(*span, REBUILT, "the index, from the batches"))
+        if segment.index_key != segment.key:
+            return list(_each(await self._extents_of_log(key, segment)))
+        start = await self._start(segment)
+        if start is None:
+            mended[-1] = Mended(*span, LEFT, "the index, and the footer that says where the batches begin")
+            return []
+        # As if all lay in one extent: whole batches are found one after the other.
+        return [Extent(segment.base_offset, segment.end_offset - 1, 1 << 62, start, segment.size_bytes)]
+
+    async def _start(self, segment: SegmentRef) -> int | None:
+        """Where a piece of an object begins: behind those that the footer names before it."""
+        size = await object_size(self._bench.store, segment.key)
+        assert size is not None
+        try:
+            length = footer_size(await self._bench.read(segment.key, size - TRAILER_SIZE, TRAILER_SIZE))
+            footer = decode_footer(await self._bench.read(segment.key, size - length, length))
+            start = 0
+            for piece in footer.pieces:
+                if piece.index_start == segment.index_start:
+                    return start
+                start = await self._end(Window(self._bench, segment.key, size), start, piece)
+        except (SegmentError, BatchError, ObjectMissingError):
+            pass
+        return None
+
+    async def _end(self, window: Window, position: int, piece: PieceEntry) -> int:
+        """Where a piece ends that begins at a position: by its index, or by its batches. BatchError if
+        neither tells."""
+        try:
+            stored = await window.bytes(piece.index_start, piece.index_length)
+            return position + Extents.decode(stored).total_bytes()
+        except ExtentsError:
+            pass
+        while True:
+            size = read_header(await window.bytes(position, HEADER_SIZE)).size
+            header = check_batch(await window.bytes(position, size))
+            position += header.size
+            if header.last_offset + 1 >= piece.end_offset:
+                return position
+
+    async def _extents_of_log(self, key: PartitionKey, segment: SegmentRef) -> Extents:
+        """Of a write-ahead file that became a segment: its flushes tell."""
+        size = await object_size(self._bench.store, segment.key)
+        window = Window(self._bench, segment.key, size or 0)
+        found = Extents()
+        flush = await find_flush(window, FILE_HEADER_SIZE, -1, None)
+        while flush is not None:
+            for block in iter_blocks(flush.blocks):
+                for header, at, _control in block.batches():
+                    inside = segment.base_offset <= header.base_offset < segment.end_offset
+                    if inside and (block.topic_id, block.partition) == key:
+                        span = (header.base_offset, header.last_offset, header.max_timestamp)
+                        found.append(*span, flush.position + at, header.size)
+            number, nonce = flush.header.number, flush.header.nonce
+            position = flush.position + flush.header.size
+            flush = await any_flush(window, position, number + 1, nonce, in_file=True)
+        return found
+
+
+def correct_batches(stored: bytes, start: int, end: int, rules: Rules) -> list[bytes] | None:
+    """The batches that fill hurt bytes, if each is whole but for one bit."""
+    if len(stored) < HEADER_SIZE:
+        return None
+
+    def fits(header: BatchHeader) -> bool:
+        return rules.problem(header, start, end - 1) is None
+
+    def fills(header: BatchHeader) -> bool:
+        # Where compaction has been, what follows may begin later.
+        return fits(header) and (header.last_offset + 1 == end or end <= rules.compacted_end)
+
+    batch = correct_batch(stored, fills)
+    if batch is not None:
+        return [batch] if _is_readable(batch) else None
+    size = read_header(stored).size
+    if not HEADER_SIZE <= size <= len(stored) - HEADER_SIZE:
+        return None
+    first = correct_batch(stored[:size], fits)
+    if first is None or not _is_readable(first):
+        return None
+    rest = correct_batches(stored[size:], read_header(first).last_offset + 1, end, rules)
+    return None if rest is None else [first, *rest]
+
+
+def _is_readable(batch: bytes) -> bool:
+    try:
+        return sum(1 for _ in iter_records(batch)) == read_header(batch).record_count
+    except WireError:
+        return False
+
+
+def _each(extents: Extents) -> Iterator[Extent]:
+    return (extents[at] for at in range(len(extents)))

@@ -1,0 +1,172 @@
+"""Checking settled records: the index of each piece, and every batch that it points to.
+
+A piece is what one segment object holds of one partition. What lies below the log start is not looked at:
+nobody can read it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.cluster.health.bench import STRETCH_BYTES, Bench
+from penstock.cluster.health.findings import BATCH, FOOTER, INDEX, SEGMENT, Finding
+from penstock.log.checking import Hurt, Rules, check_extent
+from penstock.log.extents import Extent, Extents, ExtentsError
+from penstock.log.manifest import Manifest, SegmentRef
+from penstock.log.segment import TRAILER_SIZE, SegmentError, decode_footer, footer_size
+from penstock.metadata.image import PartitionInfo
+from penstock.storage.objects import ObjectMissingError, ObjectStore, StoreError
+from penstock.wire.buffers import Buffer
+
+
+class Piece(NamedTuple):
+    topic: str
+    topic_id: bytes
+    partition: int
+    segment: SegmentRef
+
+    def finding(self, what: str, key: str, reason: str, hurt: Hurt | None = None) -> Finding:
+        """Of a part of the piece, or of all its records."""
+        if hurt is None:
+            span = (self.segment.base_offset, self.segment.end_offset)
+            return Finding(what, key, reason, -1, -1, self.topic, self.partition, *span)
+        place = (hurt.position, hurt.length, self.topic, self.partition, hurt.start, hurt.end)
+        return Finding(what, key, reason, *place)
+
+
+class Checked(NamedTuple):
+    batches: int
+    records: int
+    hurt: list[Hurt]
+
+
+def rules_of(manifest: Manifest) -> Rules:
+    return Rules(manifest.epochs, manifest.compacted_end)
+
+
+async def check_piece(bench: Bench, piece: Piece, info: PartitionInfo, manifest: Manifest) -> list[Finding]:
+    """What is hurt of a piece. What could not be read is noted on the bench."""
+    segment = piece.segment
+    try:
+        extents = await read_index(bench, segment)
+    except ObjectMissingError as error:
+        return [piece.finding(INDEX, segment.index_key, f"the index is not there: {error}")]
+    except ExtentsError as error:
+        return [_at(piece.finding(INDEX, segment.index_key, str(error)), segment)]
+    except StoreError as error:
+        bench.unread(segment.index_key, error)
+        return []
+    problem = disagreement(segment, extents)
+    if problem is not None:
+        return [_at(piece.finding(INDEX, segment.index_key, problem), segment)]
+    rules = rules_of(manifest)
+    found: list[Finding] = []
+    for stretch in stretches(extents, info.log_start):
+        try:
+            stored = await _read_stretch(bench, segment.key, stretch)
+        except ObjectMissingError:
+            return [piece.finding(SEGMENT, segment.key, "the object is not there")]
+        except StoreError as error:
+            bench.unread(segment.key, error)
+            continue
+        checked = await bench.check(check_stretch, stored, stretch, rules)
+        bench.report.totals.batches += checked.batches
+        bench.report.totals.records += checked.records
+        found += (piece.finding(BATCH, segment.key, hurt.reason, hurt) for hurt in checked.hurt)
+    return found
+
+
+def _at(finding: Finding, segment: SegmentRef) -> Finding:
+    place = (segment.index_start, segment.index_length)
+    return Finding(finding.what, finding.key, finding.reason, *place, finding.topic, finding.partition,
+                   finding.start, finding.end)  # fmt: skip
+
+
+async def read_index(bench: Bench, segment: SegmentRef) -> Extents:
+    return Extents.decode(await bench.read(segment.index_key, segment.index_start, segment.index_length))
+
+
+def disagreement(segment: SegmentRef, extents: Extents) -> str | None:
+    """Why an index whose checksum is right cannot be this segment's."""
+    if not extents:
+        return "the index is empty"
+    if (extents.base_offsets[0], extents.last_offsets[-1] + 1) != (segment.base_offset, segment.end_offset):
+        return "the index is that of other offsets than the manifest says"
+    if extents.total_bytes() != segment.size_bytes:
+        return f"the index has {extents.total_bytes()} bytes of records, the manifest {segment.size_bytes}"
+    following = zip(extents.last_offsets, extents.base_offsets[1:], strict=False)
+    if any(last >= base for last, base in following):
+        return "the offsets in the index do not grow"
+    return None
+
+
+def stretches(extents: Extents, log_start: int) -> Iterator[list[Extent]]:
+    """Extents that lie side by side, to be read in one go."""
+    together: list[Extent] = []
+    size = 0
+    for at in range(extents.find(log_start), len(extents)):
+        extent = extents[at]
+        last = together[-1] if together else None
+        if last is not None and (
+            last.position + last.length != extent.position or size + extent.length > STRETCH_BYTES
+        ):
+            yield together
+            together, size = [], 0
+        together.append(extent)
+        size += extent.length
+    if together:
+        yield together
+
+
+async def _read_stretch(bench: Bench, key: str, stretch: Sequence[Extent]) -> Buffer:
+    """The bytes of a stretch; zeros for those that an object which was cut short does not have."""
+    start = stretch[0].position
+    length = stretch[-1].position + stretch[-1].length - start
+    try:
+        return await bench.read(key, start, length)
+    except ObjectMissingError:
+        size = await object_size(bench.store, key)
+        if size is None:
+            raise
+        there = max(0, min(length, size - start))
+        part = bytes(await bench.read(key, start, there)) if there else b""
+        return part + bytes(length - there)
+
+
+async def object_size(store: ObjectStore, key: str) -> int | None:
+    sizes = [info.size async for info in store.list(key) if info.key == key]
+    return sizes[0] if sizes else None
+
+
+def check_stretch(stored: Buffer, stretch: Sequence[Extent], rules: Rules) -> Checked:
+    batches = records = 0
+    found: list[Hurt] = []
+    for extent in stretch:
+        for batch in check_extent(stored, extent.position - stretch[0].position, extent, rules):
+            if isinstance(batch, Hurt):
+                found.append(batch)
+            else:
+                batches += 1
+                records += batch.header.record_count
+    return Checked(batches, records, found)
+
+
+async def check_footer(bench: Bench, key: str, size: int, pieces: Sequence[Piece]) -> list[Finding]:
+    """The footer of an object that holds the indexes of these pieces, and maybe of others."""
+    try:
+        length = footer_size(await bench.read(key, size - TRAILER_SIZE, TRAILER_SIZE))
+        if length > size:
+            raise SegmentError("the footer is longer than the object")
+        footer = decode_footer(await bench.read(key, size - length, length))
+    except SegmentError as error:
+        return [Finding(FOOTER, key, str(error), max(0, size - TRAILER_SIZE), TRAILER_SIZE)]
+    except ObjectMissingError as error:
+        return [Finding(FOOTER, key, str(error))]
+    except StoreError as error:
+        bench.unread(key, error)
+        return []
+    known = {(one.topic_id, one.partition, one.index_start, one.index_length) for one in footer.pieces}
+    return [
+        piece.finding(FOOTER, key, "the footer does not name this piece")
+        for piece in pieces
+        if (*piece[1:3], piece.segment.index_start, piece.segment.index_length) not in known
+    ]

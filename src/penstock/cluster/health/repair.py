@@ -1,0 +1,440 @@
+"""Healing what a scrub found: `penstock store repair`.
+
+For each hurt range, in this order:
+
+    restored    a whole copy lies in another object that is not deleted yet (`sources`)
+    corrected   one flipped bit is all that is wrong, and flipping it back makes the checksum right
+    rebuilt     an index or a header says nothing that the rest does not say
+    cut         only when told to: the batches that are hurt are left out. Offsets stay as they are; readers
+                pass over the gap as over one that compaction left
+
+Nothing that could be read is written over. Pieces of segments are written anew beside the old ones, and
+become true by one command in the metadata log, whose precondition is that the manifest is still the one that
+was looked at. Leaders go on from the new manifest (`storage.repaired`). What is replaced under its own name
+is put there as it was before it was hurt: entries and snapshots of the metadata log, and files of write-ahead
+logs that nobody can append to any more. The hurt bytes are kept under `hurt/`, also those that are cut out.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from penstock.clock import Clock
+from penstock.cluster.health import mending
+from penstock.cluster.health.bench import Bench, Progress
+from penstock.cluster.health.findings import (
+    BATCH,
+    FLUSH,
+    FOOTER,
+    HURT,
+    INDEX,
+    LOG_FILE,
+    LOGGED_BATCH,
+    MANIFEST,
+    RECORDS,
+    SEGMENT,
+    Finding,
+    Unread,
+)
+from penstock.cluster.health.log_mending import mend_log
+from penstock.cluster.health.logs import PartitionKey, Span
+from penstock.cluster.health.mending import Healed, Mended, Mender
+from penstock.cluster.health.pieces import Piece as CheckedPiece
+from penstock.cluster.health.pieces import check_piece, rules_of
+from penstock.cluster.health.rewriting import Rewriter
+from penstock.cluster.health.scrub import JOBS, Place, Scrub
+from penstock.cluster.health.sources import Sources
+from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
+from penstock.log.checking import Rules
+from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef, decode_manifest
+from penstock.metadata.commands import AnyCommand, RepairPartition
+from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.metadata.refusal import Refusal
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
+from penstock.wire.correction import corrections
+
+QUARANTINE: Final = "hurt/"
+_IN_LOGS: Final = (LOG_FILE, FLUSH, LOGGED_BATCH, RECORDS)
+_IN_SEGMENTS: Final = (BATCH, INDEX, FOOTER, SEGMENT, HURT, MANIFEST)
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is done, or would be."""
+
+    how: str
+    key: str
+    detail: str = ""
+    topic: str = ""
+    partition: int = -1
+    start: int = -1
+    end: int = -1
+
+    @property
+    def sentence(self) -> str:
+        whose = f"{self.topic}-{self.partition} " if self.topic else ""
+        span = f"offsets {self.start} to {self.end - 1} " if self.start >= 0 else ""
+        return f"{whose}{span}({self.key}): {self.how}{', ' + self.detail if self.detail else ''}"
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What stays hurt, and what somebody can do about it."""
+
+    finding: Finding
+    advice: str
+
+
+class RepairReport(msgspec.Struct):
+    cluster_id: str = ""
+    version: int = 0
+    applied: bool = False
+    """Whether the steps were taken, or are what would be done."""
+    steps: list[Step] = []
+    left: list[Left] = []
+    unread: list[Unread] = []
+
+    @property
+    def exit_code(self) -> int:
+        if self.left or (self.steps and not self.applied):
+            return 1
+        return 2 if self.unread else 0
+
+
+class Repair:
+    def __init__(
+        self,
+        store: DatedStore,
+        clock: Clock,
+        *,
+        apply: bool = False,
+        cut: bool = False,
+        topics: Collection[str] = (),
+        jobs: int = JOBS,
+        progress: Progress | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._apply = apply
+        self._cut = cut
+        self._bench = Bench(store, jobs)
+        self._scrub = Scrub(store, topics=topics, jobs=jobs, progress=progress)
+        self._rewriter = Rewriter(store, clock)
+        self.report = RepairReport(applied=apply)
+        self._manifests: dict[PartitionKey, Manifest] = {}
+        self._log: MetadataLog | None = None
+
+    async def run(self) -> RepairReport:
+        """Raises NoClusterError and StoreError."""
+        scrubbed = await self._scrub.run()
+        report = self.report
+        report.cluster_id, report.version = scrubbed.cluster_id, scrubbed.version
+        report.unread = scrubbed.unread
+        try:
+            await self._repair(scrubbed.damaged)
+        finally:
+            if self._log is not None:
+                await self._log.close()
+        return report
+
+    async def _repair(self, findings: Sequence[Finding]) -> None:
+        corrected = self._scrub.metadata.corrected
+        await self._repair_metadata(corrected)
+        for finding in findings:
+            if finding.what not in _IN_LOGS + _IN_SEGMENTS and finding.key not in corrected:
+                self._leave(finding, "More than one bit is hurt: bring the object back from a backup.")
+        places = {(place.topic, place.key[1]): place for place in self._scrub.places()}
+        by_place: dict[Place, list[Finding]] = {}
+        for finding in findings:
+            if finding.what in _IN_SEGMENTS:
+                for place in self._places_of(finding, places):
+                    by_place.setdefault(place, []).append(finding)
+        await self._correct_manifests(by_place)
+        logged = [finding for finding in findings if finding.what in _IN_LOGS]
+        sources = Sources(self._bench, self._wanted(by_place, logged, places))
+        if by_place or logged:
+            await sources.look()
+        for place, some in by_place.items():
+            try:
+                await self._repair_partition(place, some, sources)
+            except StoreError as error:
+                self.report.unread.append(Unread(some[0].key, str(error)))
+                for finding in some:
+                    self._leave(finding, f"It could not be read or written just now: {error}")
+        await self._repair_logs(logged, sources)
+
+    def _places_of(self, finding: Finding, places: Mapping[tuple[str, int], Place]) -> Iterable[Place]:
+        if finding.topic:
+            return [places[finding.topic, finding.partition]]
+        return [
+            place
+            for place in places.values()
+            if isinstance(manifest := self._scrub.manifest(place.info), Manifest)
+            and any(segment.index_key == finding.key for segment in manifest.segments)
+        ]
+
+    def _leave(self, finding: Finding, advice: str) -> None:
+        self.report.left.append(Left(finding, advice))
+
+    def _wanted(
+        self,
+        by_place: Mapping[Place, Sequence[Finding]],
+        logged: Sequence[Finding],
+        places: Mapping[tuple[str, int], Place],
+    ) -> dict[PartitionKey, list[Span]]:
+        """The ranges of which copies are looked for."""
+        wanted: dict[PartitionKey, list[Span]] = {}
+        for place, findings in by_place.items():
+            wanted[place.key] = [(one.start, one.end) for one in findings if one.start >= 0]
+        for finding in logged:
+            if finding.topic and finding.start >= 0:
+                place = places[finding.topic, finding.partition]
+                wanted.setdefault(place.key, []).append((finding.start, finding.end))
+        return wanted
+
+    # The metadata log.
+
+    async def _repair_metadata(self, corrected: Mapping[str, bytes]) -> None:
+        store = self._scrub.metadata.store
+        for key, whole in sorted(corrected.items()):
+            if self._apply:
+                hurt = await store.get(key)
+                await _keep(store, key, hurt or b"")
+                await store.put(key, whole)
+            self.report.steps.append(Step(mending.CORRECTED, key, "one bit was flipped"))
+
+    # Manifests.
+
+    async def _correct_manifests(self, by_place: Mapping[Place, Sequence[Finding]]) -> None:
+        for place, findings in by_place.items():
+            manifest = self._scrub.manifest(place.info)
+            if isinstance(manifest, Finding):
+                ref = place.info.manifest
+                assert ref is not None
+                manifest = await self._corrected(ref, place.key)
+                if manifest is None:
+                    advice = "More than one bit of it is hurt: bring the object back from a backup."
+                    self._leave(findings[0], advice)
+                else:
+                    self._step(place, Mended(-1, -1, mending.CORRECTED, "a bit of the manifest"), ref.key)
+            if isinstance(manifest, Manifest):
+                self._manifests[place.key] = manifest
+
+    async def _corrected(self, ref: ManifestRef, key: PartitionKey) -> Manifest | None:
+        try:
+            stored = await self._bench.read(ref.key, ref.start, ref.length)
+        except ObjectMissingError:
+            return None
+        for candidate in corrections(stored, 4, len(stored), 0):
+            try:
+                manifest = decode_manifest(candidate)
+            except ManifestError:
+                continue
+            if (manifest.topic_id, manifest.partition) == key:
+                return manifest
+        return None
+
+    # Partitions.
+
+    async def _repair_partition(self, place: Place, findings: Sequence[Finding], sources: Sources) -> None:
+        manifest = self._manifests.get(place.key)
+        if manifest is None:
+            return
+        mender = Mender(self._bench, sources, cut=self._cut)
+        rules = rules_of(manifest)
+        segments: list[SegmentRef] = []
+        hurt: list[HurtRange] = []
+        changed = isinstance(self._scrub.manifest(place.info), Finding)
+        incarnation = _incarnation(place, self._scrub.image)
+        for segment in manifest.segments:
+            if segment.end_offset > place.info.log_start and _concerns(findings, segment, changed):
+                healed = await mender.piece(place.key, segment, rules, place.info.log_start)
+                self._tell(place, healed, segment.key, findings)
+                if _changes(healed, findings, segment):
+                    changed = True
+                    if not healed.mended:
+                        moved = Mended(-1, -1, mending.MOVED, "to an object with a whole footer")
+                        self._step(place, moved, segment.key)
+                    segments += await self._write(place, healed, incarnation)
+                    continue
+            segments.append(segment)
+        for known in manifest.hurt:
+            healed = await mender.lost(place.key, known.start, known.end, rules)
+            self._tell(place, healed, place.info.manifest.key if place.info.manifest else "", findings)
+            if healed.mended[0].how == mending.LEFT:
+                hurt.append(known)
+            else:
+                changed = True
+                segments += await self._write(place, healed, incarnation)
+        if changed and self._apply:
+            segments.sort(key=lambda segment: segment.base_offset)
+            repaired = msgspec.structs.replace(manifest, segments=tuple(segments), hurt=tuple(hurt))
+            await self._commit(place, repaired, incarnation, findings)
+
+    def _tell(self, place: Place, healed: Healed, key: str, findings: Sequence[Finding]) -> None:
+        for mended in healed.mended:
+            if mended.how == mending.LEFT:
+                touching = [one for one in findings if one.start < mended.end and mended.start < one.end]
+                self._leave((touching or findings)[0], "No other object has it. With --cut it is left out.")
+            else:
+                self._step(place, mended, key)
+
+    def _step(self, place: Place, mended: Mended, key: str) -> None:
+        span = (place.topic, place.key[1], mended.start, mended.end)
+        self.report.steps.append(Step(mended.how, key, mended.detail, *span))
+
+    async def _write(self, place: Place, healed: Healed, incarnation: WalRef) -> list[SegmentRef]:
+        if not self._apply:
+            return []
+        for mended in healed.mended:
+            if mended.stored and mended.hurt is not None:
+                name = f"{place.topic}-{place.key[1]}/{mended.start:020d}"
+                await _keep(self._store, name, mended.stored)
+        return await self._rewriter.write(place.key, healed.parts, incarnation)
+
+    async def _commit(
+        self, place: Place, manifest: Manifest, incarnation: WalRef, findings: Sequence[Finding]
+    ) -> None:
+        """Make a manifest true, after everything new that it names was read back."""
+        image = self._scrub.image
+        problem = await self._problem(place, manifest)
+        if problem is None:
+            base = place.info.manifest
+            assert base is not None
+            ref = await self._rewriter.write_manifest(manifest, incarnation, image.level)
+            problem = await self._propose(RepairPartition(*place.key, base, ref))
+        if problem is not None:
+            self.report.steps = [
+                step
+                for step in self.report.steps
+                if (step.topic, step.partition) != (place.topic, place.key[1])
+            ]
+            for finding in findings:
+                self._leave(finding, problem)
+
+    async def _problem(self, place: Place, manifest: Manifest) -> str | None:
+        before = self._manifests[place.key].segments
+        for segment in manifest.segments:
+            if segment not in before:
+                piece = CheckedPiece(place.topic, *place.key, segment)
+                left = {(one.finding.start, one.finding.end) for one in self.report.left}
+                found = await check_piece(self._bench, piece, place.info, manifest)
+                if any((one.start, one.end) not in left for one in found):
+                    return f"What was written could not be read back: {found[0].sentence}"
+        return None
+
+    async def _propose(self, command: RepairPartition) -> str | None:
+        """None once the command is in the metadata log, else why it is not."""
+        if self._log is None:
+            self._log = MetadataLog(self._store, self._clock)
+            await self._log.open()
+
+        def decide(image: ClusterImage) -> Sequence[AnyCommand]:
+            info = image.partition(command.topic_id, command.partition)
+            return () if info is not None and info.manifest == command.manifest else (command,)
+
+        try:
+            answer = await self._log.propose(decide)
+        except MetadataUnavailableError as error:
+            return f"Whether it was committed is not known: {error} Run this command again."
+        return f"{answer.message} Run this command again." if isinstance(answer, Refusal) else None
+
+    # Write-ahead logs.
+
+    async def _repair_logs(self, findings: Sequence[Finding], sources: Sources) -> None:
+        by_key: dict[str, list[Finding]] = {}
+        for finding in findings:
+            by_key.setdefault(finding.key, []).append(finding)
+        for key, some in sorted(by_key.items()):
+            try:
+                await self._repair_log(key, some, sources)
+            except StoreError as error:
+                self.report.unread.append(Unread(key, str(error)))
+                for finding in some:
+                    self._leave(finding, f"It could not be read or written just now: {error}")
+
+    async def _repair_log(self, key: str, findings: Sequence[Finding], sources: Sources) -> None:
+        image = self._scrub.image
+        _wal, broker, epoch, name = key.split("/")
+        wal = WalRef(int(broker), int(epoch))
+        advice = _START if not name else self._open_log(wal)
+        if advice is not None:
+            for finding in findings:
+                self._leave(finding, advice)
+            return
+        stored = await self._store.get(key)
+        if stored is None:
+            for finding in findings:
+                self._leave(finding, _START)
+            return
+        in_file = isinstance(self._store, DirectoryStore)
+        rules = self._rules()
+        mended = await mend_log(stored, key, image.sealed.get(wal), sources, rules, in_file=in_file)
+        if mended.stored != stored and self._apply:
+            await _keep(self._store, key, stored)
+            await self._store.put(key, mended.stored)
+        healed = [finding for finding in findings if not mended.is_left(finding)]
+        for finding in healed:
+            span = (finding.topic, finding.partition, finding.start, finding.end)
+            self.report.steps.append(Step(mending.CORRECTED, key, finding.reason, *span))
+        for finding in findings:
+            if finding not in healed:
+                self._leave(finding, _START)
+
+    def _open_log(self, wal: WalRef) -> str | None:
+        """What to do about a log that somebody may still append to; None if nobody can."""
+        if not isinstance(self._store, DirectoryStore) or wal in self._scrub.image.sealed:
+            return None  # An object is never appended to; nor, with any effect, is a log that is sealed.
+        if self._store.presence().is_gone(wal.broker, wal.epoch):
+            return None
+        return (
+            f"Broker {wal.broker} may be running, and this is the log that it writes. It settles its log "
+            "into segments after some seconds: run this command again then, or stop the broker first."
+        )
+
+    def _rules(self) -> dict[PartitionKey, Rules]:
+        """Of partitions whose records lie in logs."""
+        found = {}
+        for place in self._scrub.places():
+            manifest = self._scrub.manifest(place.info)
+            if isinstance(manifest, Manifest):
+                found[place.key] = rules_of(manifest)
+        return found
+
+
+_START: Final = (
+    "Start the cluster: a broker opens the partition without these records, says so to those who ask for "
+    "them, and settles the rest. Then `penstock store repair --cut` leaves them out."
+)
+
+
+def _incarnation(place: Place, image: ClusterImage) -> WalRef:
+    """Whose names new objects get: the leader's, which nobody sweeps while it lives, or those of who settled
+    last."""
+    leader = image.brokers.get(place.info.leader)
+    if leader is not None and not leader.fenced:
+        return leader.wal
+    assert place.info.manifest is not None
+    _manifests, broker, epoch, _name = place.info.manifest.key.split("/")
+    return WalRef(int(broker), int(epoch))
+
+
+def _concerns(findings: Sequence[Finding], segment: SegmentRef, all_of_it: bool) -> bool:
+    """Whether a finding is about this segment, or nothing is known of it yet."""
+    return all_of_it or any(
+        one.key in (segment.key, segment.index_key)
+        and (one.start < 0 or (one.start < segment.end_offset and segment.base_offset < one.end))
+        for one in findings
+    )
+
+
+def _changes(healed: Healed, findings: Sequence[Finding], segment: SegmentRef) -> bool:
+    """Whether a piece is to be written anew: something of it was healed or cut, or its footer is hurt."""
+    if any(mended.how != mending.LEFT for mended in healed.mended):
+        return True
+    return any(one.what == FOOTER and one.key == segment.index_key for one in findings)
+
+
+async def _keep(store: ObjectStore, key: str, hurt: bytes) -> None:
+    """Keep hurt bytes, for somebody who knows more. They may be kept from an earlier try."""
+    await store.create(f"{QUARANTINE}{key}", hurt)

@@ -1,0 +1,247 @@
+"""Repairing a store: what can be healed reads as it was, what is cut leaves every other record."""
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from penstock.log.extents import Extents
+from penstock.log.manifest import Manifest, decode_manifest
+from penstock.wire.batch import iter_batches
+
+from .ward import Records, Ward
+
+TOPICS = (("orders", 0), ("orders", 1), ("other", 0))
+
+
+@pytest.fixture(params=["directory", "memory"])
+async def ward(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ward]:
+    made = Ward(request.param, tmp_path)
+    yield made
+    await made.kill()
+
+
+async def fill(ward: Ward) -> dict[tuple[str, int], Records]:
+    """Two topics, some of their records settled and some not; all that is in them."""
+    await ward.start()
+    await ward.create("orders", 2)
+    await ward.create("other")
+    for index in (0, 1):
+        await ward.write("orders", index, *([b"%d-%d" % (index, n) * 20, b"x"] for n in range(6)))
+    await ward.write("other", 0, [b"a" * 100] * 5)
+    assert await ward.ledger.settle()
+    await ward.write("orders", 0, *([b"late-%d" % n * 20] for n in range(5)))
+    await ward.write("other", 0, [b"b" * 50] * 3, [b"c"])
+    return await everything(ward)
+
+
+async def everything(ward: Ward) -> dict[tuple[str, int], Records]:
+    return {place: await ward.read(*place) for place in TOPICS}
+
+
+async def drop_old_logs(ward: Ward) -> None:
+    """As the broker does a minute after it settled."""
+    for key in await ward.keys("wal/"):
+        if key.endswith("/00000000000000000000") and ward.on_directory:
+            await ward.open().delete(key)
+        elif not ward.on_directory:
+            (wal,) = (await ward.image()).wal_starts
+            start = (await ward.image()).wal_starts[wal]
+            if int(key.rpartition("/")[2]) < start:
+                await ward.open().delete(key)
+
+
+async def manifest_of(ward: Ward, topic: str, index: int) -> Manifest:
+    ref = (await ward.image()).topics[topic].partitions[index].manifest
+    assert ref is not None
+    return decode_manifest((await ward.get(ref.key))[ref.start : ref.start + ref.length])
+
+
+async def positions(ward: Ward, topic: str, index: int) -> tuple[str, dict[int, tuple[int, int]]]:
+    """The one segment of a partition, and where its batches lie by base offset."""
+    (segment,) = (await manifest_of(ward, topic, index)).segments
+    stored = await ward.get(segment.index_key)
+    extents = Extents.decode(stored[segment.index_start : segment.index_start + segment.index_length])
+    data = await ward.get(segment.key)
+    found = {}
+    for position, length in zip(extents.positions, extents.lengths, strict=True):
+        for at, header in iter_batches(data, position, position + length):
+            found[header.base_offset] = (at, header.size)
+    return segment.key, found
+
+
+async def test_nothing_to_do(ward: Ward) -> None:
+    await fill(ward)
+    report = await ward.repair()
+    assert (report.steps, report.left, report.exit_code) == ([], [], 0)
+
+
+async def test_a_batch_is_restored_from_a_log_under_a_running_broker(ward: Ward) -> None:
+    records = await fill(ward)
+    key, places = await positions(ward, "orders", 1)
+    position, size = places[4]
+    stored = bytearray(await ward.get(key))
+    stored[position + 30 : position + size] = bytes(size - 30)
+    await ward.change(key, bytes(stored))
+    before = await ward.keys("segments/")
+    planned = await ward.repair(apply=False)
+    assert planned.exit_code == 1 and await ward.keys("segments/") == before
+    (step,) = (await ward.repair()).steps
+    assert (step.topic, step.partition, step.start, step.end, step.how) == ("orders", 1, 4, 6, "restored")
+    assert (await ward.scrub()).exit_code == 0
+    await ward.caught_up()
+    assert await everything(ward) == records
+    # And the leader goes on from there.
+    await ward.write("orders", 1, [b"more"])
+    assert await ward.ledger.settle()
+    assert (await ward.read("orders", 1))[-1] == (12, b"more")
+    await ward.kill()
+    await ward.start()
+    assert (await ward.read("orders", 1))[:-1] == records["orders", 1]
+    assert (await ward.scrub()).exit_code == 0
+
+
+async def test_one_flipped_bit_of_a_batch_is_corrected(ward: Ward) -> None:
+    records = await fill(ward)
+    await drop_old_logs(ward)
+    for at, bit in ((0, 3), (9, 0), (14, 2), (16, 1), (18, 7), (23, 0), (70, 5)):
+        key, places = await positions(ward, "orders", 0)
+        position, _size = places[2]
+        await ward.flip(key, position + at, bit)
+        (step,) = (await ward.repair()).steps
+        assert (step.start, step.end, step.how) == (2, 4, "corrected"), at
+        assert (await ward.scrub()).exit_code == 0
+        await ward.caught_up()
+    assert await everything(ward) == records
+
+
+async def test_what_cannot_be_healed_is_cut_only_when_told_to(ward: Ward) -> None:
+    records = await fill(ward)
+    await drop_old_logs(ward)
+    key, places = await positions(ward, "orders", 0)
+    for base in (0, 6, 10):
+        position, size = places[base]
+        stored = bytearray(await ward.get(key))
+        stored[position + 61 : position + size] = b"?" * (size - 61)
+        await ward.change(key, bytes(stored))
+    before = await ward.keys("segments/")
+    left = await ward.repair()
+    assert [(one.finding.start, one.finding.end) for one in left.left] == [(0, 2), (6, 8), (10, 12)]
+    assert left.steps == [] and await ward.keys("segments/") == before
+    cut = await ward.repair(cut=True)
+    assert [(one.how, one.start, one.end) for one in cut.steps] == [
+        ("cut", 0, 2),
+        ("cut", 6, 8),
+        ("cut", 10, 12),
+    ]
+    assert cut.exit_code == 0 and (await ward.scrub()).exit_code == 0
+    await ward.caught_up()
+    kept = [one for one in records["orders", 0] if one[0] not in (0, 1, 6, 7, 10, 11)]
+    assert await ward.read("orders", 0) == kept
+    assert len([key for key in await ward.keys("hurt/") if "orders-0" in key]) == 3
+    await ward.kill()
+    await ward.start()
+    assert await ward.read("orders", 0) == kept
+    assert await ward.read("other") == records["other", 0]
+    await ward.write("orders", 0, [b"next"])
+    assert (await ward.read("orders", 0))[-1] == (17, b"next")
+
+
+async def test_an_index_is_rebuilt(ward: Ward) -> None:
+    records = await fill(ward)
+    for topic, index in TOPICS:
+        (segment,) = (await manifest_of(ward, topic, index)).segments
+        stored = bytearray(await ward.get(segment.index_key))
+        stored[segment.index_start : segment.index_start + 24] = b"!" * 24
+        await ward.change(segment.index_key, bytes(stored))
+        (step,) = (await ward.repair()).steps
+        assert step.how == "rebuilt" and (step.topic, step.partition) == (topic, index)
+    assert (await ward.scrub()).exit_code == 0
+    await ward.kill()
+    await ward.start()
+    assert await everything(ward) == records
+
+
+async def test_a_footer_is_written_anew(ward: Ward) -> None:
+    records = await fill(ward)
+    key, _places = await positions(ward, "orders", 0)
+    await ward.flip(key, len(await ward.get(key)) - 1)
+    found = await ward.scrub()
+    assert [one.what for one in found.damaged] == ["footer"]
+    assert {one.how for one in (await ward.repair()).steps} == {"moved"}
+    assert (await ward.scrub()).exit_code == 0
+    await ward.kill()
+    await ward.start()
+    assert await everything(ward) == records
+
+
+async def test_a_segment_that_is_gone(ward: Ward) -> None:
+    records = await fill(ward)
+    key, _places = await positions(ward, "orders", 0)
+    await ward.open().delete(key)
+    report = await ward.repair()
+    assert {one.how for one in report.steps} == {"restored"} and report.exit_code == 0
+    await ward.kill()
+    await ward.start()
+    assert await everything(ward) == records
+
+
+@pytest.mark.parametrize("running", [True, False])
+async def test_a_manifest_is_corrected(ward: Ward, running: bool) -> None:
+    records = await fill(ward)
+    if not running:
+        await ward.kill()
+    ref = (await ward.image()).topics["orders"].partitions[1].manifest
+    assert ref is not None
+    await ward.flip(ref.key, ref.start + 40, 3)
+    report = await ward.repair()
+    assert [(one.topic, one.partition, one.how) for one in report.steps] == [("orders", 1, "corrected")]
+    assert (await ward.scrub()).exit_code == 0
+    if running:
+        await ward.kill()
+    await ward.start()
+    assert await everything(ward) == records
+
+
+async def test_entries_of_the_metadata_log_are_corrected(ward: Ward) -> None:
+    records = await fill(ward)
+    await ward.kill()
+    keys = await ward.keys("meta/log/")
+    whole = {key: await ward.get(key) for key in keys}
+    for at, key in enumerate(keys):
+        await ward.flip(key, min(8 + 5 * at, len(whole[key]) - 1), at % 8)
+    report = await ward.repair()
+    assert sorted(one.key for one in report.steps) == sorted(keys) and report.exit_code == 0
+    assert {key: await ward.get(key) for key in keys} == whole
+    assert [key for key in await ward.keys("hurt/") if key.startswith("hurt/meta/log/")]
+    await ward.start()
+    assert await everything(ward) == records
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_a_log_that_nobody_writes_is_corrected(ward: Ward, sealed: bool) -> None:
+    records = await fill(ward)
+    await ward.kill()
+    if sealed:
+        await ward.start()
+        await ward.kill()
+    image = await ward.image()
+    (wal,) = [wal for wal in image.wal_uses if image.wal_starts.get(wal)]
+    ward.leave_presence(wal)
+    start = image.wal_starts[wal] + (0 if ward.on_directory else 1)
+    keys = [key for key in await ward.keys(f"wal/{wal.broker}/{wal.epoch}/") if key[-1].isdecimal()]
+    keys = [key for key in keys if int(key.rpartition("/")[2]) >= start and len(await ward.get(key)) > 8]
+    numbers = random.Random(3)
+    for _ in range(60):
+        key = keys[numbers.randrange(len(keys))]
+        whole = await ward.get(key)
+        await ward.flip(key, numbers.randrange(len(whole)), numbers.randrange(8))
+        report = await ward.repair()
+        assert report.steps and report.exit_code == 0, report
+        assert await ward.get(key) == whole
+        for kept in await ward.keys("hurt/"):
+            await ward.open().delete(kept)
+    assert (await ward.scrub()).exit_code == 0
+    await ward.start()
+    assert await everything(ward) == records

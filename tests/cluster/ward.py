@@ -1,0 +1,160 @@
+"""A cluster of one broker in this process, whose store tests hurt and heal."""
+
+import asyncio
+from pathlib import Path
+
+from penstock.clock import SystemClock
+from penstock.cluster.health.findings import Report
+from penstock.cluster.health.repair import Repair, RepairReport
+from penstock.cluster.health.scrub import Scrub
+from penstock.cluster.reading import ImageReader
+from penstock.main import Node
+from penstock.metadata.commands import CreateTopic
+from penstock.metadata.image import ClusterImage, WalRef
+from penstock.settings import Settings, load
+from penstock.storage.answers import Slice
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.ledger import Ledger
+from penstock.storage.memory import MemoryStore
+from penstock.storage.objects import DatedStore
+from penstock.storage.partition import Partition
+from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
+
+TIME_MS = 1_700_000_000_000
+
+Records = list[tuple[int, bytes | None]]
+
+
+class Ward:
+    def __init__(self, kind: str, folder: Path, *settings: str) -> None:
+        self.root = folder / "store"
+        self._memory = MemoryStore() if kind == "memory" else None
+        self.node: Node | None = None
+        self._settings = load(
+            [
+                "listeners=PLAINTEXT://127.0.0.1:0",
+                f"store={self.root}",
+                "wal.settle.interval.ms=86400000",
+                *settings,
+            ]
+        )
+
+    def open(self, _settings: Settings | None = None) -> DatedStore:
+        return self._memory or DirectoryStore(str(self.root))
+
+    @property
+    def on_directory(self) -> bool:
+        return self._memory is None
+
+    async def start(self) -> Node:
+        self.node = node = Node(self._settings, open_store=self.open)
+        await node.start()
+        return node
+
+    async def kill(self) -> None:
+        if self.node is not None:
+            await self.node.kill()
+            self.node = None
+
+    def leave_presence(self, wal: WalRef) -> None:
+        """As a process that was killed leaves it: a file that nobody holds a lock on."""
+        if self.on_directory:
+            (self.root / "presence").mkdir(exist_ok=True)
+            (self.root / "presence" / f"{wal.broker}-{wal.epoch}").touch()
+
+    @property
+    def ledger(self) -> Ledger:
+        assert self.node is not None
+        return self.node.broker.ledger
+
+    async def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
+        assert self.node is not None
+        topic_id = topic.encode().ljust(16, b"*")[:16]
+        command = CreateTopic(topic_id, topic, ((self.node.broker.broker_id,),) * partitions, configs)
+        answer = await self.node.broker.metadata.propose(lambda _image: (command,))
+        assert isinstance(answer, ClusterImage), answer
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        assert self.node is not None
+        found = self.node.broker.image.topic(topic)
+        assert found is not None
+        partition = self.ledger.partition(found.id, index)
+        assert partition is not None
+        return partition
+
+    async def caught_up(self) -> None:
+        """Until the broker goes on from the manifests that the log names."""
+        assert self.node is not None
+        image = await self.node.broker.metadata.catch_up()
+        while True:
+            refs = {
+                (topic.name, at): info.manifest
+                for topic in image.topics.values()
+                for at, info in enumerate(topic.partitions)
+            }
+            if all(self.partition(*place).manifest_ref == ref for place, ref in refs.items()):
+                return
+            await asyncio.sleep(0.01)
+
+    async def write(self, topic: str, index: int, *batches: list[bytes]) -> None:
+        """Batches of values, each a flush of its own."""
+        for values in batches:
+            done = asyncio.get_running_loop().create_future()
+            records = [Record(at, TIME_MS + at, b"k%d" % at, value) for at, value in enumerate(values)]
+            self.ledger.append(self.partition(topic, index), build_batch(records), done.set_result)
+            await asyncio.wait_for(done, 60)
+
+    async def read(self, topic: str, index: int = 0) -> Records:
+        """Every record, from the store and not from memory."""
+        ledger, partition = self.ledger, self.partition(topic, index)
+        found: Records = []
+        offset = partition.log_start_offset
+        while offset < partition.high_watermark:
+            answer = ledger._reader._read_stored(partition, offset, 4096, partition.high_watermark)
+            part = answer if isinstance(answer, Slice) else await answer
+            joined = b"".join(part.buffers)
+            for position, _header in iter_batches(joined):
+                found += ((one.offset, one.value) for one in iter_records(joined, position))
+            if part.next_offset == offset:
+                break
+            offset = part.next_offset
+        return found
+
+    async def scrub(self, *topics: str) -> Report:
+        store = self.open()
+        report = await Scrub(store, topics=topics).run()
+        if self._memory is None:
+            await store.close()
+        return report
+
+    async def repair(self, *, apply: bool = True, cut: bool = False) -> RepairReport:
+        store = self.open()
+        report = await Repair(store, SystemClock(), apply=apply, cut=cut).run()
+        if self._memory is None:
+            await store.close()
+        return report
+
+    async def image(self) -> ClusterImage:
+        return await ImageReader(self.open()).refresh()
+
+    async def keys(self, prefix: str) -> list[str]:
+        return [info.key async for info in self.open().list(prefix)]
+
+    async def get(self, key: str) -> bytes:
+        found = await self.open().get(key)
+        assert found is not None
+        return found
+
+    async def change(self, key: str, contents: bytes) -> None:
+        """What is stored under a key becomes this, in place."""
+        if self._memory is not None:
+            await self._memory.put(key, contents)
+        else:
+            with open(self.root / key, "r+b") as file:
+                file.write(contents)
+                file.truncate()
+
+    async def flip(self, key: str, at: int, bit: int = 0) -> None:
+        stored = bytearray(await self.get(key))
+        stored[at] ^= 1 << bit
+        await self.change(key, bytes(stored))
