@@ -113,7 +113,7 @@ def compare(
 ) -> list[Row]:
     rows = [Row(load, cost) for load in loads for cost in COSTS]
     for number in range(rounds):
-        order = list(sources) if number % 2 else list(reversed(sources))
+        order = sorted(sources, reverse=bool(number % 2))
         for load in loads:
             found = {name: run(name, sources[name], settings, load, seconds) for name in order}
             ours, theirs = (found[name] for name in sources)

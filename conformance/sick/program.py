@@ -44,7 +44,7 @@ def main() -> int:
     folder = os.environ["PENSTOCK_FAULTS"]
     for name in FAILING:
         setattr(Files, name, obeying(folder, name, getattr(Files, name)))
-    SystemClock.time_ms = shifted(folder, SystemClock.time_ms)  # type: ignore[method-assign]
+    SystemClock.time_ms = shifted(folder, SystemClock.time_ms)  # type: ignore[method-assign,assignment]
     sys.argv[0] = "penstock"
     return penstock()
 

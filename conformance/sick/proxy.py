@@ -91,8 +91,19 @@ class SickProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Nothing is left that would complain when the loop is gone."""
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.01)  # Connections that were closed are told so.
 
     @contextlib.contextmanager
     def sick(self, *rules: Rule) -> Iterator[None]:
@@ -113,8 +124,8 @@ class SickProxy:
         asyncio.run_coroutine_threadsafe(self._release(), self._loop).result(30)
 
     async def _listen(self) -> int:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20)
-        port: int = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20)
+        port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from conformance.server import ServerFailed
 from conformance.sick.disks import memory_disk, real_disk, used_bytes
+from conformance.sick.scenes_rot import forget
 from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_directory, scene, until
 from conformance.sick.verdict import Expected
 
@@ -81,7 +82,7 @@ def _power_cut(durability: str) -> str:
         survived = sum(len(reading.records) for reading in readings.values())
         acknowledged = stage.told.count
         for place, offset in gone:
-            stage.told.acknowledged[place].pop(offset)
+            forget(stage, place, offset)
         stage.check_goes_on()
         stage.check(within_s=15)
         stage.cluster.kill()

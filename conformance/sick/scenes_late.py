@@ -7,7 +7,7 @@ import time
 
 from conformance.sick.proxy import Rule, wait_until_held
 from conformance.sick.scenes_refused import disturb
-from conformance.sick.stage import SETTINGS, Failed, Stage, on_s3, scene
+from conformance.sick.stage import SETTINGS, Failed, Stage, on_s3, scene, until
 from conformance.sick.verdict import Expected, Place
 
 SLOW_PUT_S = 30.0
@@ -17,12 +17,12 @@ OTHERS_WITHIN_S = 3.0
 
 def _doubtful(stage: Stage, places: list[Place], trigger: Rule) -> None:
     """The next entry of the metadata log fails in doubt, and takes effect when `trigger` says so."""
+    failed = stage.count_said("upkeep failed")
     with stage.proxy.sick(Rule("hold", "PUT", "meta/log/")):
         stage.speaker.write(places, 3)
         if not wait_until_held(stage.proxy, 30):
             raise Failed("no entry of the metadata log was proposed")
-        # Until the proposer has given up: six attempts, and the pauses between them.
-        time.sleep(14.0)
+        until(lambda: stage.count_said("upkeep failed") > failed, 60, "the end of the proposer's patience")
     with stage.proxy.sick(trigger):
         deadline = time.monotonic() + 30
         while stage.proxy.held and time.monotonic() < deadline:
@@ -69,6 +69,29 @@ def settle_in_doubt_during_retention() -> str:
     configs = {"retention.bytes": "2000", "internal.segment.bytes": "1000"}
     trigger = Rule("release", "PUT", "manifests/", seconds=(1.0, 1.0), times=1)
     return _doubt_scene(configs, trigger, Expected(deleted=True))
+
+
+@scene(s3=True)
+def settle_in_doubt_during_compaction() -> str:
+    """The same while compaction, which began on what was settled before, writes its own manifest."""
+    configs = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "100",
+        # Compaction takes the first records when the settle of the later ones has just been given up.
+        "min.compaction.lag.ms": "13000",
+    }
+    with on_s3(1, {**SETTINGS, "log.cleaner.backoff.ms": "200", "wal.settle.interval.ms": "500"}) as stage:
+        places = stage.speaker.create("doubt", 2, configs)
+        stage.settled_write(places, 20)
+        _doubtful(stage, places, Rule("release", "PUT", "manifests/", seconds=(1.5, 1.5), times=1))
+        stage.check()
+        stage.cluster.kill()
+        stage.cluster.start()
+        stage.check()
+        stage.check_goes_on()
+        stage.check_whole()
+        return f"{stage.told.count} records"
 
 
 @scene(s3=True)

@@ -39,6 +39,8 @@ from penstock.wire.errors import ErrorCode
 BY_NAME_UNTIL = 11
 EARLIEST, LATEST = -2, -1
 FETCH_BYTES = 4 << 20
+KEY_BYTES = 24
+"""Of a value: keys are unique, so that compaction keeps everything."""
 SAID_AFTER_S = 3.0
 """An error that is still there after so long is the answer: readers of a moving partition get one, too."""
 PASSING = frozenset(
@@ -122,7 +124,7 @@ class Speaker:
         return done
 
     def _produce(self, client: Client, place: Place, value: bytes) -> bool:
-        record = Record(offset=0, timestamp=int(time.time() * 1000), key=b"key", value=value)
+        record = Record(offset=0, timestamp=int(time.time() * 1000), key=value[:KEY_BYTES], value=value)
         part = PartitionProduceData(index=place.partition, records=bytes(build_batch([record])))
         data = TopicProduceData(name=place.topic, partition_data=[part])
         request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
@@ -158,7 +160,9 @@ class Speaker:
             settle = partial(self._settle, place, value)
             while True:
                 try:
-                    producer.produce(place.topic, value, b"key", place.partition, on_delivery=settle)
+                    producer.produce(
+                        place.topic, value, value[:KEY_BYTES], place.partition, on_delivery=settle
+                    )
                     break
                 except BufferError:
                     producer.poll(0.1)

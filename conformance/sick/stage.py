@@ -151,8 +151,12 @@ class Stage:
 
     def said(self, *words: str) -> bool:
         """Whether a broker's log has one of these words."""
+        return any(map(self.count_said, words))
+
+    def count_said(self, words: str) -> int:
+        """How often brokers' logs have these words."""
         logs = [member.log.read_text(errors="replace").lower() for member in self.cluster.members.values()]
-        return any(word in log for log in logs for word in words)
+        return sum(log.count(words) for log in logs)
 
     def audit(self) -> dict[str, Any]:
         command = [penstock(), "store", "audit", "--json", "--grace", "0", "--store", self.cluster.store]
