@@ -8,8 +8,8 @@
     haunt    served and kept; when the object is deleted, it is written once more after that
     cut      the answer's body ends half-way
     flip     one bit of the answer's body is another
-    hold     answered with 503 and kept, to be served when a rule says `release`
-    release  what is held is served first, then a while passes, then this request is served
+    hold     answered with 503 and kept, until a rule says `release`
+    release  what is held is served first, then a while passes, then this request is served; nothing is held any more
 
 It runs on a thread of its own. Requests pass unchanged, so signatures hold.
 """
@@ -119,10 +119,6 @@ class SickProxy:
     def held(self) -> int:
         return len(self._held)
 
-    def release(self) -> None:
-        """Serve what is held, now."""
-        asyncio.run_coroutine_threadsafe(self._release(), self._loop).result(30)
-
     async def _listen(self) -> int:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20)
         port: int = self._server.sockets[0].getsockname()[1]
@@ -226,6 +222,9 @@ class SickProxy:
         return bytes(changed)
 
     async def _release(self) -> None:
+        for rule in self._rules:
+            if rule.does == "hold":
+                rule.times = 0
         held, self._held = self._held, []
         for request in held[:1]:  # The others are the same request, tried again.
             await self._again(request, 0.0)

@@ -4,6 +4,7 @@ import itertools
 import random
 import threading
 import time
+from dataclasses import replace
 
 from conformance.sick.proxy import Rule, wait_until_held
 from conformance.sick.scenes_refused import disturb
@@ -16,21 +17,14 @@ OTHERS_WITHIN_S = 3.0
 
 
 def _doubtful(stage: Stage, places: list[Place], trigger: Rule) -> None:
-    """The next entry of the metadata log fails in doubt, and takes effect when `trigger` says so."""
-    failed = stage.count_said("upkeep failed")
+    """The next entry of the metadata log fails in doubt, and takes effect when `trigger` fits a request."""
     with stage.proxy.sick(Rule("hold", "PUT", "meta/log/")):
         stage.speaker.write(places, 3)
         if not wait_until_held(stage.proxy, 30):
             raise Failed("no entry of the metadata log was proposed")
-        until(lambda: stage.count_said("upkeep failed") > failed, 60, "the end of the proposer's patience")
-    with stage.proxy.sick(trigger):
-        deadline = time.monotonic() + 30
-        while stage.proxy.held and time.monotonic() < deadline:
-            stage.speaker.write(places, 1)
-            time.sleep(0.3)
-        if stage.proxy.held:
-            stage.proxy.release()
-        time.sleep(2.0)
+        with stage.proxy.sick(trigger):
+            until(lambda: trigger.hits > 0, 60, f"the next {trigger.method} of {trigger.prefix}")
+            time.sleep(3.0)
 
 
 def _doubt_scene(configs: dict[str, str], trigger: Rule, expected: Expected | None = None) -> str:
@@ -38,7 +32,7 @@ def _doubt_scene(configs: dict[str, str], trigger: Rule, expected: Expected | No
         places = stage.speaker.create("doubt", 2, configs)
         stage.settled_write(places, 5)
         for _ in range(2):
-            _doubtful(stage, places, trigger)
+            _doubtful(stage, places, replace(trigger))
             stage.check(expected)
             stage.cluster.kill()
             stage.cluster.start()
@@ -78,8 +72,9 @@ def settle_in_doubt_during_compaction() -> str:
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.01",
         "segment.ms": "100",
-        # Compaction takes the first records when the settle of the later ones has just been given up.
-        "min.compaction.lag.ms": "13000",
+        # Compaction takes the first records while the entry that settles the later ones is in doubt, and waits
+        # for its turn.
+        "min.compaction.lag.ms": "6000",
     }
     with on_s3(1, {**SETTINGS, "log.cleaner.backoff.ms": "200", "wal.settle.interval.ms": "500"}) as stage:
         places = stage.speaker.create("doubt", 2, configs)
