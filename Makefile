@@ -85,6 +85,13 @@ faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is 
 	$(BIN)/python -m conformance.faults --s3 --rounds 15
 	$(BIN)/python -m conformance.faults --broken
 
+.PHONY: sick soak bench-checks
+sick: $(VENV)/.dev ## sick stores: bits flip, disks fill and lose power, S3 refuses, repeats and holds back; 10 min (needs Go; root mounts disks)
+	$(BIN)/python -m conformance.sick
+
+soak: $(VENV)/.dev ## an hour of a mixed load with kills: store, files, descriptors and memory level off; draws docs/soak.svg
+	$(BIN)/python -m conformance.soak --minutes 60 --out docs
+
 simulation: $(VENV)/.dev ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose
 	$(BIN)/python -m simulation --seeds 2000
 	for variant in fencing ack-early no-seal sealed-end stale-image stale-reads; do $(BIN)/python -m simulation --seeds 100 --lines 5 --broken $$variant || exit 1; done
@@ -107,6 +114,9 @@ bench-spark: $(VENV)/.dev ## Spark reads a log: format("penstock"), its Kafka co
 
 bench: $(VENV)/.dev ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 	$(BIN)/python -m benchmarks
+
+bench-checks: $(VENV)/.dev ## the hot path of this tree beside AGAINST=REVISION, in turns: what checks cost
+	$(BIN)/python -m benchmarks.checks --against $(AGAINST)
 
 lock: | $(BIN)/uv ## pin the dependencies anew
 	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark -c requirements/constraints.txt pyproject.toml -o requirements/user.txt

@@ -13,6 +13,7 @@ Each module with a command line proves one claim and runs from the root of the r
                    groups resume exactly, and lose nothing while members come and go
     cluster, cluster_starts, cluster_topics, cluster_costs, cluster_tools, faults
                    several brokers as one cluster, whatever stops, dies or pauses
+    sick, soak     a store that is late, refuses, rots or loses power; an hour of a mixed load
     s3, spark_connector
                    a real object store; Spark's own connector
 

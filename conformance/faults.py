@@ -61,8 +61,9 @@ GO_ON_WITHIN_S = 5.0
 PAUSE_S = SESSION_TIMEOUT_S + 3.0
 BLINK_S = 1.0
 # On a directory the end of a process is known at once. On S3 it is known when the session time-out is over, and
-# librdkafka, which looks once a second for leaders that are down, takes up to two seconds more.
-LIBRARY_S = 1.0
+# librdkafka, which looks once a second for leaders that are down, takes up to two seconds more. The cluster itself
+# is held to its time there by writers without a library.
+LIBRARY_S = 2.0
 ENDING = ("kill", "restart", "stop")
 """Faults after which a connection is broken, not silent: whoever has no library tries again at once."""
 OUTAGE_S = 4.0
@@ -153,9 +154,12 @@ class World:
         what, gap = max(self._longest_gaps(began, ended).items(), key=lambda found: found[1])
         self.rounds[fault.name] += 1
         self.pauses[fault.name].append(gap)
-        if fault.name in ENDING:
-            self.pauses[f"{fault.name}, without a library"].append(self._longest_bare_gap(began, ended))
         within_s = fault.within_s
+        if fault.name in ENDING:
+            bare = self._longest_bare_gap(began, ended)
+            self.pauses[f"{fault.name}, without a library"].append(bare)
+            if within_s is not None and bare > within_s:
+                self.late.append(f"{fault.name} of broker {victim.broker}: no bare write for {bare:.1f} s")
         if within_s is not None and gap > within_s + (LIBRARY_S if self.store is not None else 0):
             self.late.append(f"{fault.name} of broker {victim.broker}: nothing of {what} for {gap:.1f} s")
         number = sum(self.rounds.values())

@@ -29,11 +29,13 @@ class S3Store:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-s3-"))
-        (self._folder / BUCKET).mkdir()
-        self._port = free_port()
+        self.objects = self._folder / BUCKET / "cluster"
+        """Where the server keeps the objects of `url`, each as a file."""
+        self.objects.mkdir(parents=True)
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.environment = {
-            "AWS_ENDPOINT_URL": f"http://{HOST}:{self._port}",
+            "AWS_ENDPOINT_URL": f"http://{HOST}:{self.port}",
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": "us-east-1",
@@ -41,7 +43,7 @@ class S3Store:
         }
 
     def start(self) -> None:
-        command = [str(versitygw()), "--port", f"{HOST}:{self._port}", "posix", str(self._folder)]
+        command = [str(versitygw()), "--port", f"{HOST}:{self.port}", "posix", str(self._folder)]
         self._process = subprocess.Popen(
             command,
             env={**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET},
@@ -55,7 +57,7 @@ class S3Store:
             time.sleep(0.02)
 
     def _accepts(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, self._port), 1):
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), 1):
             return True
         return False
 

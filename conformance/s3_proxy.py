@@ -65,7 +65,7 @@ class Proxy:
         answers: asyncio.StreamReader,
         upstream: asyncio.StreamWriter,
     ) -> bool:
-        head, body = await _message(reader)
+        head, body = await message(reader)
         self.requests += 1
         fault = self._fault()
         if fault == "drop":
@@ -74,7 +74,7 @@ class Proxy:
             writer.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: %d\r\n\r\n%s" % (len(_BUSY), _BUSY))
             return True
         upstream.write(head + body)
-        answer, contents = await _message(answers, empty=head.startswith(b"HEAD "))
+        answer, contents = await message(answers, empty=head.startswith(b"HEAD "))
         if fault == "lose":
             return False
         if fault == "hang":
@@ -93,7 +93,7 @@ class Proxy:
         return ""
 
 
-async def _message(reader: asyncio.StreamReader, *, empty: bool = False) -> tuple[bytes, bytes]:
+async def message(reader: asyncio.StreamReader, *, empty: bool = False) -> tuple[bytes, bytes]:
     """Head and body, as they came."""
     head = await reader.readuntil(b"\r\n\r\n")
     lines = head.lower().split(b"\r\n")

@@ -1,0 +1,300 @@
+"""Who writes and reads in a scene: bare requests, and librdkafka beside them."""
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from conformance.sick.verdict import Place, Reading, Told
+from conformance.wire import batches
+from penstock.client import AnswerError, Client, ClientError
+from penstock.wire.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.wire.api.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.wire.batch import Record, build_batch
+from penstock.wire.errors import ErrorCode
+
+BY_NAME_UNTIL = 11
+EARLIEST, LATEST = -2, -1
+FETCH_BYTES = 4 << 20
+KEY_BYTES = 24
+"""Of a value: keys are unique, so that compaction keeps everything."""
+SAID_AFTER_S = 3.0
+"""An error that is still there after so long is the answer: readers of a moving partition get one, too."""
+PASSING = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+QUIET = {"log_level": 0, "log.connection.close": False}
+
+
+class Speaker:
+    """Writes unique values, remembers what was acknowledged where, reads everything."""
+
+    def __init__(self, bootstrap: Callable[[], str], told: Told) -> None:
+        self._bootstrap = bootstrap
+        self._told = told
+        self._numbers = itertools.count()
+        self.waits: list[float] = []
+        """Seconds that each acknowledgement took."""
+
+    def client(self, seconds: float = 10.0) -> Client:
+        """A new connection; brokers that just start are waited for."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return Client(self._bootstrap(), seconds)
+            except ClientError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def create(
+        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> list[Place]:
+        wanted = CreatableTopic(
+            name=topic,
+            num_partitions=partitions,
+            replication_factor=-1,
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()],
+        )
+        request = CreateTopicsRequest(timeout_ms=20_000, topics=[wanted])
+        with self.client() as client:
+
+            def attempt() -> None:
+                (made,) = client.any().ask(request, CreateTopicsResponse).topics
+                if made.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    raise AnswerError(made.error_code, f"The creation of {topic!r}")
+
+            client.retry(attempt)
+        return [Place(topic, partition) for partition in range(partitions)]
+
+    def delete(self, topic: str) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=20_000)
+        with self.client() as client:
+            client.any().ask(request, DeleteTopicsResponse)
+        for place in [place for place in self._told.acknowledged if place.topic == topic]:
+            del self._told.acknowledged[place]
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    def value(self, size: int = 100) -> bytes:
+        head = b"value %d " % next(self._numbers)
+        return head + os.urandom(max(0, size - len(head)) // 2).hex().encode()
+
+    def write(self, places: Iterable[Place], count: int, size: int = 100, within_s: float = 30.0) -> int:
+        """Write `count` records to each place, one batch at a time; what fails is tried with another value.
+        Gives how many were acknowledged: less only when time was over."""
+        deadline = time.monotonic() + within_s
+        done = 0
+        with self.client(within_s) as client:
+            for _, place in itertools.product(range(count), list(places)):
+                while not self._produce(client, place, self.value(size)):
+                    if time.monotonic() > deadline:
+                        return done
+                    client.refresh()
+                    time.sleep(0.1)
+                done += 1
+        return done
+
+    def _produce(self, client: Client, place: Place, value: bytes) -> bool:
+        record = Record(offset=0, timestamp=int(time.time() * 1000), key=value[:KEY_BYTES], value=value)
+        part = PartitionProduceData(index=place.partition, records=bytes(build_batch([record])))
+        data = TopicProduceData(name=place.topic, partition_data=[part])
+        request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
+        began = time.monotonic()
+        self._told.doubtful.add(value)
+        try:
+            leader = client.leader(*place)
+            answer = leader.ask(request, ProduceResponse, seconds=40.0, newest=BY_NAME_UNTIL)
+        except ClientError:
+            return False
+        (result,) = answer.responses[0].partition_responses
+        if result.error_code:
+            return False
+        self.waits.append(time.monotonic() - began)
+        self._told.doubtful.discard(value)
+        self._told.acknowledge(place, result.base_offset, value)
+        return True
+
+    def library_write(self, places: Iterable[Place], count: int, size: int = 100) -> None:
+        """The same through librdkafka's idempotent producer, many in flight."""
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self._bootstrap(),
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "batch.size": max(1000, 4 * size),
+            "message.timeout.ms": 60_000,
+            **QUIET,
+        }
+        producer = Producer(settings)
+        for number, place in itertools.product(range(count), list(places)):
+            value = self.value(size)
+            self._told.doubtful.add(value)
+            settle = partial(self._settle, place, value)
+            while True:
+                try:
+                    producer.produce(
+                        place.topic, value, value[:KEY_BYTES], place.partition, on_delivery=settle
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+            if number % 20 == 0:
+                producer.flush(60)
+        producer.flush(60)
+
+    def _settle(self, place: Place, value: bytes, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None and offset >= 0:
+            self._told.doubtful.discard(value)
+            self._told.acknowledge(place, offset, value)
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    def read(self, places: Iterable[Place], within_s: float = 30.0) -> dict[Place, Reading]:
+        found: dict[Place, Reading] = {}
+        for place in places:
+            deadline = time.monotonic() + within_s
+            reading = found[place] = Reading()
+            try:
+                with self.client(within_s) as client:
+                    reading.start = self._bound(client, place, EARLIEST, deadline)
+                    reading.end = self._bound(client, place, LATEST, deadline)
+                    self._walk(client, place, reading)
+            except ClientError as error:
+                reading.closed = str(error)
+        return found
+
+    def bounds(self, place: Place, within_s: float = 10.0) -> tuple[int, int]:
+        deadline = time.monotonic() + within_s
+        with self.client(within_s) as client:
+            return self._bound(client, place, EARLIEST, deadline), self._bound(
+                client, place, LATEST, deadline
+            )
+
+    def _bound(self, client: Client, place: Place, timestamp: int, deadline: float) -> int:
+        asked = ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=place.topic, partitions=[asked])])
+        while True:
+            with contextlib.suppress(ClientError):
+                answer = client.leader(*place).ask(request, ListOffsetsResponse, newest=5)
+                (result,) = answer.topics[0].partitions
+                if not result.error_code:
+                    return result.offset
+                if time.monotonic() > deadline:
+                    break
+            if time.monotonic() > deadline:
+                raise ClientError(f"nobody told the bounds of {place.topic}-{place.partition}")
+            client.refresh()
+            time.sleep(0.2)
+        raise AnswerError(result.error_code, f"The question for the end of {place.topic}-{place.partition}")
+
+    def _walk(self, client: Client, place: Place, reading: Reading) -> None:
+        at, silent_since, error_since = reading.start, None, None
+        while at < reading.end:
+            now = time.monotonic()
+            code, records = self._fetch(client, place, at)
+            if code:
+                error_since = error_since or now
+                if code in PASSING:
+                    client.refresh()
+                if now - error_since < SAID_AFTER_S and not (code not in PASSING and reading.hurt):
+                    time.sleep(0.1)
+                    continue
+                reading.hurt[at] = code
+                at += 1
+                if code in PASSING:
+                    reading.closed = error_name(code)
+                    return
+                continue
+            error_since = None
+            new = {offset: value for offset, value in batches_of(records) if offset >= at}
+            if not new:
+                silent_since = silent_since or now
+                if now - silent_since < SAID_AFTER_S:
+                    continue
+                reading.empty.add(at)
+                at, silent_since = at + 1, None
+                continue
+            silent_since = None
+            reading.records |= new
+            at = max(new) + 1
+
+    def _fetch(self, client: Client, place: Place, offset: int) -> tuple[int, bytes]:
+        asked = FetchPartition(
+            partition=place.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+        )
+        topic = FetchTopic(topic=place.topic, partitions=[asked])
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, topics=[topic])
+        try:
+            answer = client.leader(*place).ask(request, FetchResponse, newest=BY_NAME_UNTIL)
+        except ClientError:
+            return ErrorCode.LEADER_NOT_AVAILABLE, b""
+        if answer.error_code:
+            return answer.error_code, b""
+        (found,) = answer.responses[0].partitions
+        return found.error_code, bytes(found.records or b"")
+
+    def library_read(self, places: Iterable[Place], within_s: float = 20.0) -> dict[Place, dict[int, bytes]]:
+        """What librdkafka reads from the first offset on, until it has come to the ends or time is over."""
+        wanted = list(places)
+        ends = {place: self.bounds(place)[1] for place in wanted}
+        found: dict[Place, dict[int, bytes]] = {place: {} for place in wanted}
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap(),
+                "group.id": "unused",
+                "auto.offset.reset": "earliest",
+                "check.crcs": True,
+                **QUIET,
+            }
+        )
+        consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in wanted])
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            if all(max(found[place], default=-1) + 1 >= ends[place] for place in wanted):
+                break
+            for message in consumer.consume(500, 0.2):
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                if message.error() is None and topic is not None and partition is not None:
+                    assert offset is not None
+                    found[Place(topic, partition)][offset] = message.value() or b""
+        consumer.close()
+        return found
+
+
+def batches_of(records: bytes) -> Iterable[tuple[int, bytes]]:
+    for batch in batches.split(records):
+        yield from batches.records(batch)
+
+
+def error_name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
