@@ -170,7 +170,7 @@ async def test_who_registers_meanwhile_is_asked_too(tmp_path: Path) -> None:
 
 
 def test_a_command_is_refused_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LEVEL_OF, DeleteTopic, 2)
+    monkeypatch.setitem(LEVEL_OF, DeleteTopic, 2)  # type: ignore[misc]
     refusal = preconditions.check(ClusterImage(), DeleteTopic(bytes(16)))
     assert refusal is not None and refusal.code == ErrorCode.UNSUPPORTED_VERSION
     assert "needs feature level 2, and the cluster is at 1" in refusal.message
