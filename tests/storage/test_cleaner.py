@@ -446,3 +446,41 @@ def test_the_cleaner_obeys_the_settings_in_force() -> None:
         4,
         9,
     )
+
+
+async def test_records_are_settled_to_be_compacted(world: World) -> None:
+    """Waiting for the next settling, too, would add to log.cleaner.backoff.ms."""
+    ledger, topic = await compacted(world)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("b", "1"), ("a", "2"))
+    assert partition.settled_end == 0
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, partition)) == [(1, "b", "1"), (2, "a", "2")]
+    settles = ledger.counters()["settles"]
+    # Not more often than each second, however often rounds come.
+    await write(ledger, partition, ("a", "3"))
+    assert await ledger.clean() == 0
+    world.clock.advance(1000)
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, partition)) == [(1, "b", "1"), (3, "a", "3")]
+    assert ledger.counters()["settles"] == settles + 1
+
+
+async def test_nothing_is_settled_that_would_not_be_compacted_then(world: World) -> None:
+    """The newest part of the log is left alone, settled or not, and so is what is not dirty enough."""
+    ledger, topic = await compacted(world, msgspec.structs.replace(COMPACT, segment_ms=DAY))
+    active = own_partition(ledger, topic)
+    world.policies["u"] = msgspec.structs.replace(COMPACT, min_cleanable_ratio=0.9)
+    clean_enough = own_partition(ledger, await world.create_topic("u"))
+    await write(ledger, clean_enough, *((f"k{n}", "1") for n in range(10)))
+    assert await ledger.clean() == 1
+    settles = ledger.counters()["settles"]
+    world.clock.advance(10_000)
+    await write(ledger, active, ("a", "1"), ("a", "2"), time=world.clock.time_ms())
+    await write(ledger, clean_enough, ("k0", "2"))
+    assert await ledger.clean() == 0
+    assert ledger.counters()["settles"] == settles
+    # Time closes the active part.
+    world.clock.advance(DAY + 1)
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, active)) == [(1, "a", "2")]

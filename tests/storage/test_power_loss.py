@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.metadata_log import MetadataLog
+from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import CreateTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage
 from penstock.storage.answers import Appended
@@ -31,15 +32,16 @@ from tests.storage.world import (
 class Machine:
     """A world on a disk that loses power: each `lose_power` goes on with what the disk kept."""
 
-    def __init__(self, directory: Path, seed: int | None) -> None:
+    def __init__(self, directory: Path, seed: int | None, *, sync: bool = True) -> None:
         self._directory = directory
+        self._sync = sync
         self._rng = random.Random(seed) if seed is not None else None
         self._lives = 0
         self.world = World(*self._open(directory / "0"))
 
     def _open(self, root: Path) -> tuple[DirectoryStore, DirectoryWalStore]:
         self.files = VolatileFiles(root)
-        store = DirectoryStore(str(root), sync=True, files=self.files)
+        store = DirectoryStore(str(root), sync=self._sync, files=self.files)
         boot = self._lives.to_bytes(16, "big", signed=False) or bytes(16)
         return store, DirectoryWalStore(store, file_bytes=4000, boot=b"boot" + boot[4:])
 
@@ -83,6 +85,53 @@ async def test_acknowledged_records_survive(tmp_path: Path, seed: int | None) ->
     ledger = await world.start()
     found = dict(await read_all(ledger, own_partition(ledger, topic)))
     assert [found.get(offset) for offset, _ in acknowledged] == [value for _, value in acknowledged]
+    await world.close()
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4, 5])
+async def test_what_is_settled_survives_in_the_default_mode(tmp_path: Path, seed: int | None) -> None:
+    """durability=os: a loss of power costs at most what was not settled. Segments and manifests are on the
+    disk before the metadata log, which is not part of this world, refers to them."""
+    machine = Machine(tmp_path, seed, sync=False)
+    world = machine.world
+    world.policies["t"] = LogPolicy(segment_bytes=3000, file_delete_delay_ms=0)
+    ledger = await world.start(settings=PROMPT)
+    topic = await world.create_topic("t", 2)
+    for number in range(12):
+        for index in range(2):
+            partition = own_partition(ledger, topic, index)
+            value = b"%d " % number * 300
+            await append_ok(ledger, partition, batch(value))
+        if number % 3 == 2:
+            assert await ledger.settle()
+            await ledger._settler.merge()
+            await collect(ledger)
+    settled = [await read_all(ledger, own_partition(ledger, topic, index)) for index in range(2)]
+    await machine.lose_power(ledger)
+    ledger = await world.start(settings=PROMPT)
+    for index in range(2):
+        assert await read_all(ledger, own_partition(ledger, topic, index)) == settled[index]
+    await world.close()
+
+
+async def test_an_adopted_file_survives_in_the_default_mode(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, None, sync=False)
+    world = machine.world
+    assert isinstance(world.store, DirectoryStore)
+    world.wal_store = DirectoryWalStore(world.store, file_bytes=2 * 1024 * 1024)
+    ledger = await world.start(settings=PROMPT)
+    topic = await world.create_topic("t")
+    for number in range(30):
+        await append_ok(ledger, own_partition(ledger, topic), batch(bytes([number]) * 100_000))
+    assert await ledger.settle()
+    assert ledger.counters()["files_adopted"]
+    await append_ok(ledger, own_partition(ledger, topic), batch(b"the next file"))
+    assert await ledger.settle()
+    await collect(ledger)
+    await machine.lose_power(ledger)
+    ledger = await world.start(settings=PROMPT)
+    found = await read_all(ledger, own_partition(ledger, topic), 1 << 20)
+    assert [value[:1] for _, value in found] == [bytes([number]) for number in range(30)] + [b"t"]
     await world.close()
 
 

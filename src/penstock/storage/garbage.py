@@ -30,7 +30,7 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -286,7 +286,8 @@ class Garbage:
         if self._doomed.get(key) != doomed:
             return error  # Doomed anew meanwhile.
         if verdict is _Verdict.UNKNOWN:
-            self._doomed[key] = self._later(doomed)
+            if error is not None:
+                self._doomed[key] = self._later(doomed)
         else:
             del self._doomed[key]
             if verdict is _Verdict.UNUSED:
@@ -306,6 +307,8 @@ class Garbage:
             pieces = await self._pieces(doomed.index_key)
         except StoreError as error:
             return _Verdict.UNKNOWN, error
+        if any(self._is_moving(partition, image) for partition in pieces):
+            return _Verdict.UNKNOWN, None
         unreadable: StoreError | None = None
         witness = self._witnesses.get(key)
         for partition in (witness, *pieces) if witness is not None else pieces:
@@ -322,15 +325,16 @@ class Garbage:
         info = image.partition(*partition)
         if info is None or info.manifest is None:
             return False
-        own = self._partitions.get(partition)
-        if own is not None and own.manifest_ref == info.manifest:
+        if partition in self._partitions:
             return False
-        refers = key in await self._references_of(info.manifest)
-        if refers and own is not None:
-            raise StoreError(f"{key} belongs to a manifest that is not yet, or no more, the open one")
-        return refers
+        return key in await self._references_of(info.manifest)
 
-    async def _pieces(self, index_key: str) -> Iterable[PartitionKey]:
+    def _is_moving(self, partition: PartitionKey, image: ClusterImage) -> bool:
+        """Whether a partition that is open here has another manifest than the image says."""
+        own, info = self._partitions.get(partition), image.partition(*partition)
+        return own is not None and info is not None and own.manifest_ref != info.manifest
+
+    async def _pieces(self, index_key: str) -> Collection[PartitionKey]:
         """The partitions that a footer names."""
         remembered = self._writer.contents(index_key)
         if remembered is not None:
