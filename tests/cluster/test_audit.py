@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Client
-from penstock.cluster.audit import Audit, Report
+from penstock.cluster.audit import Audit, Report, Space, space_of
 from penstock.cluster.reading import ImageReader, NoClusterError
 from penstock.main import Node
 from penstock.metadata.image import ClusterImage, WalRef
@@ -134,6 +134,54 @@ async def test_what_nothing_refers_to(world: World) -> None:
     assert (await world.audit(later_ms=DAY_MS, delete=True)).deleted == orphans
     after = await world.audit(later_ms=DAY_MS)
     assert not after.orphaned and not after.missing and after.kinds["other"].objects == 2
+
+
+async def test_what_an_unreadable_manifest_may_need_is_not_orphaned(world: World) -> None:
+    """Nothing that can be read refers to its segments, which proves nothing."""
+    node = await world.start()
+    await world.fill(node, "t", 9)
+    await world.kill()
+    (key,) = await world.keys("manifests/")
+    segments = await world.keys("segments/")
+    orphan = "segments/7/1/000000000001"
+    store = world.open()
+    contents = await store.get(key)
+    assert contents is not None
+    for damage in (contents[:-1] + bytes([contents[-1] ^ 1]), None):
+        if damage is None:
+            await store.delete(key)
+        else:
+            await store.put(key, damage)
+        await store.create(orphan, b"no segment at all")
+        report = await world.audit(later_ms=DAY_MS, delete=True)
+        assert [one.key for one in report.unknown] == sorted([*segments, orphan])
+        assert not report.orphaned and not report.deleted and report.space is None
+        assert [one.key for one in report.missing] == [key]
+        assert await world.keys("segments/") == sorted([*segments, orphan])
+    await store.create(key, contents)
+    assert (await world.audit(later_ms=DAY_MS, delete=True)).deleted == [orphan]
+    assert not (await world.audit()).missing
+
+
+async def test_space_is_told(world: World) -> None:
+    node = await world.start()
+    await world.fill(node, "t", 9)
+    report = await world.audit(later_ms=DAY_MS)
+    segments, manifests = report.kinds["segments"].bytes, report.kinds["manifests"].bytes
+    found = node.broker.image.topic("t")
+    assert found is not None and report.space is not None
+    partition = node.broker.ledger.partition(found.id, 0)
+    assert partition is not None and partition.manifest is not None
+    readable = sum(segment.size_bytes for segment in partition.manifest.segments)
+    assert (report.space.readable_bytes, report.space.stored_bytes) == (readable, segments + manifests)
+    assert report.space.in_bounds
+
+
+def test_space_has_a_bound() -> None:
+    mb = 1024 * 1024
+    assert space_of(0, 0).in_bounds and space_of(0, 0).ratio == 0
+    assert space_of(100 * mb, 210 * mb) == Space(100 * mb, 210 * mb, 2.1, True)
+    assert not space_of(100 * mb, 300 * mb).in_bounds
 
 
 async def test_the_log_of_an_incarnation_that_is_over(world: World) -> None:

@@ -135,13 +135,15 @@ def _tell(report: Report, location: str) -> None:
     ]
     columns = {name: name.upper().replace("_", " ") for name in rows[0]} if rows else {}
     show(rows, columns, as_json=False)
-    for title, some in (("in flight", report.in_flight), ("orphaned", report.orphaned)):
+    lists = {"in flight": report.in_flight, "orphaned": report.orphaned, "unknown": report.unknown}
+    for title, some in lists.items():
         for one in some[:SHOWN_MAX]:
             click.echo(f"{title}: {one.key} ({one.size} bytes, {one.age_seconds} s old)")
         if len(some) > SHOWN_MAX:
             click.echo(f"{title}: and {len(some) - SHOWN_MAX} more; --json lists all")
     for lost in report.missing:
         click.echo(f"missing: {lost.key}: {lost.reason}", err=True)
+    _tell_space(report)
     if report.deleted:
         click.echo(f"Deleted {len(report.deleted)} orphaned objects.")
     elif report.orphaned:
@@ -150,3 +152,22 @@ def _tell(report: Report, location: str) -> None:
         click.echo("`penstock store scrub` says which records that hurts.", err=True)
     else:
         click.echo("Everything that the cluster needs is there.")
+
+
+def _tell_space(report: Report) -> None:
+    if report.unknown:
+        click.echo("Unknown objects stay: manifests that cannot be read may need them.", err=True)
+    space = report.space
+    if space is None:
+        click.echo("How much can be read is not known: some manifests cannot be read.", err=True)
+        return
+    click.echo(
+        f"Settled records: {space.readable_bytes} bytes can be read, {space.stored_bytes} bytes are stored"
+        f" for them, a ratio of {space.ratio:.2f}."
+    )
+    if not space.in_bounds:
+        click.echo(
+            "That is more than about twice as much. Brokers that run move what lives out of objects that are"
+            " mostly dead; if this stays so, their logs say what keeps them from it.",
+            err=True,
+        )

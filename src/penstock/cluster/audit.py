@@ -5,6 +5,7 @@
     orphaned     nothing needs it, and it is older than the grace age
     in flight    nothing needs it yet, or any more, and it is younger: a settling that is not committed, an
                  object whose readers get time to finish
+    unknown      no manifest that can be read needs it, but one that cannot be read may; it is never deleted
     missing      needed, and not there, or shorter than what is needed of it
     other        under a name that is not judged here: what Spark queries keep, for instance
 
@@ -13,10 +14,13 @@ either image needs is no orphan. What seems to be missing is looked for once mor
 if an image that is read after that look still needs it.
 
 Seals of write-ahead logs stay for ever, by intent (`storage.wal_objects`), and count as referenced.
+
+Space: what is stored in segments and manifests is held against what can be read in them. Brokers keep it at
+about twice that (`log.moving`).
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
 import msgspec
@@ -30,8 +34,9 @@ from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
 from penstock.storage import open_wal_store
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.log_reader import follow_log
-from penstock.storage.objects import DatedObject, DatedStore, ObjectMissingError
-from penstock.storage.segment_writer import MANIFEST_PREFIX, SEGMENT_PREFIX
+from penstock.storage.objects import DatedObject, DatedStore, ObjectMissingError, StoreError, object_size
+from penstock.storage.segment_reader import read_footer
+from penstock.storage.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.storage.wal import SEAL_BYTES_MAX, WAL_PREFIX
 
 _READS_AT_ONCE: Final = 16
@@ -43,6 +48,9 @@ _KINDS: Final = {
     MANIFEST_PREFIX: "manifests",
 }
 _OTHER: Final = "other"
+_SPACE_RATIO_MAX: Final = 2.25
+_SPACE_SLACK_BYTES: Final = 16 * 1024 * 1024
+"""What brokers do not think worth moving, and do not count: manifests and indexes of small batches."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -67,6 +75,19 @@ class Tally(msgspec.Struct):
     in_flight: int = 0
 
 
+class Space(msgspec.Struct):
+    """Of settled records."""
+
+    readable_bytes: int = 0
+    """Batches from the log starts on."""
+    stored_bytes: int = 0
+    """Segments, their indexes and manifests, without what is in flight: that is about to be needed, or waits
+    for its readers to end."""
+
+    ratio: float = 0.0
+    in_bounds: bool = True
+
+
 class Report(msgspec.Struct):
     cluster_id: str
     version: int
@@ -74,8 +95,11 @@ class Report(msgspec.Struct):
     kinds: dict[str, Tally] = {}
     orphaned: list[Found] = []
     in_flight: list[Found] = []
+    unknown: list[Found] = []
     missing: list[Missing] = []
     deleted: list[str] = []
+    space: Space | None = None
+    """None if it cannot be told, because a manifest cannot be read."""
 
 
 class _Needs(msgspec.Struct):
@@ -89,6 +113,9 @@ class _Needs(msgspec.Struct):
     """Objects, and how many bytes they must have."""
     damaged: dict[str, str] = {}
     """Manifests that could not be read, and why."""
+    unread: set[tuple[bytes, int]] = set()
+    """The partitions that these belong to."""
+    readable_bytes: int = 0
 
     def needs(self, found: DatedObject) -> bool | None:
         """Whether an object is needed; None if that is not for us to say."""
@@ -134,6 +161,8 @@ class Audit:
         report = Report(after.image.cluster_id, after.image.version)
         for one in objects.values():
             self._judge(one, before, after, report)
+        await self._set_apart_unknown(report, before.unread | after.unread)
+        report.space = _space(report, after)
         suspects = await self._suspects(after, objects)
         if suspects:
             suspects = await self._look_again(suspects, after)
@@ -150,6 +179,8 @@ class Audit:
         logs = set[WalRef]()
         for orphan in report.orphaned:
             if newest.needs(DatedObject(orphan.key, orphan.size, 0)) is not False:
+                continue
+            if await self._may_hold(orphan.key, newest.unread):
                 continue
             if orphan.key.startswith(WAL_PREFIX):
                 _wal, broker, epoch, _name = orphan.key.split("/")
@@ -183,27 +214,64 @@ class Audit:
             tally.orphaned_bytes += found.size
             report.orphaned.append(told)
 
+    async def _set_apart_unknown(self, report: Report, unread: Set[tuple[bytes, int]]) -> None:
+        """Objects that a manifest may need which could not be read are no orphans."""
+        if not unread:
+            return
+        orphaned = []
+        for orphan in report.orphaned:
+            if await self._may_hold(orphan.key, unread):
+                report.unknown.append(orphan)
+                tally = report.kinds[_KINDS[SEGMENT_PREFIX]]
+                tally.orphaned -= 1
+                tally.orphaned_bytes -= orphan.size
+            else:
+                orphaned.append(orphan)
+        report.orphaned = orphaned
+
+    async def _may_hold(self, key: str, partitions: Set[tuple[bytes, int]]) -> bool:
+        """Whether a segment may hold records of one of these partitions: also if its footer cannot be
+        read."""
+        if not partitions or not key.startswith(SEGMENT_PREFIX):
+            return False
+        index_key = key + INDEX_SUFFIX
+        try:
+            size = await object_size(self._store, index_key)
+            if size is None:
+                index_key = key
+                size = await object_size(self._store, key)
+            footer = await read_footer(self._store, index_key, size or 0)
+        except StoreError:
+            return True
+        return any((piece.topic_id, piece.partition) in partitions for piece in footer.pieces)
+
     # What is needed.
 
     async def _needs(self) -> _Needs:
         image = await self._reader.refresh()
         needs = _Needs(image, self._reader.floor, self._reader.elsewhere, {}, {})
-        refs = {
-            info.manifest
+        partitions = {
+            (topic.id, index): info
             for topic in image.topics.values()
-            for info in topic.partitions
-            if info.manifest is not None
+            for index, info in enumerate(topic.partitions)
         }
+        refs = {info.manifest for info in partitions.values() if info.manifest is not None}
         await self._load(refs - self._manifests.keys())
-        for ref in refs:
+        for key, info in partitions.items():
+            ref = info.manifest
+            if ref is None:
+                continue
             _need(needs.ends, ref.key, ref.start + ref.length)
             manifest = self._manifests[ref]
             if isinstance(manifest, str):
                 needs.damaged[ref.key] = manifest
+                needs.unread.add(key)
                 continue
             for segment in manifest.segments:
                 _need(needs.ends, segment.key, segment.size_bytes)
                 _need(needs.ends, segment.index_key, segment.index_start + segment.index_length)
+                if segment.end_offset > info.log_start:
+                    needs.readable_bytes += segment.size_bytes
         return needs
 
     async def _load(self, refs: Iterable[ManifestRef]) -> None:
@@ -285,6 +353,23 @@ class Audit:
                     pass
             left[key] = reason
         return left
+
+
+def _space(report: Report, needs: _Needs) -> Space | None:
+    if needs.unread:
+        return None
+    kinds = (_KINDS[SEGMENT_PREFIX], _KINDS[MANIFEST_PREFIX])
+    stored = sum(report.kinds[kind].bytes for kind in kinds if kind in report.kinds)
+    waiting = sum(
+        one.size for one in report.in_flight if one.key.startswith((SEGMENT_PREFIX, MANIFEST_PREFIX))
+    )
+    return space_of(needs.readable_bytes, stored - waiting)
+
+
+def space_of(readable_bytes: int, stored_bytes: int) -> Space:
+    ratio = stored_bytes / readable_bytes if readable_bytes else 0.0
+    in_bounds = stored_bytes <= _SPACE_RATIO_MAX * readable_bytes + _SPACE_SLACK_BYTES
+    return Space(readable_bytes, stored_bytes, round(ratio, 3), in_bounds)
 
 
 def _lowest_numbers(objects: Iterable[str]) -> dict[WalRef, int]:

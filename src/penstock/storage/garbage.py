@@ -36,7 +36,6 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
-from penstock.log.segment import TRAILER_SIZE, SegmentError, decode_footer, footer_size
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import (
@@ -47,6 +46,7 @@ from penstock.storage.objects import (
     object_size,
 )
 from penstock.storage.partition import Partition
+from penstock.storage.segment_reader import read_footer
 from penstock.storage.segment_writer import (
     INDEX_SUFFIX,
     MANIFEST_PREFIX,
@@ -66,6 +66,8 @@ _NAME = re.compile(r"[a-z]+/[0-9]+/[0-9]+/[^/]+")
 _UNFINISHED_MS = 3_600_000
 """A file that nobody has touched for so long is not being written any more."""
 _DELETES_AT_ONCE = 8
+_UNLINKS_AT_ONCE = 2
+"""On a directory, where settling needs threads of the same lane."""
 _DELETES_PER_PASS = 400
 """So that a pass ends, and what else is due gets its turn."""
 _RETRY_FIRST_SECONDS = 5.0
@@ -248,7 +250,8 @@ class Garbage:
             for info in topic.partitions
             if info.manifest is not None
         }
-        room = asyncio.Semaphore(_DELETES_AT_ONCE)
+        local = isinstance(self._store, DirectoryStore)
+        room = asyncio.Semaphore(_UNLINKS_AT_ONCE if local else _DELETES_AT_ONCE)
 
         async def collect(key: str) -> StoreError | None:
             async with room:
@@ -342,12 +345,7 @@ class Garbage:
         size = await object_size(self._store, index_key)
         if size is None:
             raise ObjectMissingError(f"{index_key} is not there, and what it describes is not known")
-        try:
-            trailer = await self._store.get_range(index_key, max(size - TRAILER_SIZE, 0), TRAILER_SIZE)
-            length = footer_size(trailer)
-            footer = decode_footer(await self._store.get_range(index_key, max(size - length, 0), length))
-        except SegmentError as error:
-            raise DamagedObjectError(f"{index_key}: {error}") from error
+        footer = await read_footer(self._store, index_key, size)
         return dict.fromkeys((piece.topic_id, piece.partition) for piece in footer.pieces)
 
     async def _references_of(self, ref: ManifestRef) -> frozenset[str]:
