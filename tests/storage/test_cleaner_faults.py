@@ -10,6 +10,7 @@ from penstock.metadata.commands import AssignLeaders, LeaderMove
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
 from penstock.storage import cleaner_pass
+from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import StoreError, StoreFullError
 from penstock.wire.errors import ErrorCode
 from tests.storage.compacting import (
@@ -205,7 +206,9 @@ async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:
     """Kill the broker before each of the writes that cleaning makes, in turn."""
     ledger, topic = await compacted(local, partitions=2)
     expected: dict[int, Pairs] = {}
-    create = local.store.create_durable
+    store = local.store
+    assert isinstance(store, DirectoryStore)
+    create = store.create_durable
     for round_number in range(8):
         for index in range(2):
             partition = own_partition(ledger, topic, index)
@@ -226,10 +229,10 @@ async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:
 
         if round_number % 3 == 2:
             ledger._committer._propose = die_in_propose
-        local.store.create_durable = die_in_create  # type: ignore[method-assign]
+        store.create_durable = die_in_create  # type: ignore[method-assign]
         with pytest.raises(asyncio.CancelledError):
             await ledger.clean()
-        local.store.create_durable = create  # type: ignore[method-assign]
+        store.create_durable = create  # type: ignore[method-assign]
         await local.kill(ledger)
         ledger = await local.start(settings=PROMPT)
         for index in range(2):
@@ -252,7 +255,9 @@ async def test_a_partition_that_is_given_away_in_the_middle_leaves_nothing_behin
     partition = own_partition(ledger, topic)
     await write(ledger, partition, *((f"k{key}", "x" * 5000) for key in range(60)), ("k0", "y"))
     await ledger.settle()
-    create = local.store.create_durable
+    store = local.store
+    assert isinstance(store, DirectoryStore)
+    create = store.create_durable
     written: list[str] = []
 
     async def give_away(key: str, *parts: Any) -> bool:
@@ -261,9 +266,9 @@ async def test_a_partition_that_is_given_away_in_the_middle_leaves_nothing_behin
             partition.closed = True
         return await create(key, *parts)
 
-    local.store.create_durable = give_away  # type: ignore[method-assign]
+    store.create_durable = give_away  # type: ignore[method-assign]
     assert await ledger.clean() == 0
-    local.store.create_durable = create  # type: ignore[method-assign]
+    store.create_durable = create  # type: ignore[method-assign]
     partition.closed = False
     assert len(written) == 3
     await collect(ledger)
@@ -277,7 +282,9 @@ async def test_a_full_store_does_not_fill_up_further(local: World) -> None:
     for index in range(2):
         await write(ledger, own_partition(ledger, topic, index), ("a", "1"), ("a", "2"))
     await ledger.settle()
-    create = local.store.create_durable
+    store = local.store
+    assert isinstance(store, DirectoryStore)
+    create = store.create_durable
     before = set(await keys_of(local.store))
     for allowed in range(2):
         left = allowed
@@ -289,10 +296,10 @@ async def test_a_full_store_does_not_fill_up_further(local: World) -> None:
             left -= 1
             return await create(key, *parts)
 
-        local.store.create_durable = full  # type: ignore[method-assign]
+        store.create_durable = full  # type: ignore[method-assign]
         with pytest.raises(StoreFullError):
             await ledger.clean()
-        local.store.create_durable = create  # type: ignore[method-assign]
+        store.create_durable = create  # type: ignore[method-assign]
         await collect(ledger)
         assert set(await keys_of(local.store)) == before
     assert await ledger.clean() == 2
