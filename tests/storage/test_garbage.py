@@ -19,6 +19,7 @@ from penstock.storage.objects import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from penstock.storage.segment_writer import FIRST_REPAIR_NAME
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.wire.buffers import Buffer
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
@@ -213,6 +214,34 @@ async def test_deleting_an_object_takes_few_requests(store: SickStore) -> None:
     store.requests.clear()
     await collect(ledger)
     assert sorted(store.requests) == ["delete", "delete", "range", "range", "size"]
+    await world.close()
+
+
+async def test_the_own_log_is_cut_without_a_list(store: SickStore) -> None:
+    world = World(store)
+    ledger = await world.start(settings=PROMPT)
+    partition = own_partition(ledger, await world.create_topic("t"))
+    for _ in range(5):
+        await fill(ledger, partition, 3)
+        await ledger.settle()
+        store.requests.clear()
+        await collect(ledger)
+    assert "list" not in store.requests and store.requests.count("delete") >= 3
+    assert len(await keys_of(store, f"wal/1/{ledger.wal.epoch}/")) == 1
+    await world.close()
+
+
+async def test_repairs_that_are_being_written_are_not_swept(store: SickStore) -> None:
+    world = World(store)
+    first = await world.start(settings=PROMPT)
+    await world.kill(first)
+    second = await world.start(settings=PROMPT)
+    repairs = [f"segments/1/{one.wal.epoch}/{FIRST_REPAIR_NAME + 7}" for one in (first, second)]
+    leftovers = [f"segments/1/{first.wal.epoch}/{7:012d}", "segments/notes.txt", "wal/1/x/y/z"]
+    for key in [*repairs, *leftovers]:
+        await store.create(key, b"")
+    await wait_and_collect(world, second)
+    assert set(repairs) <= set(await keys_of(store, "segments/"))
     await world.close()
 
 

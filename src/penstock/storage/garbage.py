@@ -48,6 +48,7 @@ from penstock.storage.objects import (
 from penstock.storage.partition import Partition
 from penstock.storage.segment_reader import read_footer
 from penstock.storage.segment_writer import (
+    FIRST_REPAIR_NAME,
     INDEX_SUFFIX,
     MANIFEST_PREFIX,
     SEGMENT_PREFIX,
@@ -61,7 +62,7 @@ from penstock.storage.wal_files import WalFiles
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"[a-z]+/[0-9]+/[0-9]+/[^/]+")
+_NAME = re.compile(r"(segments|manifests|wal)/[0-9]+/[0-9]+/([0-9]+(\.index)?|open|sealed)")
 """Objects of incarnations. What has another name is not ours to judge."""
 _UNFINISHED_MS = 3_600_000
 """A file that nobody has touched for so long is not being written any more."""
@@ -390,6 +391,9 @@ class Garbage:
         return any(key in attempt.made for attempt in self.attempts)
 
     def _is_swept(self, key: str, image: ClusterImage) -> bool:
+        number = int(key.rpartition("/")[2].removesuffix(INDEX_SUFFIX))
+        if number >= FIRST_REPAIR_NAME:
+            return False  # Who writes a repair may still be at it.
         incarnation = _incarnation(key)
         if incarnation == self._own:
             return not self._is_being_written(key)

@@ -27,6 +27,8 @@ from penstock.wire.buffers import Buffer
 SEGMENT_PREFIX = "segments/"
 MANIFEST_PREFIX = "manifests/"
 INDEX_SUFFIX = ".index"
+FIRST_REPAIR_NAME = 900_000_000_000
+"""From here on names are not counted, but drawn by who repairs what an incarnation wrote."""
 # Handled before other work on the loop gets its turn: well under a millisecond.
 _STEP_EXTENTS = 300
 _STEP_MANIFESTS = 50

@@ -17,7 +17,7 @@ effect for a second time after its object was deleted, however late.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from penstock.entropy import SYSTEM, Entropy
 from penstock.log.flush import (
@@ -47,6 +47,7 @@ _WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its hea
 _RETRY_FIRST_SECONDS = 0.5
 _RETRY_MAX_SECONDS = 5.0
 _SCANS_AT_ONCE = 64
+_DELETES_AT_ONCE = 8
 _LOGS_AHEAD_MAX = 8  # Each is at most some hundred small indexes; few brokers are late at once.
 
 
@@ -182,6 +183,9 @@ class ObjectWalStore:
         self._entropy = entropy
         self._ahead: dict[WalRef, dict[int, ScannedFlush]] = {}
         """What was read of logs whose writers are late, by flush. A flush never changes."""
+        self._first_left: dict[WalRef, int] = {}
+        """Of logs whose beginning was deleted here: the first object that is left. It saves a list each
+        time."""
 
     async def create(self, wal: WalRef) -> ObjectWalWriter | Fenced:
         nonce = self._entropy.token(8)
@@ -273,17 +277,23 @@ class ObjectWalStore:
     async def delete_below(self, wal: WalRef, flush: int) -> None:
         # Object `flush` holds the last flush below it, and stays: the run must not begin beyond what is
         # durable, or a sealer would take flushes for the log's that arrived out of order.
-        for number in await self._sizes(wal):
-            if number >= flush:
-                break
-            await self._store.delete(_key(wal, number))
+        first = self._first_left.get(wal)
+        if first is None:
+            first = min(await self._sizes(wal), default=flush)
+        await self._delete(wal, range(first, flush))
+        self._first_left[wal] = max(first, flush)
 
     async def delete(self, wal: WalRef) -> None:
         # The seal stays, for ever: a writer that slept through all of this would create its number else, and
         # acknowledge what it wrote there.
-        for number, size in (await self._sizes(wal)).items():
-            if size != len(SEAL):
-                await self._store.delete(_key(wal, number))
+        sizes = await self._sizes(wal)
+        await self._delete(wal, [number for number, size in sizes.items() if size != len(SEAL)])
+        self._first_left.pop(wal, None)
+
+    async def _delete(self, wal: WalRef, numbers: Sequence[int]) -> None:
+        for at in range(0, len(numbers), _DELETES_AT_ONCE):
+            some = numbers[at : at + _DELETES_AT_ONCE]
+            await asyncio.gather(*(self._store.delete(_key(wal, number)) for number in some))
 
     async def close(self) -> None:
         """Nothing is held open here."""

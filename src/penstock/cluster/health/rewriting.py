@@ -14,10 +14,9 @@ from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceEntry, encode_footer
 from penstock.metadata.image import ManifestRef, WalRef
 from penstock.storage.objects import ObjectStore
-from penstock.storage.segment_writer import MANIFEST_PREFIX, SEGMENT_PREFIX
+from penstock.storage.segment_writer import FIRST_REPAIR_NAME, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.wire.buffers import Buffer
 
-_FIRST_NAME = 900_000_000_000
 _NAMES = 100_000_000_000
 _OBJECT_BYTES = 64 * 1024 * 1024
 
@@ -30,7 +29,7 @@ class Rewriter:
 
     async def _create(self, prefix: str, incarnation: WalRef, parts: Sequence[Buffer]) -> str:
         while True:
-            number = _FIRST_NAME + int.from_bytes(self._entropy.token(8), "big") % _NAMES
+            number = FIRST_REPAIR_NAME + int.from_bytes(self._entropy.token(8), "big") % _NAMES
             key = f"{prefix}{incarnation.broker}/{incarnation.epoch}/{number:012d}"
             if await self._store.create(key, *parts):
                 return key
