@@ -228,7 +228,7 @@ class Topics:
     def _create_until(self, end: threading.Event) -> None:
         while not end.wait(0.2):
             self._number += 1
-            name = f"made-{self._number}"
+            name = f"meanwhile-{self._number}"
             began = time.monotonic()
             try:
                 admin = self._admins[self._number % len(self._admins)]
