@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 LIMITS = {
     # A broker is fenced after nine seconds of silence by default.
-    Lane.CONTROL: Limits(calls=64, seconds=8.0),
+    Lane.CONTROL: Limits(calls=64, seconds=8.0, pause_seconds=1.0),
     # As many as a writer has under way, and the seals of a few takeovers.
-    Lane.LOG: Limits(calls=16, seconds=20.0),
+    Lane.LOG: Limits(calls=16, seconds=20.0, pause_seconds=1.0),
     Lane.READ: Limits(calls=64, seconds=60.0),
     Lane.WRITE: Limits(calls=32, seconds=60.0),
     Lane.SWEEP: Limits(calls=16, seconds=60.0),

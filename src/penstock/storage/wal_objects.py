@@ -45,7 +45,7 @@ SEAL = b"PWSEAL1\n"
 _DEPTH = 4
 _WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its header and index with it.
 _RETRY_FIRST_SECONDS = 0.5
-_RETRY_MAX_SECONDS = 5.0
+_RETRY_MAX_SECONDS = 2.0  # The store makes pauses of its own before it gives up.
 _SCANS_AT_ONCE = 64
 _LOGS_AHEAD_MAX = 8  # Each is at most some hundred small indexes; few brokers are late at once.
 
