@@ -138,7 +138,6 @@ class Caller:
                 if not done and hedges_left and self.patience.may_hedge():
                     under_way.add(self._begin(request, size, attempts))
                     hedges_left -= 1
-                    wait *= 2
                 elif not done:
                     wait = seconds
         finally:
