@@ -161,7 +161,10 @@ async def _try(url: str, user: str = "", password: str = "", size: int = 1) -> s
     from penstock.storage.etcd_gateway import Credentials, Gateway
     from penstock.storage.objects import StoreError
 
-    gateway = Gateway(parse_url(url)[1], credentials=Credentials(user=user, password=password))
+    # Patient: on a slow machine, a refusal after an attempt that was not answered leaves a create in doubt.
+    gateway = Gateway(
+        parse_url(url)[1], credentials=Credentials(user=user, password=password), attempt_seconds=5.0
+    )
     store = EtcdStore(url, gateway=gateway)
     try:
         return "created" if await store.create(os.urandom(6).hex(), os.urandom(size)) else "there"
@@ -228,7 +231,7 @@ class Topics:
     def _create_until(self, end: threading.Event) -> None:
         while not end.wait(0.2):
             self._number += 1
-            name = f"made-{self._number}"
+            name = f"meanwhile-{self._number}"
             began = time.monotonic()
             try:
                 admin = self._admins[self._number % len(self._admins)]

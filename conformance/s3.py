@@ -1,5 +1,5 @@
 """Penstock on a real S3 server: the store's behaviour, races for one key, a network that loses answers, stores
-that are refused, and a cluster that loses a broker.
+that are refused, requests that hang, and a cluster that loses a broker.
 
 The server is versitygw (Apache-2.0), built by `go install`. Everything runs on loopback. Latency and
 throughput are printed beside the same run on a local directory: an object store answers each flush with a
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conformance import parts
-from conformance.s3_proxy import Proxy
+from conformance.s3_proxy import HANG_S, Proxy
 from conformance.s3_refusals import refusals
 from conformance.server import free_port, serves
 
@@ -34,6 +34,9 @@ SUITES = ("tests/storage/test_store_behaviour.py", "tests/storage/test_wal_behav
 SESSION_TIMEOUT_MS = 3000
 SINGLE = 200
 """Records sent one at a time, for the latency of an acknowledgement."""
+HANGING_SHARE = 0.02
+HANGING_ACK_S = 6.0
+"""A request that hangs is sent again after a second, and once more if that hangs as well."""
 
 
 def versitygw() -> Path:
@@ -208,6 +211,35 @@ def flow(bootstrap: str, running: list["subprocess.Popen[bytes]"], records: int)
     }
 
 
+def hangs(records: int, seed: int) -> bool:
+    """Write through a proxy that lets some requests hang for longer than the store waits for one: nobody waits
+    so long for an acknowledgement. False if somebody does."""
+    from confluent_kafka import Producer
+
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    with Proxy(int(endpoint.rpartition(":")[2]), {"hang": HANGING_SHARE}, seed) as proxy:
+        os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
+        try:
+            with brokers(f"s3://{BUCKET}/hanging", 1) as (bootstrap, _running):
+                producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+                waits = []
+                for number in range(records):
+                    began = time.perf_counter()
+                    producer.produce("hanging", value=b"%d" % number)
+                    if producer.flush(60):
+                        raise SystemExit("a record was not acknowledged in a minute")
+                    waits.append(time.perf_counter() - began)
+        finally:
+            os.environ["AWS_ENDPOINT_URL"] = endpoint
+        # The first waits for its topic, too.
+        slowest = max(waits[1:])
+        print(
+            f"requests that hang for {HANG_S:.0f} s: {proxy.faults['hang']} of {proxy.requests}; {records} records "
+            f"one at a time, p50 {statistics.median(waits) * 1000:.1f} ms, the slowest {slowest:.2f} s"
+        )
+    return slowest < HANGING_ACK_S
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.s3", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300, help="rounds of racing creates (default: 300)")
@@ -225,6 +257,9 @@ def main() -> int:
             if wrong or subprocess.run(command, env=suite, cwd=parts.ROOT, check=False).returncode:
                 return 1
             if race_through_faults(chosen.rounds // 5, seed=1):
+                return 1
+            if not hangs(chosen.records // 4, seed=2):
+                print(f"FAILED: somebody waited for more than {HANGING_ACK_S:.0f} s")
                 return 1
             print("stores that are refused:")
             problems = refusals(BUCKET)

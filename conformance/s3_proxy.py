@@ -26,6 +26,8 @@ class Proxy:
         self.requests = 0
         self.faults: Counter[str] = Counter()
         self.port = 0
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -37,23 +39,36 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 
+    async def _end(self) -> None:
+        """Give up what hangs."""
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def _listen(self) -> int:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20)
-        port: int = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20)
+        port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream: asyncio.StreamWriter | None = None
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
             answers, upstream = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
             while await self._pass(reader, writer, answers, upstream):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError, ValueError):
+        except (asyncio.IncompleteReadError, ConnectionError, ValueError, asyncio.CancelledError):
             pass
         finally:
+            self._tasks.discard(task)
             for one in (writer, upstream):
                 if one is not None:
                     one.close()

@@ -145,6 +145,16 @@ async def test_a_refusal_after_a_request_in_doubt_is_no_refusal(world: World) ->
         assert not isinstance(told.value, StoreRefusedError)
 
 
+async def test_a_look_that_is_refused_leaves_it_in_doubt(world: World) -> None:
+    """The create took effect and its answer got lost; whether it did cannot be read."""
+    store = world.open()
+    world.server.faults = [("PUT", "lose"), ("GET", "403")]
+    with pytest.raises(StoreUnavailableError) as told:
+        await store.create("k", b"mine")
+    assert not isinstance(told.value, StoreRefusedError)
+    assert world.server.objects["prefix/k"] == b"mine"
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_where_everything_hangs_requests_are_not_multiplied(world: World) -> None:
     """A hedge is earned by answers: a store that is down gets its requests once."""
@@ -172,21 +182,22 @@ async def test_a_call_ends_in_time(world: World, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("impatient")
 async def test_lanes_do_not_hold_each_other_up(world: World) -> None:
-    """All reads of records and all settling hang, more of them than there is room for; heartbeats, the
-    metadata log and flushes go on."""
+    """All reads of records, all settling and deleting hang, more of them than there is room for; heartbeats,
+    the metadata log and flushes go on, and logs are listed to seal them."""
     store = world.open()
-    world.server.hangs = lambda method, path: "segments/" in path
+    world.server.hangs = lambda method, path: "segments/" in path or method == "POST"
     bulk = [asyncio.ensure_future(store.get_range(f"segments/{at}", 0, 1)) for at in range(200)]
     bulk += [asyncio.ensure_future(store.create(f"segments/{at}", b"x")) for at in range(200)]  # type: ignore[arg-type]
     bulk += [asyncio.ensure_future(store.delete(f"segments/{at}")) for at in range(50)]  # type: ignore[arg-type]
     await asyncio.sleep(0.2)
-    assert len(world.server.requests) < 3 * (64 + 32)
+    assert len(world.server.requests) < 3 * (64 + 32 + 16)
     async with asyncio.timeout(2):
         for number in range(20):
             await store.put("live/1", b"%d" % number)
             assert await store.get("live/1") == b"%d" % number
             assert await store.create(f"meta/log/{number}", b"entry")
-            assert await store.create(f"wal/1/1/{number}", b"flush")
+            assert await store.create(f"wal/1/1/{number:02d}", b"flush")
+            assert len(await keys_of(store, "wal/1/1/")) == number + 1
     assert not any(one.done() for one in bulk)
     for one in bulk:
         one.cancel()

@@ -21,10 +21,9 @@ from penstock.storage.remote_errors import Verdict, explain
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 6
-"""With the pauses below about ten seconds in all: longer than a store needs to shed load."""
+"""With the pauses of most lanes about ten seconds in all: longer than a store needs to shed load."""
 HEDGES_MAX = 2
 PAUSE_FIRST_SECONDS = 0.1
-PAUSE_MAX_SECONDS = 5.0
 LAST_ATTEMPT_SECONDS = 1.0
 """The least that an attempt gets, however little is left of a call's time."""
 
@@ -39,6 +38,8 @@ class Limits(NamedTuple):
     """Under way at once; more wait. Each holds at most 1 + HEDGES_MAX connections."""
     seconds: float
     """No attempt begins later than this after the call did."""
+    pause_seconds: float = 5.0
+    """The longest pause between attempts. After an outage, so long nobody notices that it is over."""
 
 
 class NoAnswerError(TimeoutError):
@@ -100,7 +101,7 @@ class Caller:
                 await self._sleep(pause)
 
     def _pause(self, attempt: int) -> float:
-        longest = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0**attempt)
+        longest = min(self._limits.pause_seconds, PAUSE_FIRST_SECONDS * 2.0**attempt)
         return longest * (0.5 + self._entropy.fraction() / 2)
 
     async def _attempt(
@@ -137,7 +138,6 @@ class Caller:
                 if not done and hedges_left and self.patience.may_hedge():
                     under_way.add(self._begin(request, size, attempts))
                     hedges_left -= 1
-                    wait *= 2
                 elif not done:
                     wait = seconds
         finally:

@@ -30,7 +30,7 @@ from typing import TypeVar
 from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.descriptors import Descriptors, OpenFile
 from penstock.storage.files import Entry, Files, is_full, store_error
-from penstock.storage.lanes import Lane, lane_of_change, lane_of_create, lane_of_read
+from penstock.storage.lanes import Lane, lane_of_delete, lane_of_list, lane_of_read, lane_of_write
 from penstock.storage.mounts import filesystem_of, is_network, resting_place
 from penstock.storage.objects import (
     DatedObject,
@@ -130,12 +130,12 @@ class DirectoryStore:
         sync = self._syncs(key)
         path = self.path(key)
         if sync or sum(map(len, parts)) > _INLINE_BYTES:
-            return await self.run(self._create, path, parts, sync, lane=lane_of_create(key))
+            return await self.run(self._create, path, parts, sync, lane=lane_of_write(key))
         return self._create(path, parts, sync)
 
     async def create_durable(self, key: str, *parts: Buffer) -> bool:
         """`create`, and what is there afterwards survives a loss of power, in any mode."""
-        return await self.run(self._create, self.path(key), parts, True, lane=lane_of_create(key))
+        return await self.run(self._create, self.path(key), parts, True, lane=lane_of_write(key))
 
     def _syncs(self, key: str) -> bool:
         return self.sync or _is_durable(key)
@@ -228,9 +228,9 @@ class DirectoryStore:
         contents = b"".join(parts)
         try:
             if _is_durable(key):
-                await self.run(self.put_durable, path, contents, lane=lane_of_change(key))
+                await self.run(self.put_durable, path, contents, lane=lane_of_write(key))
             elif self.sync or len(contents) > _INLINE_BYTES:
-                await self.run(self._put, key, path, contents, lane=lane_of_change(key))
+                await self.run(self._put, key, path, contents, lane=lane_of_write(key))
             else:
                 self._put(key, path, contents)
         except OSError as error:
@@ -378,17 +378,18 @@ class DirectoryStore:
     async def size(self, key: str) -> int | None:
         """How many bytes an object has; None if there is none."""
         try:
-            return await self.run(self.files.size_of, self.path(key))
+            return await self.run(self.files.size_of, self.path(key), lane=lane_of_read(key))
         except FileNotFoundError:
+            self.require_disk()
             return None
         except OSError as error:
-            raise store_error(error, f"could not look at {self.root}/{key}") from error
+            raise self.error(error, f"could not look at {self.root}/{key}") from error
 
     async def delete(self, key: str) -> None:
         path = self.path(key)
         self.descriptors.drop(key)
         try:
-            await self.run(self.files.unlink, path, lane=lane_of_change(key))
+            await self.run(self.files.unlink, path, lane=lane_of_delete(key))
         except FileNotFoundError:
             self.require_disk()
         except OSError as error:
@@ -418,7 +419,7 @@ class DirectoryStore:
 
     async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
         try:
-            found = await self.run(self._walk, prefix, lane=lane_of_change(prefix))
+            found = await self.run(self._walk, prefix, lane=lane_of_list(prefix))
         except OSError as error:
             raise self.error(error, f"could not list {self.root}/{prefix}") from error
         self.require_disk()
@@ -427,7 +428,7 @@ class DirectoryStore:
 
     async def sweep(self, before_ms: int) -> None:
         """Remove unfinished files that killed processes left before that time, and empty directories."""
-        await self.run(self._sweep, before_ms / 1000)
+        await self.run(self._sweep, before_ms / 1000, lane=Lane.SWEEP)
 
     def _sweep(self, before: float) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -145,11 +145,15 @@ class Gateway:
             slow = attempt >= QUICK_ROUNDS * len(self._members)
             patience = max(SLOW_SECONDS, self._attempt_seconds) if slow else self._attempt_seconds
             seconds = min(patience, deadline - loop.time())
+            sent = False
             try:
                 async with asyncio.timeout(seconds):
+                    if self._credentials.user and not self._token:
+                        await self._authenticate(member)
+                    sent = True
                     return Answer(await self._attempt(member, path, body), sure)
             except _AttemptError as error:
-                sure = sure and error.sure
+                sure = sure and (error.sure or not sent)
                 reason = str(error)
             except CompactedError:
                 raise
@@ -159,7 +163,7 @@ class Gateway:
                 # Refused now, but an attempt before may have taken effect.
                 raise StoreUnavailableError(str(error)) from error
             except TimeoutError:
-                sure = False
+                sure = sure and not sent
                 reason = f"no answer within {seconds:.1f} s"
             self._at = (self._members.index(member) + 1) % len(self._members)
             attempt += 1
@@ -182,8 +186,6 @@ class Gateway:
         return longest * (0.5 + self._entropy.fraction() / 2)
 
     async def _attempt(self, member: Member, path: str, body: bytes) -> bytes:
-        if self._credentials.user and not self._token:
-            await self._authenticate(member)
         status, answer = await self._exchange(member, path, body)
         if status == 200:
             return answer

@@ -11,13 +11,15 @@ from enum import Enum
 
 class Lane(Enum):
     CONTROL = "control"
-    """Leases, the metadata log, sealing."""
+    """Leases and the metadata log."""
     LOG = "log"
-    """Flushes of the write-ahead log."""
+    """Write-ahead logs: flushes and seals."""
     READ = "read"
     """Records, indexes and manifests."""
     WRITE = "write"
-    """Settling, merging, deleting, listing."""
+    """Settling, merging, compaction."""
+    SWEEP = "sweep"
+    """Deletions, which may come in thousands, and lists."""
 
 
 _CONTROL = ("meta/", "live/")
@@ -28,12 +30,16 @@ def lane_of_read(key: str) -> Lane:
     return Lane.CONTROL if key.startswith(_CONTROL) else Lane.READ
 
 
-def lane_of_create(key: str) -> Lane:
+def lane_of_write(key: str) -> Lane:
     if key.startswith(_CONTROL):
         return Lane.CONTROL
     return Lane.LOG if key.startswith(_LOG) else Lane.WRITE
 
 
-def lane_of_change(key: str) -> Lane:
-    """Of anything that is neither read nor created: overwritten, deleted, listed."""
-    return Lane.CONTROL if key.startswith(_CONTROL) else Lane.WRITE
+def lane_of_delete(key: str) -> Lane:
+    return Lane.CONTROL if key.startswith(_CONTROL) else Lane.SWEEP
+
+
+def lane_of_list(prefix: str) -> Lane:
+    # A log is listed by whoever seals it, and its partitions have no leader meanwhile.
+    return Lane.LOG if prefix.startswith(_LOG) else lane_of_delete(prefix)

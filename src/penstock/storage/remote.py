@@ -27,7 +27,7 @@ from obstore import exceptions
 
 from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.attempts import FAILURES, Attempts, Caller, Limits
-from penstock.storage.lanes import Lane, lane_of_change, lane_of_create, lane_of_read
+from penstock.storage.lanes import Lane, lane_of_delete, lane_of_list, lane_of_read, lane_of_write
 from penstock.storage.objects import (
     DatedObject,
     ObjectInfo,
@@ -46,11 +46,12 @@ if TYPE_CHECKING:
 
 LIMITS = {
     # A broker is fenced after nine seconds of silence by default.
-    Lane.CONTROL: Limits(calls=64, seconds=8.0),
+    Lane.CONTROL: Limits(calls=64, seconds=8.0, pause_seconds=1.0),
     # As many as a writer has under way, and the seals of a few takeovers.
-    Lane.LOG: Limits(calls=16, seconds=20.0),
+    Lane.LOG: Limits(calls=16, seconds=20.0, pause_seconds=1.0),
     Lane.READ: Limits(calls=64, seconds=60.0),
     Lane.WRITE: Limits(calls=32, seconds=60.0),
+    Lane.SWEEP: Limits(calls=16, seconds=60.0),
 }
 _CONNECT_SECONDS = 3
 _IDLE_SECONDS = 15
@@ -93,7 +94,7 @@ class RemoteStore(Unproven):
 
     async def create(self, key: str, *parts: Buffer) -> bool:
         contents = b"".join(parts)
-        lane = lane_of_create(key)
+        lane = lane_of_write(key)
         store = self._backends[lane]
         attempts = Attempts()
 
@@ -106,12 +107,20 @@ class RemoteStore(Unproven):
         except FAILURES as error:
             in_doubt = attempts.begun > 1
             if explain(error).verdict is Verdict.EXISTS:
-                return in_doubt and await self.get(key) == contents
+                return in_doubt and await self._holds(key, contents)
             raise self._error(error, f"could not create {key}", writing=True, in_doubt=in_doubt) from error
+
+    async def _holds(self, key: str, contents: bytes) -> bool:
+        """Whether what is there is what was to be created. StoreUnavailableError if that cannot be told."""
+        try:
+            return await self.get(key) == contents
+        except StoreError as error:
+            # Refused is the look, not the create.
+            raise StoreUnavailableError(str(error)) from error
 
     async def put(self, key: str, *parts: Buffer) -> None:
         contents = b"".join(parts)
-        lane = lane_of_change(key)
+        lane = lane_of_write(key)
         store = self._backends[lane]
 
         async def put() -> None:
@@ -197,7 +206,7 @@ class RemoteStore(Unproven):
             raise told from error
 
     async def delete(self, key: str) -> None:
-        lane = lane_of_change(key)
+        lane = lane_of_delete(key)
         store = self._backends[lane]
 
         async def delete() -> None:
@@ -216,7 +225,7 @@ class RemoteStore(Unproven):
             yield ObjectInfo(found.key, found.size)
 
     async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
-        lane = lane_of_change(prefix)
+        lane = lane_of_list(prefix)
         store = self._backends[lane]
         # A service matches whole path segments only: ask for the directory, and match the rest here.
         directory = prefix.rpartition("/")[0]

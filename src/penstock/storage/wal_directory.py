@@ -297,7 +297,7 @@ class DirectoryWalStore:
                 self._files.close(fd)
 
     async def delete_below(self, wal: WalRef, flush: int) -> None:
-        firsts = await self._store.run(self._first_flushes, wal)
+        firsts = await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP)
         for first, following in itertools.pairwise(firsts):
             if following > flush:
                 break
@@ -308,7 +308,7 @@ class DirectoryWalStore:
             raise StoreError(f"the write-ahead log {_directory(wal)} is not sealed")
         # The directory and `sealed` stay, for ever: an incarnation that slept since before it began its log
         # would begin it else, and acknowledge what it wrote there.
-        for first in await self._store.run(self._first_flushes, wal):
+        for first in await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP):
             await self._store.delete(_file_key(wal, first))
 
     async def close(self) -> None:
