@@ -22,7 +22,7 @@ from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.headers import parse_response_header, request_header
 from penstock.wire.layout import Layout, WireType, layout_of
-from penstock.wire.schema import ZERO_UUID, Message
+from penstock.wire.schema import ZERO_UUID, ApiMessage, Message
 from tests.broker.rig import batch
 from tests.wire.oracles import oracle_for, same
 
@@ -192,7 +192,7 @@ def test_every_version_is_answered(
     assert frame is not None, f"the connection was closed: {request}"
     found_id, at = parse_response_header(row.key, version, memoryview(frame))
     assert found_id == correlation_id
-    _request_class, response_class = row.messages()
+    response_class: type[ApiMessage] = row.messages()[1]
     answer, end = decode(response_class, version, memoryview(frame), at)
     assert end == len(frame)
     oracle = oracle_for(response_class, version)
