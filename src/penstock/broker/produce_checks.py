@@ -103,7 +103,9 @@ class Refused(NamedTuple):
         return cls(code, shows_log_start=code not in _SAID_WITHOUT_LOG_START)
 
 
-_SAID_WITHOUT_LOG_START = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
+_SAID_WITHOUT_LOG_START = frozenset(
+    (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+)
 
 NO_BATCH = Refused(ErrorCode.INVALID_RECORD)
 CORRUPT = Refused(ErrorCode.CORRUPT_MESSAGE)

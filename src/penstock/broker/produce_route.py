@@ -53,6 +53,14 @@ _BATCH = f"qi4xbIhi8xqq2xii{SHAPE_BYTES}s"
 begin."""
 _SIZE_MIN = HEADER_SIZE + SHAPE_BYTES
 _NEVER = 2**63 - 1
+_SECONDS_MIN = 1.0
+"""The least time that a producer may set: a store takes its time, and the timer is coarse."""
+
+
+def seconds_for(acks: int, timeout_ms: int) -> float:
+    """How long the answer to a produce waits for its records to be durable. Without an answer nobody
+    waits."""
+    return float("inf") if acks == 0 else max(timeout_ms / 1000, _SECONDS_MIN)
 
 
 class Route:
@@ -81,6 +89,7 @@ class Route:
         "partition",
         "prefix",
         "rest",
+        "seconds",
         "shape",
         "silent",
         "size",
@@ -99,6 +108,7 @@ class Route:
         rules: Rules,
         name: str,
         acks: int,
+        timeout_ms: int,
         length_at: int,
     ) -> None:
         """`length_at`: where the length of the records stands in `frame`, which has nothing unusual."""
@@ -117,6 +127,7 @@ class Route:
         self.fixed_bytes = length_at + (3 if self.flexible else 0)
         """All but the records and their length; flexible versions end with three empty sets of tags."""
         self.silent = acks == 0
+        self.seconds = seconds_for(acks, timeout_ms)
         self.max_message_bytes = rules.max_message_bytes
         self.after_max_ms = _NEVER if rules.log_append_time else rules.after_max_ms
         self.late_ms = 0
@@ -185,7 +196,7 @@ class Route:
             return None
         reply = RouteReply(self, correlation_id)
         batch = frame[at:end]
-        self.append(self.partition, batch if owned else bytearray(batch), reply.appended)
+        self.append(self.partition, batch if owned else bytearray(batch), reply.appended, self.seconds)
         return reply
 
     def _in_order(self, block: memoryview, codec: int, count: int) -> bool:
@@ -229,7 +240,8 @@ class RouteReply(Reply):
         self._correlation_id = correlation_id
 
     def appended(self, result: Appended | ErrorCode) -> None:
-        """Called by the ledger when the batch is durable or refused."""
+        """Called by the ledger when the batch is durable or refused, and before that if it takes too long.
+        What comes after an answer was sent changes nothing."""
         route = self._route
         if isinstance(result, ErrorCode):
             self._refused(result)

@@ -5,6 +5,13 @@ idle broker writes at once and a busy one batches. Offsets and sequences are dec
 in the order of the flushes, and undone if its write fails. Outcomes come in order; nobody is answered and
 nothing is readable before the outcome.
 
+Who appends may set a time. A batch that still waits for a flush when it is over is not written. One whose
+flush is under way is in doubt: who appended it is told so, and the outcome of the flush counts, for those who
+send it again too. In both cases the answer is REQUEST_TIMED_OUT. With a batch that is dropped, and with one
+whose flush failed, go those behind it of the same producer: written without it they would be out of order,
+or, where nothing is known of the producer yet, be taken for its first. Times are looked at by one coarse
+timer, which runs only while a flush is under way.
+
 This is the hot path, and plainer than the rest: per batch one `stage`, one header slice and one cache entry;
 per partition of a flush one extent; per flush one index join, two checksums of a few bytes and one write.
 """
@@ -12,7 +19,8 @@ per partition of a flush one extent; per flush one index join, two checksums of 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from struct import Struct
 
 from penstock.clock import Clock
 from penstock.log.flush import (
@@ -27,11 +35,16 @@ from penstock.storage.partition import Done, Partition, Waiting
 from penstock.storage.tail_cache import TailCache
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, WalWriter
 from penstock.storage.wal_files import WalFile
-from penstock.wire.batch import CONTROL, HEADER_SIZE
+from penstock.wire.batch import CONTROL, HEADER_SIZE, NO_PRODUCER_ID
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
 
 TELL_FAILURES_SECONDS = 5.0
+TICK_SECONDS = 0.25
+"""How often it is looked whether a time is over. An answer comes up to twice as much later than it is."""
+NEVER = float("inf")
+
+_producer_id_of = Struct(">43xq").unpack_from
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +54,12 @@ Staged = tuple[bytearray | memoryview, Placed, Done]
 class _Share:
     """What one flush holds of one partition."""
 
-    __slots__ = ("end_offset", "first_offset", "partition", "stable_offset", "staged", "undo")
+    __slots__ = ("end_offset", "first_offset", "partition", "stable_offset", "staged", "undo", "waiting")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, waiting: list[Waiting]) -> None:
         self.partition = partition
+        self.waiting = waiting
+        """What it was made from, but for who was told that the time is over."""
         self.first_offset = partition.next_offset
         self.undo: list[Undo] = []
         self.staged: list[Staged] = []
@@ -58,7 +73,7 @@ class _Flush:
     def __init__(self, number: int) -> None:
         self.number = number
         self.shares: list[_Share] = []
-        self.duplicates: list[tuple[Done, Appended]] = []
+        self.duplicates: list[tuple[Done, Appended, float]] = []
         """Batches that were in the log, or in a flush before this one: answered when this one is."""
         self.size = 0
 
@@ -89,6 +104,9 @@ class Flusher:
         self._dirty: deque[Partition] = deque()
         self._under_way: deque[_Flush] = deque()
         self._scheduled = False
+        self._now = self._loop.time()
+        """The time of the turn in which a flush was last scheduled, or of the last tick."""
+        self._ticking: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
         self._waiting: list[tuple[int, asyncio.Future[bool]]] = []
         self.ended = False
@@ -103,14 +121,17 @@ class Flusher:
         """When so many bytes are written, `on_full` is called after each flush."""
         self.failures = 0
 
-    def append(self, partition: Partition, batch: bytearray | memoryview, done: Done) -> None:
+    def append(
+        self, partition: Partition, batch: bytearray | memoryview, done: Done, seconds: float = NEVER
+    ) -> None:
         pending = partition.pending
         if not pending:
             self._dirty.append(partition)
-        pending.append((batch, done))
         if not self._scheduled and len(self._under_way) < self._writer.depth:
             self._scheduled = True
+            self._now = self._loop.time()
             self._loop.call_soon(self._begin)
+        pending.append((batch, done, self._now + seconds))
 
     async def drain(self) -> None:
         """Wait until everything appended so far has its outcome."""
@@ -143,8 +164,46 @@ class Flusher:
     def refuse(self, partition: Partition, code: ErrorCode) -> None:
         """Answer what waits for a partition that is no longer led here."""
         waiting, partition.pending = partition.pending, []
-        for _batch, done in waiting:
-            done(code)
+        _tell(waiting, code)
+
+    def _tick(self) -> None:
+        """Flushes take long: look whose time is over."""
+        self._now = now = self._loop.time()
+        self._ticking = self._loop.call_later(TICK_SECONDS, self._tick) if self._under_way else None
+        over = now - TICK_SECONDS  # Times were set by a clock that may have been late by so much.
+        for flush in tuple(self._under_way):
+            for share in flush.shares:
+                late = [one for one in share.waiting if one[2] <= over]
+                if late:
+                    share.waiting = [one for one in share.waiting if one[2] > over]
+                    _tell(late, ErrorCode.REQUEST_TIMED_OUT)
+            if any(until <= over for _done, _answer, until in flush.duplicates):
+                late_duplicates = [one for one in flush.duplicates if one[2] <= over]
+                flush.duplicates = [one for one in flush.duplicates if one[2] > over]
+                for done, _answer, _until in late_duplicates:
+                    done(ErrorCode.REQUEST_TIMED_OUT)
+        for partition in tuple(self._dirty):
+            self._drop(partition, ErrorCode.REQUEST_TIMED_OUT, over=over)
+
+    def _drop(
+        self, partition: Partition, code: ErrorCode, *, over: float = -NEVER, producers: Iterable[int] = ()
+    ) -> None:
+        """Take out of what waits those whose time is over, and what these producers, and theirs, sent after
+        that."""
+        gone = set(producers)
+        dropped: list[Waiting] = []
+        kept: list[Waiting] = []
+        for one in partition.pending:
+            (producer_id,) = _producer_id_of(one[0])
+            if one[2] > over and producer_id not in gone:
+                kept.append(one)
+                continue
+            dropped.append(one)
+            if producer_id != NO_PRODUCER_ID:
+                gone.add(producer_id)
+        if dropped:
+            partition.pending = kept
+            _tell(dropped, code)
 
     def _begin(self) -> None:
         self._scheduled = False
@@ -162,6 +221,8 @@ class Flusher:
             if outcome is not None:
                 self._finish(outcome)
                 break  # One flush per turn: what these answers bring in shares the next.
+            if self._ticking is None:
+                self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -209,18 +270,18 @@ class Flusher:
         position: int,
     ) -> int:
         if partition.closed:
-            for _batch, done in waiting:
-                done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _tell(waiting, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return position
-        share = _Share(partition)
+        share = _Share(partition, waiting)
         staged = share.staged
         start = position
         header_at = len(index)
         index.append(b"")
         controls: list[Buffer] = []
-        for at, (batch, done) in enumerate(waiting):
+        for at, (batch, done, until) in enumerate(waiting):
             if position >= self._bytes_max:
                 self._put_back(partition, waiting[at:])
+                del waiting[at:]
                 break
             verdict = partition.stage(batch, now_ms, share.undo)
             if type(verdict) is tuple:
@@ -234,7 +295,7 @@ class Flusher:
                 answer = Appended(
                     verdict.base_offset, verdict.log_append_time_ms, partition.log_start_offset, True
                 )
-                flush.duplicates.append((done, answer))
+                flush.duplicates.append((done, answer, until))
             else:
                 assert isinstance(verdict, ErrorCode)
                 done(verdict)
@@ -260,7 +321,7 @@ class Flusher:
         if self._under_way:
             self._under_way[-1].duplicates.extend(flush.duplicates)
             return
-        for done, answer in flush.duplicates:
+        for done, answer, _until in flush.duplicates:
             done(answer)
 
     def _finish(self, outcome: Outcome) -> None:
@@ -300,7 +361,7 @@ class Flusher:
             log_start = share.partition.log_start_offset
             for _batch, (base, _last, _time, append_time), done in share.staged:
                 done(new(Appended, (base, append_time, log_start, False)))
-        for done, answer in flush.duplicates:
+        for done, answer, _until in flush.duplicates:
             done(answer)
         for share in flush.shares:
             share.partition.wake()
@@ -328,6 +389,9 @@ class Flusher:
             self._failure_told_at = now
             logger.warning("a flush failed and was undone failures=%d error=%s", self.failures, outcome.error)
         for flush in self._take_back():
+            for share in flush.shares:
+                producers = {_producer_id_of(one[0])[0] for one in share.staged} - {NO_PRODUCER_ID}
+                self._drop(share.partition, ErrorCode.KAFKA_STORAGE_ERROR, producers=producers)
             _answer(flush, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _end(self, reason: str) -> None:
@@ -347,5 +411,10 @@ def _answer(flush: _Flush, code: ErrorCode) -> None:
     for share in flush.shares:
         for _batch, _placed, done in share.staged:
             done(code)
-    for done, _appended in flush.duplicates:
+    for done, _appended, _until in flush.duplicates:
+        done(code)
+
+
+def _tell(waiting: Iterable[Waiting], code: ErrorCode) -> None:
+    for _batch, done, _until in waiting:
         done(code)

@@ -391,6 +391,7 @@ class Ledger:
         partition: Partition,
         batch: bytearray | memoryview,
         done: Callable[[Appended | ErrorCode], None],
+        seconds: float = float("inf"),
     ) -> None:
         """Queue one checked v2 batch for the next flush.
 
@@ -399,6 +400,9 @@ class Ledger:
         never before this call returns, and must not raise: with an `Appended` after the durable write,
         else with an ErrorCode: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR (retriable) or NOT_LEADER_OR_FOLLOWER.
+
+        `seconds`: if it takes longer, `done` is called with REQUEST_TIMED_OUT. The batch is written then only
+        if its flush was under way, and in that case `done` is called again with what became of it.
         """
         raise RuntimeError("the ledger is not open")
 

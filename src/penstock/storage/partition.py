@@ -12,7 +12,8 @@ from penstock.storage.tail_cache import Tail
 from penstock.wire.errors import ErrorCode
 
 Done = Callable[[Appended | ErrorCode], None]
-Waiting = tuple[bytearray | memoryview, Done]
+Waiting = tuple[bytearray | memoryview, Done, float]
+"""A batch that is to be written, whom to tell, and until when, by the loop's clock."""
 
 
 class Partition(PartitionLog):

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.wire.exchange import Request
 
 METADATA_TOPIC = "__cluster_metadata"
+NODES_FROM = 2
 UNKNOWN = -1
 
 
@@ -62,7 +63,7 @@ async def handle(broker: Broker, request: Request, message: DescribeQuorumReques
         topics=[
             ResponseTopicData(topic_name=name, partitions=partitions) for name, partitions in by_topic.items()
         ],
-        nodes=_nodes(image, request.session.listener),
+        nodes=_nodes(image, request.session.listener) if request.api_version >= NODES_FROM else [],
     )
 
 

@@ -3,6 +3,9 @@
 - acks 1 and all (-1) are the same here: the answer is built when the batch is durable in the store. acks 0
   has no answer; if it fails the connection is closed, which makes the client look for the leader again.
   Any other value is INVALID_REQUIRED_ACKS.
+- What is not durable when `timeout_ms` (a second at least) are over is REQUEST_TIMED_OUT. It is not written
+  after that, unless its write was under way: then it is in doubt, and a producer that sends it again is told
+  where it went.
 - Each partition that was asked for is answered, with its own code. Where a request names one twice, the
   last one counts, as in Kafka.
 - Versions 0 to 2 carry message sets of magic 0 and 1, which are converted to one batch (KIP-98 ended them,
@@ -34,7 +37,7 @@ from penstock.broker.acl import Operation, Resource
 from penstock.broker.partitions import newest_image
 from penstock.broker.produce_answers import Asked, Key, Target, encoded
 from penstock.broker.produce_checks import INLINE_BYTES, NO_BATCH, Refused, Rules, check, first_batch
-from penstock.broker.produce_route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route
+from penstock.broker.produce_route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route, seconds_for
 from penstock.broker.topic_names import is_internal
 from penstock.broker.topic_rules import rules_of
 from penstock.wire.api.produce import (
@@ -189,7 +192,7 @@ def _produce(
     image = broker.image
     entries = _entries(image, message, request.api_version)
     whole = _whole_refusal(entries.values(), message.transactional_id)
-    pending = Pending(broker, request, message.acks, {key: entry.target for key, entry in entries.items()})
+    pending = Pending(broker, request, message, {key: entry.target for key, entry in entries.items()})
     accepted: dict[Key, Accepted] = {}
     openings: dict[Key, Opening] = {}
     for key, entry in entries.items():
@@ -213,7 +216,7 @@ def _produce(
     pending.append_all(accepted)
     if len(entries) == 1:
         ((key, entry),) = entries.items()
-        _remember(broker, request, frame, message.acks, entry, accepted[key])
+        _remember(broker, request, frame, message, entry, accepted[key])
     return pending
 
 
@@ -343,7 +346,7 @@ def _remember(
     broker: Broker,
     request: Request,
     frame: memoryview,
-    acks: int,
+    message: ProduceRequest,
     entry: Entry,
     accepted: Accepted,
 ) -> None:
@@ -363,24 +366,36 @@ def _remember(
         frame[len(frame) - tail :].tobytes() == b"\0" * tail
         and frame[start : start + HEADER_SIZE] == records[:HEADER_SIZE]
     )
-    request.session.fast = (
-        Route(broker, request, frame, accepted.partition, accepted.rules, entry.target.name, acks, at).take
-        if usual
-        else None
-    )
+    if not usual:
+        request.session.fast = None
+        return
+    request.session.fast = Route(
+        broker,
+        request,
+        frame,
+        accepted.partition,
+        accepted.rules,
+        entry.target.name,
+        message.acks,
+        message.timeout_ms,
+        at,
+    ).take
 
 
 class Pending(Reply):
     """The answer to a request that went the general way, complete when its last batch is durable."""
 
-    __slots__ = ("_acks", "_asked", "_broker", "_targets", "left", "outcomes")
+    __slots__ = ("_acks", "_asked", "_broker", "_seconds", "_targets", "left", "outcomes")
 
-    def __init__(self, broker: Broker, request: Request, acks: int, targets: dict[Key, Target]) -> None:
+    def __init__(
+        self, broker: Broker, request: Request, message: ProduceRequest, targets: dict[Key, Target]
+    ) -> None:
         Reply.__init__(self)
         self.exclusive = False
         self._broker = broker
         self._asked = Asked(request.api_version, request.correlation_id, request.session.listener)
-        self._acks = acks
+        self._acks = message.acks
+        self._seconds = seconds_for(message.acks, message.timeout_ms)
         self._targets = targets
         self.outcomes: dict[Key, Appended | Refused] = {}
         self.left = 0
@@ -389,6 +404,8 @@ class Pending(Reply):
         """What the ledger is to call when the batch of one partition is durable or refused."""
 
         def done(result: Appended | ErrorCode) -> None:
+            if key in self.outcomes:
+                return  # It was in doubt when its time was over, and that was told.
             if isinstance(result, ErrorCode):
                 self.outcomes[key] = Refused.by_log(result, leads_surely=self._broker.leads_surely)
             else:
@@ -405,7 +422,7 @@ class Pending(Reply):
         if not accepted:
             self.finish()
         for key, (partition, batch, _rules, _plain) in accepted.items():
-            self._broker.ledger.append(partition, batch, self.appended(key))
+            self._broker.ledger.append(partition, batch, self.appended(key), self._seconds)
 
     def refuse_all(self, code: ErrorCode) -> None:
         self.outcomes = {key: Refused(code) for key in self._targets}
