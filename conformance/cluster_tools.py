@@ -1,6 +1,6 @@
 """Kafka's own administration tools move leaders, change failover orders and remove brokers.
 
-kafka-reassign-partitions, kafka-leader-election, kafka-metadata-quorum, kafka-cluster and kafka-topics are run
+kafka-reassign-partitions, kafka-leader-election, kafka-metadata-quorum, kafka-features and kafka-cluster are run
 against three brokers, each time through a broker that is not the one it concerns, while records are written
 and read: nothing of them may be lost on the way.
 """
@@ -22,6 +22,7 @@ from conformance.cluster_processes import Cluster
 from conformance.cluster_views import view, wait_for_brokers
 from conformance.server import ServerFailed, interrupted_cleanly
 from penstock.client import Client
+from penstock.metadata.levels import FEATURE, LEVEL_MAX
 
 TOOL_TIMEOUT_S = 120.0
 TOPIC = "moved"
@@ -101,6 +102,15 @@ def quorum(cluster: Cluster) -> None:
     print("kafka-metadata-quorum: a leader and two followers")
 
 
+def features(cluster: Cluster) -> None:
+    common = ("--bootstrap-server", cluster[3].address)
+    said = tool("FeatureCommand", *common, "describe")
+    assert re.search(rf"{FEATURE}\s.*FinalizedVersionLevel: {LEVEL_MAX}\s.*Epoch: 1\b", said), said
+    said = tool("FeatureCommand", *common, "upgrade", "--feature", f"{FEATURE}={LEVEL_MAX}")
+    assert f"{FEATURE} was upgraded to {LEVEL_MAX}" in said, said
+    print(f"kafka-features: {FEATURE} is at {LEVEL_MAX}")
+
+
 def unregister(cluster: Cluster) -> None:
     cluster[3].kill()
     tool("ClusterTool", "unregister", "--bootstrap-server", cluster[2].address, "--id", "3")
@@ -125,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reassign(cluster)
             elect(cluster)
             quorum(cluster)
+            features(cluster)
             unregister(cluster)
             stream.end()
             assert not stream.failures, stream.failures

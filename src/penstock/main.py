@@ -144,6 +144,8 @@ class Node:
 
     async def run(self) -> str | None:
         """Serve until `stop`; then drain, leave and return None. Otherwise why the broker had to end."""
+        from penstock.metadata.codec import FormatError
+
         while True:
             await _first_of(self._stop, self._ended)
             incarnation = self._incarnation
@@ -158,9 +160,14 @@ class Node:
                 return self._fatal
             log.warning("registering again: %s; broker=%d", self._lost, self.settings.broker_id)
             self._ended.clear()
-            if await _register_again(self):
+            try:
+                if await _register_again(self):
+                    await self._abandon()
+                    return None
+            except FormatError as error:
+                # While it was fenced, the others wrote what it cannot read.
                 await self._abandon()
-                return None
+                return _cannot_follow(self.settings.broker_id, error)
 
     async def kill(self) -> None:
         """End as if the process had died: nothing is drained, nobody is told. For tests."""
@@ -339,8 +346,7 @@ class Incarnation:
     def _on_unreadable(self, reason: str) -> None:
         """The others go on from an entry that this broker cannot read, so it must not go on without it. It
         ends like one whose id was taken, and is not started again: the others fence it."""
-        sentence = f"Broker {self._settings.broker_id} cannot follow the cluster any more: {reason}."
-        self._node.end_incarnation(sentence, fatal=True)
+        self._node.end_incarnation(_cannot_follow(self._settings.broker_id, reason), fatal=True)
 
     def _follow_settings(self, old: ClusterImage, new: ClusterImage) -> None:
         """Dynamic settings of brokers take effect as soon as the image has them."""
@@ -424,8 +430,15 @@ class Policies:
         )
 
 
+def _cannot_follow(broker: int, reason: object) -> str:
+    return f"Broker {broker} cannot follow the cluster any more: {reason}."
+
+
 async def _register_again(node: Node) -> bool:
-    """Bring a new incarnation up, however long the store takes. True if the broker was stopped meanwhile."""
+    """Bring a new incarnation up, however long the store takes. True if the broker was stopped meanwhile.
+    FormatError if it cannot read the metadata log."""
+    from penstock.metadata.codec import FormatError
+
     pause = REGISTER_AGAIN_SECONDS
     while True:
         try:
@@ -437,6 +450,8 @@ async def _register_again(node: Node) -> bool:
         try:
             await node.begin_again()
             return False
+        except FormatError:
+            raise
         except Exception as error:
             log.warning("could not register again yet: %s", error)
             pause = min(pause * 2, 5.0)

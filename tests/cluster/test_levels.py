@@ -23,7 +23,7 @@ from penstock.log.manifest import decode_manifest
 from penstock.metadata import preconditions
 from penstock.metadata.apply import apply
 from penstock.metadata.codec import Entry, decode_entry
-from penstock.metadata.commands import LEVEL_OF, CreateTopic, DeleteTopic, RegisterBroker, SetLevel
+from penstock.metadata.commands import LEVEL_OF, Command, CreateTopic, DeleteTopic, RegisterBroker, SetLevel
 from penstock.metadata.image import ClusterImage, Listener, WalRef
 from penstock.metadata.levels import FEATURE, LEVEL_MAX
 from penstock.metadata.refusal import Refusal
@@ -170,7 +170,8 @@ async def test_who_registers_meanwhile_is_asked_too(tmp_path: Path) -> None:
 
 
 def test_a_command_is_refused_below_its_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LEVEL_OF, DeleteTopic, 2)  # type: ignore[misc]
+    kind: type[Command] = DeleteTopic
+    monkeypatch.setitem(LEVEL_OF, kind, 2)
     refusal = preconditions.check(ClusterImage(), DeleteTopic(bytes(16)))
     assert refusal is not None and refusal.code == ErrorCode.UNSUPPORTED_VERSION
     assert "needs feature level 2, and the cluster is at 1" in refusal.message

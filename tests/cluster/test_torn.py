@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from penstock.cli.client import Client
+from penstock.cli.records import Sender
 from penstock.clock import SystemClock
 from penstock.cluster import metadata_log
 from penstock.cluster.metadata_log import MetadataLog
@@ -18,6 +21,8 @@ from penstock.metadata.commands import AnyCommand, SetLevel
 from penstock.metadata.image import ClusterImage
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.memory import MemoryStore
+from penstock.testing import Broker, BrokerError
+from penstock.wire.batch import Record
 
 from .rig import FaultyStore, creating, open_log, registering
 
@@ -257,3 +262,51 @@ async def test_a_damaged_entry_below_a_snapshot_is_not_needed() -> None:
     inner.objects[entry_key(5)] = inner.objects[entry_key(5)][:-1] + b"\xff"
     assert await sleeper.catch_up() == image
     assert await open_log(FaultyStore(inner)).open() == image
+
+
+# From outside.
+
+
+def test_a_broker_starts_after_a_power_cut(tmp_path: Path) -> None:
+    """The newest entry is empty, as a version that did not sync it may have left it: what was written before
+    is there, and writing goes on. At first the newest entry is the registration itself."""
+    with Broker(
+        store=tmp_path / "store", process=True, settings={"offsets.topic.num.partitions": 1}
+    ) as broker:
+        send(broker, b"first")
+        for _ in range(2):
+            broker.stop()
+            broker.start()
+            broker.kill()
+            newest = max((tmp_path / "store" / "meta" / "log").iterdir())
+            newest.write_bytes(b"")
+            broker.start()
+            send(broker, b"more")
+        assert read(broker) == [b"first", b"more", b"more"]
+    assert len(list((tmp_path / "store" / "torn").glob("meta-log-*"))) == 2
+
+
+def test_an_empty_identity_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta" / "cluster").write_bytes(b"")
+    with pytest.raises(BrokerError, match="meta/cluster is empty, as a loss of power leaves it"):
+        Broker(store=tmp_path).start()
+
+
+def send(broker: Broker, value: bytes) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        sender = Sender(client, "t", client.partitions("t", create=True), 0, -1)
+        sender.send(Record(value=value), 0)
+        sender.flush()
+
+
+def read(broker: Broker) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+    place = TopicPartition("t", 0, 0)
+    end = consumer.get_watermark_offsets(place, 30)[1]
+    consumer.assign([place])
+    found: list[bytes] = []
+    while len(found) < end:
+        found += [message.value() or b"" for message in consumer.consume(end, 0.2)]
+    consumer.close()
+    return found

@@ -306,7 +306,7 @@ class MetadataLog:
         if aside:
             logger.warning(
                 "metadata entries %d to %d were cut short, as by a loss of power, and were replaced by empty "
-                "ones; what they changed is lost; kept=%s",
+                "ones; what they changed is lost, and records of the same seconds may be; kept=%s",
                 torn.start,
                 torn.stop - 1,
                 ",".join(aside),
@@ -349,7 +349,7 @@ class MetadataLog:
 
     async def _follow(self, interval: float) -> None:
         looks = 0
-        while True:
+        while self._unreadable is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._nudge.wait()
@@ -418,6 +418,10 @@ class MetadataLog:
                     self._fail(batch, MetadataUnavailableError(message))
                 except MetadataUnavailableError as error:
                     self._fail(batch, error)
+                except FormatError as error:
+                    self._give_up(error)
+                    message = f"The metadata log cannot be read: {error}"
+                    self._fail(batch, MetadataUnavailableError(message))
                 except asyncio.CancelledError:
                     self._fail(batch, MetadataUnavailableError("The broker is stopping."))
                     raise
@@ -567,7 +571,7 @@ class MetadataLog:
             if await self._chain.create(image):
                 deleted = await self._chain.trim()
                 logger.info("wrote a metadata snapshot version=%d trimmed=%d", image.version, deleted)
-        except StoreError as error:
+        except (StoreError, FormatError) as error:
             logger.warning("a metadata snapshot was not written error=%s", error)
         finally:
             self._snapshotter = None

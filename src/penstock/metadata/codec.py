@@ -199,6 +199,12 @@ def encode_identity(identity: Identity) -> bytes:
 
 def decode_identity(data: bytes) -> Identity:
     """FormatError if this version cannot serve what lives in the store."""
+    if not any(data):
+        raise DamagedError(
+            "meta/cluster is empty, as a loss of power leaves it; if the cluster was just founded and holds "
+            "nothing yet, remove the store, and otherwise `penstock store repair` says what can be saved",
+            torn=True,
+        )
     try:
         identity = msgspec.json.decode(data, type=Identity)
     except msgspec.DecodeError as error:
