@@ -255,7 +255,7 @@ class Repair:
                     if not healed.mended:
                         moved = Mended(-1, -1, mending.MOVED, "to an object with a whole footer")
                         self._step(place, moved, segment.key)
-                    segments += await self._write(place, healed, incarnation)
+                    segments += await self._write(place, healed, segment.key, incarnation)
                     continue
             segments.append(segment)
         for known in manifest.hurt:
@@ -265,7 +265,7 @@ class Repair:
                 hurt.append(known)
             else:
                 changed = True
-                segments += await self._write(place, healed, incarnation)
+                segments += await self._write(place, healed, "", incarnation)
         if changed and self._apply:
             segments.sort(key=lambda segment: segment.base_offset)
             repaired = msgspec.structs.replace(manifest, segments=tuple(segments), hurt=tuple(hurt))
@@ -283,13 +283,12 @@ class Repair:
         span = (place.topic, place.key[1], mended.start, mended.end)
         self.report.steps.append(Step(mended.how, key, mended.detail, *span))
 
-    async def _write(self, place: Place, healed: Healed, incarnation: WalRef) -> list[SegmentRef]:
+    async def _write(self, place: Place, healed: Healed, key: str, incarnation: WalRef) -> list[SegmentRef]:
         if not self._apply:
             return []
         for mended in healed.mended:
             if mended.stored and mended.hurt is not None:
-                name = f"{place.topic}-{place.key[1]}/{mended.start:020d}"
-                await _keep(self._store, name, mended.stored)
+                await _keep(self._store, f"{key}.{mended.hurt.position}", mended.stored)
         return await self._rewriter.write(place.key, healed.parts, incarnation)
 
     async def _commit(
