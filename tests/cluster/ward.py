@@ -5,7 +5,8 @@ from pathlib import Path
 
 from penstock.clock import SystemClock
 from penstock.cluster.health.findings import Report
-from penstock.cluster.health.repair import Repair, RepairReport
+from penstock.cluster.health.repair import Repair
+from penstock.cluster.health.repair_report import RepairReport
 from penstock.cluster.health.scrub import Scrub
 from penstock.cluster.reading import ImageReader
 from penstock.main import Node

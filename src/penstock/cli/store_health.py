@@ -15,7 +15,7 @@ from penstock.cli.store import json_option, location_option, opened
 
 if TYPE_CHECKING:
     from penstock.cluster.health.findings import Report
-    from penstock.cluster.health.repair import RepairReport
+    from penstock.cluster.health.repair_report import RepairReport
 
 JOBS = 8
 SHOWN_MAX = 50
@@ -70,7 +70,11 @@ async def _scrub(location: str, topics: tuple[str, ...], jobs: int) -> Report:
 
     async with opened(location) as found:
         with progress() as step:
-            return await Scrub(found, topics=topics, jobs=jobs, progress=step).run()
+            scrubbing = Scrub(found, topics=topics, jobs=jobs, progress=step)
+            try:
+                return await scrubbing.run()
+            finally:
+                await scrubbing.close()
 
 
 @contextlib.contextmanager

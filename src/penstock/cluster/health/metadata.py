@@ -4,25 +4,35 @@ What one flipped bit hurt is corrected in memory, so that the image can be known
 Leases and the hint are overwritten every moment and nothing rests on them: they are read, and not judged.
 """
 
+import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
+
+import msgspec
 
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.findings import ENTRY, IDENTITY, SNAPSHOT, Finding
 from penstock.cluster.home import IDENTITY_KEY, find, open_elsewhere
 from penstock.cluster.reading import ImageReader, NoClusterError
 from penstock.cluster.snapshots import entry_key, snapshot_key
-from penstock.metadata.codec import FormatError, decode_entry, decode_snapshot
+from penstock.cluster.tail import is_torn
+from penstock.metadata.codec import (
+    FORMAT_VERSION,
+    DamagedError,
+    FormatError,
+    decode_entry,
+    decode_identity,
+    decode_snapshot,
+)
 from penstock.storage.objects import ObjectInfo, ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
-from penstock.wire.checksum import crc32c
 from penstock.wire.correction import corrections
 
 _LOG = "meta/log/"
 _SNAPSHOTS = "meta/snapshot/"
 _LEASES = "live/"
-_FRAME = 10
-"""Magic (4), format (2), checksum (4) before the body."""
+_FRAMES = ((10, 6), (18, 10))
+"""Of each version of the frame, where the body begins and where its checksum is."""
 
 
 class Corrected:
@@ -64,6 +74,8 @@ class MetadataCheck:
         """Where the metadata log is. Known after `run`."""
         self._floors: dict[int, int] = {}
         self._versions: dict[int, int] = {}
+        self.torn: set[int] = set()
+        """Entries that were not synced when the power went."""
 
     async def run(self) -> ImageReader | None:
         """Check all, and note what is hurt. None if the image cannot be known. Raises NoClusterError, and
@@ -72,7 +84,7 @@ class MetadataCheck:
         try:
             home = await find(bench.store, partial(open_elsewhere, idle_max=0))
         except FormatError as error:
-            bench.damaged(Finding(IDENTITY, IDENTITY_KEY, str(error)))
+            await self._judge_identity(error)
             return None
         if home is None:
             raise NoClusterError("The store holds no Penstock cluster.")
@@ -82,7 +94,8 @@ class MetadataCheck:
         self._check_chain()
         floor = max(self._floors.values(), default=0)
         numbers = await self._check_all(_LOG, self._check_entry, above=floor)
-        reader = ImageReader(bench.store, view=lambda store: Corrected(store, self.corrected))
+        view = (lambda store: Corrected(store, self.corrected)) if self.corrected else None
+        reader = ImageReader(bench.store, view=view)
         try:
             image = await reader.refresh()
         except FormatError as error:
@@ -93,13 +106,29 @@ class MetadataCheck:
             if number not in numbers:
                 reason = "the entry is not there, and later ones are"
                 bench.damaged(Finding(ENTRY, entry_key(number), reason))
-        if image.version < max(numbers, default=0):
+        if image.version < max(numbers - self.torn, default=0):
             self._cannot_go_on(f"entry {image.version + 1} of it is not there")
             return None
         if image.cluster_id != home.cluster_id:
             reason = f"it names the cluster {home.cluster_id}, and its snapshot {image.cluster_id}"
             bench.damaged(Finding(IDENTITY, IDENTITY_KEY, reason))
         return reader
+
+    async def _judge_identity(self, error: FormatError) -> None:
+        """The store does not say which cluster lives in it: it is hurt, or newer than this version."""
+        data = await self._bench.store.get(IDENTITY_KEY) or b""
+        try:
+            identity = msgspec.json.decode(data)
+            other_format = isinstance(identity, dict) and identity.get("format") != FORMAT_VERSION
+        except msgspec.DecodeError:
+            other_format = False
+        if other_format:
+            self._bench.unread(IDENTITY_KEY, error)
+            return
+        self._bench.damaged(Finding(IDENTITY, IDENTITY_KEY, str(error)))
+        whole = corrected_identity(data)
+        if whole is not None:
+            self.corrected[IDENTITY_KEY] = whole
 
     def _cannot_go_on(self, reason: object) -> None:
         self._bench.unread(_LOG, f"records were not looked at, because the metadata log ends early: {reason}")
@@ -132,6 +161,8 @@ class MetadataCheck:
         def read(stored: bytes) -> None:
             decode_entry(stored, number)
 
+        if is_torn(number, data):
+            self.torn.add(number)
         self._judge(ENTRY, key, data, read)
 
     def _check_snapshot(self, ordinal: int, key: str, data: bytes) -> None:
@@ -147,7 +178,7 @@ class MetadataCheck:
             return
         except FormatError as error:
             whole = corrected_frame(data, read)
-            if whole is None and is_whole(data):
+            if whole is None and not isinstance(error, DamagedError):
                 self._bench.unread(key, error)
                 return
             self._bench.damaged(Finding(what, key, str(error)))
@@ -163,22 +194,32 @@ class MetadataCheck:
                 self._bench.damaged(Finding(SNAPSHOT, snapshot_key(ordinal), reason))
 
 
-def is_whole(data: bytes) -> bool:
-    """Whether an entry or a snapshot matches its checksum, whoever can read it."""
-    return len(data) >= _FRAME and crc32c(memoryview(data)[_FRAME:]) == int.from_bytes(data[6:_FRAME], "big")
-
-
 def corrected_frame(data: bytes, read: Callable[[bytes], None]) -> bytes | None:
     """The entry or snapshot that one flipped bit made of `data`."""
-    if len(data) < _FRAME:
-        return None
-    for candidate in corrections(data, _FRAME, len(data), 6):
-        stored = bytes(candidate)
-        if stored[4:6] != data[4:6]:
-            continue  # Another format number is no proof of damage.
-        try:
-            read(stored)
-        except FormatError:
+    for start, checksum_at in _FRAMES:
+        if len(data) < start:
             continue
-        return stored
+        for candidate in corrections(data, start, len(data), checksum_at):
+            if start == _FRAMES[0][0] and candidate[4:6] != data[4:6]:
+                continue  # No checksum of the first frame covers its version: it may be a newer one.
+            try:
+                read(bytes(candidate))
+            except FormatError:
+                continue
+            return bytes(candidate)
     return None
+
+
+def corrected_identity(data: bytes) -> bytes | None:
+    """The identity that one flipped bit made of `data`, if there is only one that it can have been. It has no
+    checksum."""
+    found = []
+    for at, bit in itertools.product(range(len(data)), range(8)):
+        candidate = bytearray(data)
+        candidate[at] ^= 1 << bit
+        try:
+            decode_identity(bytes(candidate))
+        except (FormatError, UnicodeDecodeError):
+            continue
+        found.append(bytes(candidate))
+    return found[0] if len(found) == 1 else None

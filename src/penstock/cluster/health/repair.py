@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from penstock.clock import Clock
-from penstock.cluster.health import mending
+from penstock.cluster.health import mending, repair_report
 from penstock.cluster.health.bench import Bench, Progress
 from penstock.cluster.health.findings import (
     BATCH,
@@ -41,64 +41,26 @@ from penstock.cluster.health.log_mending import mend_log
 from penstock.cluster.health.logs import PartitionKey, Span
 from penstock.cluster.health.mending import Healed, Mended, Mender
 from penstock.cluster.health.pieces import Piece as CheckedPiece
-from penstock.cluster.health.pieces import check_piece, rules_of
+from penstock.cluster.health.pieces import check_piece, object_size, rules_of
+from penstock.cluster.health.repair_report import Left, RepairReport, Step
 from penstock.cluster.health.rewriting import Rewriter
 from penstock.cluster.health.scrub import JOBS, Place, Scrub
 from penstock.cluster.health.sources import Sources
 from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
+from penstock.cluster.snapshots import entry_key
 from penstock.log.checking import Rules
 from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef, decode_manifest
-from penstock.metadata.commands import AnyCommand, RepairPartition
+from penstock.metadata.commands import LEVEL_OF, AnyCommand, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
 from penstock.metadata.refusal import Refusal
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.correction import corrections
+from penstock.wire.errors import ErrorCode
 
 QUARANTINE: Final = "hurt/"
 _IN_LOGS: Final = (LOG_FILE, FLUSH, LOGGED_BATCH, RECORDS)
 _IN_SEGMENTS: Final = (BATCH, INDEX, FOOTER, SEGMENT, HURT, MANIFEST)
-
-
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is done, or would be."""
-
-    how: str
-    key: str
-    detail: str = ""
-    topic: str = ""
-    partition: int = -1
-    start: int = -1
-    end: int = -1
-
-    @property
-    def sentence(self) -> str:
-        whose = f"{self.topic}-{self.partition} " if self.topic else ""
-        span = f"offsets {self.start} to {self.end - 1} " if self.start >= 0 else ""
-        return f"{whose}{span}({self.key}): {self.how}{', ' + self.detail if self.detail else ''}"
-
-
-class Left(msgspec.Struct, frozen=True):
-    """What stays hurt, and what somebody can do about it."""
-
-    finding: Finding
-    advice: str
-
-
-class RepairReport(msgspec.Struct):
-    cluster_id: str = ""
-    version: int = 0
-    applied: bool = False
-    """Whether the steps were taken, or are what would be done."""
-    steps: list[Step] = []
-    left: list[Left] = []
-    unread: list[Unread] = []
-
-    @property
-    def exit_code(self) -> int:
-        if self.left or (self.steps and not self.applied):
-            return 1
-        return 2 if self.unread else 0
 
 
 class Repair:
@@ -119,7 +81,7 @@ class Repair:
         self._cut = cut
         self._bench = Bench(store, jobs)
         self._scrub = Scrub(store, topics=topics, jobs=jobs, progress=progress)
-        self._rewriter = Rewriter(store, clock)
+        self._rewriter = Rewriter(store)
         self.report = RepairReport(applied=apply)
         self._manifests: dict[PartitionKey, Manifest] = {}
         self._log: MetadataLog | None = None
@@ -133,6 +95,7 @@ class Repair:
         try:
             await self._repair(scrubbed.damaged)
         finally:
+            await self._scrub.close()
             if self._log is not None:
                 await self._log.close()
         return report
@@ -142,13 +105,18 @@ class Repair:
         await self._repair_metadata(corrected)
         for finding in findings:
             if finding.what not in _IN_LOGS + _IN_SEGMENTS and finding.key not in corrected:
-                self._leave(finding, "More than one bit is hurt: bring the object back from a backup.")
+                torn = finding.key in {entry_key(number) for number in self._scrub.metadata.torn}
+                self._leave(finding, repair_report.TORN if torn else repair_report.BACKUP)
         places = {(place.topic, place.key[1]): place for place in self._scrub.places()}
         by_place: dict[Place, list[Finding]] = {}
         for finding in findings:
             if finding.what in _IN_SEGMENTS:
                 for place in self._places_of(finding, places):
                     by_place.setdefault(place, []).append(finding)
+        if self._apply and self._scrub.image.level < LEVEL_OF[RepairPartition]:
+            for finding in (finding for some in by_place.values() for finding in some):
+                self._leave(finding, repair_report.LEVEL)
+            by_place = {}
         await self._correct_manifests(by_place)
         logged = [finding for finding in findings if finding.what in _IN_LOGS]
         sources = Sources(self._bench, self._wanted(by_place, logged, places))
@@ -213,8 +181,7 @@ class Repair:
                 assert ref is not None
                 manifest = await self._corrected(ref, place.key)
                 if manifest is None:
-                    advice = "More than one bit of it is hurt: bring the object back from a backup."
-                    self._leave(findings[0], advice)
+                    self._leave(findings[0], repair_report.BACKUP)
                 else:
                     self._step(place, Mended(-1, -1, mending.CORRECTED, "a bit of the manifest"), ref.key)
             if isinstance(manifest, Manifest):
@@ -255,7 +222,7 @@ class Repair:
                     if not healed.mended:
                         moved = Mended(-1, -1, mending.MOVED, "to an object with a whole footer")
                         self._step(place, moved, segment.key)
-                    segments += await self._write(place, healed, incarnation)
+                    segments += await self._write(place, healed, incarnation, segment)
                     continue
             segments.append(segment)
         for known in manifest.hurt:
@@ -265,7 +232,7 @@ class Repair:
                 hurt.append(known)
             else:
                 changed = True
-                segments += await self._write(place, healed, incarnation)
+                segments += await self._write(place, healed, incarnation, None)
         if changed and self._apply:
             segments.sort(key=lambda segment: segment.base_offset)
             repaired = msgspec.structs.replace(manifest, segments=tuple(segments), hurt=tuple(hurt))
@@ -283,14 +250,17 @@ class Repair:
         span = (place.topic, place.key[1], mended.start, mended.end)
         self.report.steps.append(Step(mended.how, key, mended.detail, *span))
 
-    async def _write(self, place: Place, healed: Healed, incarnation: WalRef) -> list[SegmentRef]:
+    async def _write(
+        self, place: Place, healed: Healed, incarnation: WalRef, old: SegmentRef | None
+    ) -> list[SegmentRef]:
+        """New segments, which take the place of `old`."""
         if not self._apply:
             return []
         for mended in healed.mended:
-            if mended.stored and mended.hurt is not None:
-                name = f"{place.topic}-{place.key[1]}/{mended.start:020d}"
-                await _keep(self._store, name, mended.stored)
-        return await self._rewriter.write(place.key, healed.parts, incarnation)
+            if mended.stored and mended.hurt is not None and old is not None:
+                await _keep(self._store, f"{old.key}.{mended.hurt.position}", mended.stored)
+        settled_ms = old.settled_ms if old is not None else self._clock.time_ms()
+        return await self._rewriter.write(place.key, healed.parts, incarnation, settled_ms)
 
     async def _commit(
         self, place: Place, manifest: Manifest, incarnation: WalRef, findings: Sequence[Finding]
@@ -303,6 +273,9 @@ class Repair:
             assert base is not None
             ref = await self._rewriter.write_manifest(manifest, incarnation, image.level)
             problem = await self._propose(RepairPartition(*place.key, base, ref))
+        if problem is None and not await self._is_there(manifest):
+            # Brokers sweep what nothing refers to, if this took longer than they wait for.
+            problem = "What was written was deleted before it was committed. Run this command again."
         if problem is not None:
             self.report.steps = [
                 step
@@ -311,6 +284,10 @@ class Repair:
             ]
             for finding in findings:
                 self._leave(finding, problem)
+
+    async def _is_there(self, manifest: Manifest) -> bool:
+        keys = {segment.key for segment in manifest.segments}
+        return all([await object_size(self._store, key) is not None for key in keys])
 
     async def _problem(self, place: Place, manifest: Manifest) -> str | None:
         before = self._manifests[place.key].segments
@@ -337,7 +314,10 @@ class Repair:
             answer = await self._log.propose(decide)
         except MetadataUnavailableError as error:
             return f"Whether it was committed is not known: {error} Run this command again."
-        return f"{answer.message} Run this command again." if isinstance(answer, Refusal) else None
+        if not isinstance(answer, Refusal):
+            return None
+        changed = answer.code is ErrorCode.INVALID_UPDATE_VERSION
+        return f"{answer.message} Run this command again." if changed else answer.message
 
     # Write-ahead logs.
 
@@ -357,7 +337,7 @@ class Repair:
         image = self._scrub.image
         _wal, broker, epoch, name = key.split("/")
         wal = WalRef(int(broker), int(epoch))
-        advice = _START if not name else self._open_log(wal)
+        advice = repair_report.START if not name else self._open_log(wal)
         if advice is not None:
             for finding in findings:
                 self._leave(finding, advice)
@@ -365,7 +345,7 @@ class Repair:
         stored = await self._store.get(key)
         if stored is None:
             for finding in findings:
-                self._leave(finding, _START)
+                self._leave(finding, repair_report.START)
             return
         in_file = isinstance(self._store, DirectoryStore)
         rules = self._rules()
@@ -379,7 +359,7 @@ class Repair:
             self.report.steps.append(Step(mending.CORRECTED, key, finding.reason, *span))
         for finding in findings:
             if finding not in healed:
-                self._leave(finding, _START)
+                self._leave(finding, repair_report.START)
 
     def _open_log(self, wal: WalRef) -> str | None:
         """What to do about a log that somebody may still append to; None if nobody can."""
@@ -400,12 +380,6 @@ class Repair:
             if isinstance(manifest, Manifest):
                 found[place.key] = rules_of(manifest)
         return found
-
-
-_START: Final = (
-    "Start the cluster: a broker opens the partition without these records, says so to those who ask for "
-    "them, and settles the rest. Then `penstock store repair --cut` leaves them out."
-)
 
 
 def _incarnation(place: Place, image: ClusterImage) -> WalRef:

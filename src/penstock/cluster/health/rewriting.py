@@ -5,7 +5,6 @@ Names are those of an incarnation, in a range that it never comes to by counting
 
 from collections.abc import Iterator, Sequence
 
-from penstock.clock import Clock
 from penstock.cluster.health.logs import PartitionKey
 from penstock.cluster.health.mending import Part
 from penstock.entropy import SYSTEM, Entropy
@@ -22,9 +21,8 @@ _OBJECT_BYTES = 64 * 1024 * 1024
 
 
 class Rewriter:
-    def __init__(self, store: ObjectStore, clock: Clock, entropy: Entropy = SYSTEM) -> None:
+    def __init__(self, store: ObjectStore, entropy: Entropy = SYSTEM) -> None:
         self._store = store
-        self._clock = clock
         self._entropy = entropy
 
     async def _create(self, prefix: str, incarnation: WalRef, parts: Sequence[Buffer]) -> str:
@@ -35,12 +33,14 @@ class Rewriter:
                 return key
 
     async def write(
-        self, owner: PartitionKey, parts: Sequence[Part], incarnation: WalRef
+        self, owner: PartitionKey, parts: Sequence[Part], incarnation: WalRef, settled_ms: int
     ) -> list[SegmentRef]:
-        """New segments of one partition's batches."""
-        return [await self._write_one(owner, some, incarnation) for some in _objects(parts)]
+        """New segments of one partition's batches, as old as those that they replace."""
+        return [await self._write_one(owner, some, incarnation, settled_ms) for some in _objects(parts)]
 
-    async def _write_one(self, owner: PartitionKey, parts: Sequence[Part], incarnation: WalRef) -> SegmentRef:
+    async def _write_one(
+        self, owner: PartitionKey, parts: Sequence[Part], incarnation: WalRef, settled_ms: int
+    ) -> SegmentRef:
         extents = Extents()
         position = 0
         for part in parts:
@@ -63,7 +63,7 @@ class Rewriter:
             position,
             len(index),
             min(extents.max_timestamps),
-            self._clock.time_ms(),
+            settled_ms,
             position + len(index) + len(footer),
         )
 

@@ -66,18 +66,19 @@ class Scrub:
     async def run(self) -> Report:
         """Raises NoClusterError, and StoreError if the metadata log cannot be read."""
         report = self._bench.report
-        try:
-            reader = await self.metadata.run()
-            if reader is not None:
-                await self._check_records(reader)
-                report.damaged += self._standing()
-        finally:
-            if self.metadata.store is not self._bench.store:
-                await self.metadata.store.close()
+        reader = await self.metadata.run()
+        if reader is not None:
+            await self._check_records(reader)
+            report.damaged += self._standing()
         report.cluster_id, report.version = self.image.cluster_id, self.image.version
         report.damaged = sorted(set(report.damaged), key=_order)
         report.unread = list(dict.fromkeys(report.unread))
         return report
+
+    async def close(self) -> None:
+        """Let go of the place of the metadata log, where that is not the store."""
+        if self.metadata.store is not self._bench.store:
+            await self.metadata.store.close()
 
     async def _check_records(self, reader: ImageReader) -> None:
         self.image = await reader.refresh()
