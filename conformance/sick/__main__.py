@@ -28,7 +28,8 @@ def play(scene: Scene) -> tuple[str, str]:
     except (Skipped, NoDisk, PartMissing) as why:
         verdict, text = "skipped", str(why)
     except (Failed, ServerFailed, ClientError) as why:
-        verdict, text = "FAILED", str(why)
+        lines = str(why).splitlines()
+        verdict, text = "FAILED", " ... ".join(dict.fromkeys((lines[0], lines[-1])))
     except Exception as bug:
         traceback.print_exc()
         verdict, text = "FAILED", f"the scene itself broke: {bug!r}"

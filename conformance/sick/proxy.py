@@ -130,8 +130,10 @@ class SickProxy:
             answers, upstream = await asyncio.open_connection("127.0.0.1", self._server_port, limit=1 << 20)
             while await self._pass(reader, writer, answers, upstream):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError, ValueError, OSError):
+        except (asyncio.IncompleteReadError, ValueError, OSError):
             pass
+        except asyncio.CancelledError:
+            pass  # The proxy ends; whoever made this task would complain.
         finally:
             for one in (writer, upstream):
                 if one is not None:

@@ -45,8 +45,9 @@ def manifests_refused_beyond_the_sweep() -> str:
         stage.settled_write(stage.speaker.create("refused", 3), 40)
         stage.cluster.kill()
         with stage.proxy.sick(Rule("refuse", "GET", "manifests/")):
-            stage.cluster.start()
+            stage.cluster[1].spawn()
             stage.sweep()
+        stage.cluster[1].wait_until_serving()
         took = _heals(stage)
         stage.check_whole()
         return f"{stage.told.count} records, served {took:.1f} s after the last refusal"

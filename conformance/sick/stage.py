@@ -160,7 +160,7 @@ class Stage:
 
     def audit(self) -> dict[str, Any]:
         command = [penstock(), "store", "audit", "--json", "--grace", "0", "--store", self.cluster.store]
-        environment = self.cluster[1]._environment
+        environment = self.cluster[1].environment
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         try:
             report: dict[str, Any] = json.loads(done.stdout)
