@@ -177,13 +177,13 @@ class VolatileFiles(Files):
         synced = self._contents.get(number, b"")
         if rng is None or current is None or current == synced:
             return synced
-        # The rest may be there, in part, with holes of zeros.
+        # The rest may be there, in part, with sectors that were not written.
         end = rng.randint(len(synced), max(len(current), len(synced)))
         content = bytearray(current[:end])
         for _ in range(rng.randint(0, 3)):
             if end > len(synced):
-                at = rng.randrange(len(synced), end)
-                hole = min(end - at, 512)
+                at = max(rng.randrange(len(synced), end) // 512 * 512, len(synced))
+                hole = min(end, at // 512 * 512 + 512) - at
                 content[at : at + hole] = bytes(hole)
         content[: len(synced)] = synced if current[: len(synced)] != synced else content[: len(synced)]
         return bytes(content)

@@ -14,6 +14,7 @@ from penstock.metadata.image import ClusterImage
 from penstock.storage.answers import Appended
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.ledger import Ledger
+from penstock.storage.objects import HurtRangeError
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.wire.errors import ErrorCode
 from tests.storage.faults import VolatileFiles
@@ -25,6 +26,7 @@ from tests.storage.world import (
     append_ok,
     batch,
     own_partition,
+    read,
     read_all,
 )
 
@@ -135,15 +137,18 @@ async def test_an_adopted_file_survives_in_the_default_mode(tmp_path: Path) -> N
     await world.close()
 
 
-async def test_an_unsynced_flush_with_holes_is_cut_off(tmp_path: Path) -> None:
-    """The index of a flush may reach the disk without its batches: the batches are checked too."""
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_an_unsynced_flush_with_holes_is_cut_off_at_the_end_only(tmp_path: Path, goes_on: bool) -> None:
+    """The index of a flush may reach the disk without its batches: the batches are checked too. If a whole flush
+    follows, the records in the hole are lost, and no offset is given again."""
     world = World(DirectoryStore(str(tmp_path)))
     ledger = await world.start()
     topic = await world.create_topic("t")
     partition = own_partition(ledger, topic)
     await append_ok(ledger, partition, batch(b"whole"))
     await append_ok(ledger, partition, batch(b"h" * 5000))
-    await append_ok(ledger, partition, batch(b"after the hole"))
+    if goes_on:
+        await append_ok(ledger, partition, batch(b"after the hole"))
     await world.kill(ledger)
     path = next((tmp_path / "wal").rglob("0*"))
     content = bytearray(path.read_bytes())
@@ -152,11 +157,19 @@ async def test_an_unsynced_flush_with_holes_is_cut_off(tmp_path: Path) -> None:
     path.write_bytes(content)
     assert isinstance(world.store, DirectoryStore)
     # The same boot: nothing can have got lost, and nothing is checked. Another one: it is.
-    assert await world.wal_store.seal(ledger.wal) == 3
+    assert await world.wal_store.seal(ledger.wal) == 2 + goes_on
     world.wal_store = DirectoryWalStore(world.store, boot=b"another boot ...")
     ledger = await world.start()
-    values = [value for _, value in await read_all(ledger, own_partition(ledger, topic))]
-    assert values == [b"whole"]
+    partition = own_partition(ledger, topic)
+    if not goes_on:
+        assert [value for _, value in await read_all(ledger, partition)] == [b"whole"]
+    else:
+        assert partition.high_watermark == 3
+        assert (await read(ledger, partition, 0)).next_offset == 1
+        with pytest.raises(HurtRangeError) as hurt:
+            await read(ledger, partition, 1)
+        assert (hurt.value.start, hurt.value.end) == (1, 2)
+        assert (await read(ledger, partition, 2)).next_offset == 3
     await world.close()
 
 

@@ -19,7 +19,7 @@ from penstock.broker.acl import Operation, Resource
 from penstock.broker.fetch_cold import ColdRead, ColdReads, cold_reads_of, make_cold_reads
 from penstock.broker.fetch_results import Result
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
-from penstock.storage.objects import StoreError
+from penstock.storage.objects import HurtRangeError, StoreError
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -255,6 +255,9 @@ def _failure(partition: Partition, error: Exception) -> Result:
     if isinstance(error, OffsetOutOfRangeError):
         return _OUT_OF_RANGE
     log.warning("a read failed: %s; topic=%s partition=%d", error, partition.topic, partition.index)
+    if isinstance(error, HurtRangeError):
+        # Consumers stop there and say at which offset; KAFKA_STORAGE_ERROR they try again, for ever.
+        return Result(ErrorCode.CORRUPT_MESSAGE)
     return Result(ErrorCode.KAFKA_STORAGE_ERROR)
 
 

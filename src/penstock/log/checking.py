@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 """Whether stored batches are what was written: checked against the index that says where they lie.
 
 A batch's CRC covers all but its first 21 bytes. What is in those is known from elsewhere: the base offset
@@ -143,3 +144,136 @@ def correct_batch(stored: Buffer, fits: Callable[[BatchHeader], bool]) -> bytes 
         if header.size == len(stored) and fits(header):
             return bytes(candidate)
     return None
+=======
+"""Whether stored batches are still as they were written: what is read from the store is checked before anybody
+gets it.
+
+The CRC of a batch covers all but its base offset, its length and its leader epoch. Offsets and lengths join: the
+batches of an extent lie one after the other, offset after offset, from its first to its last. So a batch that is
+hurt anywhere but in its leader epoch is found, and the next one that is whole tells where the damage ends. Where
+compaction was, offsets may be left out, but never go back.
+
+One step checks a bounded number of batches. On the hot path of cold reads, and plain for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.wire.batch import CRC_FROM, HEADER_SIZE, LENGTH_FROM
+from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
+
+_FRONT = Struct(">qiibI2xi")
+"""Base offset, length, leader epoch, magic, CRC, the last offset's delta."""
+_LENGTH_MIN = HEADER_SIZE - LENGTH_FROM
+_BASE = Struct(">q")
+_MAGIC = b"\x02"
+_MAGIC_AT = 16
+
+STEP_BATCHES = 500
+STEP_BYTES = 4 * 1024 * 1024
+"""About half a millisecond."""
+
+
+class ExtentBytes(NamedTuple):
+    """The bytes of an extent, and the offsets that lie in it."""
+
+    stored: memoryview
+    base_offset: int
+    last_offset: int
+
+
+class Lost(NamedTuple):
+    """Offsets from `start` up to, not including, `end` whose batches are not whole."""
+
+    start: int
+    end: int
+
+
+class Check:
+    """Checks extents in order, in steps. `runs` are the stretches of whole batches, `lost` what lies between."""
+
+    def __init__(self, extents: Sequence[ExtentBytes], compacted_end: int = 0) -> None:
+        """Below `compacted_end` offsets may be left out."""
+        self.runs: list[memoryview] = []
+        self.lost: list[Lost] = []
+        self._extents = extents
+        self._compacted_end = compacted_end
+        self._number = 0
+        self._at = 0
+        self._offset = extents[0].base_offset if extents else 0
+
+    def step(self) -> bool:
+        """Go on checking; True once everything was."""
+        batches = size = 0
+        while self._number < len(self._extents):
+            if batches >= STEP_BATCHES or size >= STEP_BYTES:
+                return False
+            piece = self._extents[self._number]
+            start = self._at
+            stored, end = piece.stored, len(piece.stored)
+            at, offset = start, self._offset
+            gaps = piece.base_offset < self._compacted_end
+            limit = batches + STEP_BATCHES
+            while at < end and batches < limit:
+                batch = _whole_batch(stored, at, end, offset, piece.last_offset if gaps and at else offset)
+                if batch is None:
+                    break
+                at, offset = batch
+                batches += 1
+            size += at - start
+            if at > start:
+                self.runs.append(stored[start:at])
+            if at < end and batches < limit:
+                at, after = _find_whole(stored, at, end, offset, piece.last_offset)
+                self.lost.append(Lost(offset, after))
+                offset = after
+            elif at == end and offset != piece.last_offset + 1:
+                # The index has the right checksum, so it is the batches that are not what they were.
+                self.lost.append(Lost(offset, piece.last_offset + 1))
+            self._at, self._offset = at, offset
+            if at >= end:
+                self._number += 1
+                self._at = 0
+                if self._number < len(self._extents):
+                    self._offset = self._extents[self._number].base_offset
+        return True
+
+
+def _whole_batch(stored: Buffer, at: int, end: int, offset: int, latest: int) -> tuple[int, int] | None:
+    """Where the batch at `at` ends, and the offset after it; None if it is not whole, or does not begin with an
+    offset from `offset` to `latest`."""
+    if at + HEADER_SIZE > end:
+        return None
+    base, length, _epoch, magic, crc, delta = _FRONT.unpack_from(stored, at)
+    stop = at + LENGTH_FROM + length
+    if not offset <= base <= latest or magic != 2 or length < _LENGTH_MIN or stop > end or delta < 0:
+        return None
+    if crc32c(stored[at + CRC_FROM : stop]) != crc:
+        return None
+    return stop, base + delta + 1
+
+
+def _find_whole(stored: memoryview, at: int, end: int, offset: int, last_offset: int) -> tuple[int, int]:
+    """The next whole batch after the one at `at`: where it begins, and its base offset; the end if there is
+    none."""
+    for start in _candidates(stored, at, end):
+        (base,) = _BASE.unpack_from(stored, start)
+        if offset < base <= last_offset and _whole_batch(stored, start, end, base, base) is not None:
+            return start, base
+    return end, last_offset + 1
+
+
+def _candidates(stored: memoryview, at: int, end: int) -> Iterator[int]:
+    """Where a batch may begin: behind the hurt one if its length is right, else wherever it could."""
+    length = _FRONT.unpack_from(stored, at)[1] if at + HEADER_SIZE <= end else -1
+    behind = at + LENGTH_FROM + length
+    if at < behind <= end - HEADER_SIZE:
+        yield behind
+    rest = bytes(stored[at:end])
+    found = rest.find(_MAGIC, _MAGIC_AT + 1)
+    while 0 <= found <= len(rest) - (HEADER_SIZE - _MAGIC_AT):
+        yield at + found - _MAGIC_AT
+        found = rest.find(_MAGIC, found + 1)
+>>>>>>> b6be892 (A flipped bit in a write-ahead log ends nothing: what is hurt is salvaged or said, and what was refused is tried again)

@@ -142,6 +142,15 @@ class Extents:
     def total_bytes(self) -> int:
         return sum(self.lengths)
 
+    def is_of(self, base_offset: int, end_offset: int, size_bytes: int) -> bool:
+        """Whether these can be all extents of a segment that begins and ends so and has so many bytes."""
+        offset = base_offset
+        for base, last in zip(self.base_offsets, self.last_offsets, strict=True):
+            if not offset <= base <= last:
+                return False
+            offset = last + 1
+        return offset <= end_offset and min(self.lengths, default=1) > 0 and self.total_bytes() == size_bytes
+
     def slice(self, start: int, end: int) -> "Extents":
         part = Extents()
         for mine, theirs in zip(part._all(), self._all(), strict=True):

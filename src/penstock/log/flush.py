@@ -12,7 +12,7 @@ times, epochs, and by the batch length also positions), so that a log of gigabyt
 its indexes alone. Markers of transactions carry their meaning in the record, so they are repeated whole.
 
 The index comes last and the header carries its CRC: a flush that was cut short anywhere has a wrong index
-CRC, and that is where a log ends. A file begins with FILE_HEADER and a random nonce that every flush
+CRC. That is where a log ends if nothing whole follows; else it is damage (`salvage`). A file begins with FILE_HEADER and a random nonce that every flush
 header repeats. Bytes that a producer chose, or that an earlier use of the same blocks left behind, are
 therefore never taken for a flush.
 
@@ -34,6 +34,8 @@ FLUSH_HEADER_SIZE = 8 + _FLUSH_BODY.size
 _FILE_MAGIC = b"PNSTKWL1"
 _FILE_BODY = struct.Struct(">8sHiqQQ8s16s")
 FILE_HEADER_SIZE = _FILE_BODY.size + 4
+NONCE_AT = 16
+"""Where the nonce lies in a flush header."""
 
 BLOCK_HEADER = struct.Struct(">16siQII")
 """topic id, partition, position of the first batch in the flush, batches, bytes of control records after
@@ -43,7 +45,7 @@ FILE_SYNCED = 1
 
 
 class FlushError(Exception):
-    """The bytes are not a flush of this log: where a scan meets them, the log ends."""
+    """The bytes are not a whole flush of this log."""
 
 
 class FileHeader(NamedTuple):
@@ -137,6 +139,17 @@ def decode_flush_header(buf: Buffer) -> FlushHeader:
     if crc32c(body) != int.from_bytes(buf[4:8], "big"):
         raise FlushError("the flush header has a wrong checksum")
     return FlushHeader(*_FLUSH_BODY.unpack(body))
+
+
+def unpack_flush_body(body: Buffer) -> FlushHeader:
+    """What follows magic and checksum in a flush header, unchecked."""
+    return FlushHeader(*_FLUSH_BODY.unpack(body))
+
+
+def unpack_file_body(body: Buffer) -> FileHeader:
+    """What a file header says, its checksum left out and unchecked."""
+    _magic, *fields = _FILE_BODY.unpack(body)
+    return FileHeader(*fields)
 
 
 def check_index(header: FlushHeader, index: Buffer) -> None:

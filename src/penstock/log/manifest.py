@@ -60,6 +60,15 @@ class HurtRange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     reason: str = ""
 
 
+def without_hurt_below(hurt: tuple[HurtRange, ...], log_start: int) -> tuple[HurtRange, ...]:
+    """What is left to tell after records below `log_start` are gone."""
+    if not hurt or hurt[0].start >= log_start:
+        return hurt
+    return tuple(
+        HurtRange(max(one.start, log_start), one.end, one.reason) for one in hurt if one.end > log_start
+    )
+
+
 class Manifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic_id: bytes
     partition: int

@@ -256,6 +256,17 @@ class PartitionLog:
             entry, header.producer_epoch, batch, now_ms, transactional=transactional
         )
 
+    def pass_over(self, end_offset: int) -> None:
+        """Records up to `end_offset` were acknowledged and are lost. Which sequences they had nobody knows, so
+        every producer may go on with any. Whether they ended a transaction nobody knows either: it stays
+        open, until its producer or an operator ends it."""
+        self.next_offset = end_offset
+        self.producer_entries = {
+            producer_id: entry._replace(batches=())
+            for producer_id, entry in self.producer_entries.items()
+            if entry.txn_first_offset != NO_TRANSACTION
+        }
+
     def publish(self, end_offset: int, stable_offset: int) -> None:
         """All below `end_offset` is durable."""
         assert end_offset >= self.high_watermark, "the high watermark never goes back"

@@ -7,7 +7,8 @@ The rules are Kafka's (ProducerStateManager, ProducerAppendInfo):
 - A lower epoch than the last one seen is INVALID_PRODUCER_EPOCH.
 - A new epoch starts at sequence 0; within an epoch the next sequence follows the last, 0 after 2^31 - 1;
   anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
-- A producer that the partition does not know (expired, or its records are gone) may start at any sequence.
+- A producer that the partition does not know (expired, or its records are gone) may start at any sequence; so
+  may one in a transaction of which no batch is known, because the store lost some.
 
 Entries are immutable. Staging an append replaces the producer's entry; undoing it puts the old one back.
 """
@@ -73,6 +74,8 @@ def check_sequence(entry: ProducerEntry | None, epoch: int, base_sequence: int) 
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if epoch > entry.epoch:
         return None if base_sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if not entry.batches and entry.txn_first_offset != NO_TRANSACTION:
+        return None
     expected = (entry.last_sequence + 1) & SEQUENCE_MAX
     return None if base_sequence == expected else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

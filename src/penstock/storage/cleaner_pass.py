@@ -27,11 +27,12 @@ from penstock.log.manifest import SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.log.slicing import plan_ranges
-from penstock.storage.objects import StoreError
+from penstock.storage.objects import DamagedObjectError
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
 from penstock.storage.segment_writer import Written
-from penstock.wire.batch import HEADER_SIZE, BatchHeader, read_header
+from penstock.wire.batch import BatchHeader, check_batch
+from penstock.wire.errors import BatchError
 
 WINDOW_BYTES = 2 * 1024 * 1024
 """Read at a time."""
@@ -292,13 +293,14 @@ def _batches(piece: _Piece) -> Iterator[tuple[memoryview, BatchHeader]]:
     stored = piece.stored
     at, next_offset = 0, piece.base_offset
     while at < len(stored):
-        header = read_header(stored, at) if len(stored) - at >= HEADER_SIZE else None
-        if (
-            header is None
-            or not HEADER_SIZE <= header.size <= len(stored) - at
-            or not next_offset <= header.base_offset <= header.last_offset <= piece.last_offset
-        ):
-            raise StoreError(f"the batches from offset {next_offset} on are not what their index says")
+        try:
+            header = check_batch(stored, at)
+        except BatchError as error:
+            raise DamagedObjectError(f"the batch at offset {next_offset}: {error}") from error
+        if not next_offset <= header.base_offset <= header.last_offset <= piece.last_offset:
+            raise DamagedObjectError(
+                f"the batches from offset {next_offset} on are not what their index says"
+            )
         yield stored[at : at + header.size], header
         at += header.size
         next_offset = header.last_offset + 1

@@ -36,6 +36,7 @@ from penstock.storage.objects import (
     DatedObject,
     ObjectInfo,
     ObjectMissingError,
+    ObjectShortError,
     StoreError,
     StoreUnavailableError,
 )
@@ -334,7 +335,7 @@ class DirectoryStore:
         finally:
             self.descriptors.release(entry)
         if len(now) != length:
-            raise ObjectMissingError(f"{key} ends before byte {start + length}")
+            raise ObjectShortError(f"{key} ends before byte {start + length}")
         return now
 
     def get_range_now(self, key: str, start: int, length: int) -> bytearray | None:

@@ -86,6 +86,10 @@ class Files:
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
 
+    def drop_cached(self, fd: int, position: int) -> None:
+        """Forget what is in memory of a file from `position` on, unless it is yet to be written."""
+        os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
+
     def sync_directory(self, path: str) -> None:
         """Make the entries of a directory survive a loss of power."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -11,7 +11,8 @@ Everything runs on one event loop. Only the store and the write-ahead log use th
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
@@ -32,11 +33,11 @@ from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
 from penstock.storage.moving import Mover
-from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.objects import DamagedObjectError, ObjectStore, StoreError
 from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
-from penstock.storage.recovery import DamagedError, Opening, Recovery
+from penstock.storage.recovery import Opening, Recovery
 from penstock.storage.repaired import Repaired
 from penstock.storage.rewriting import Rewriter
 from penstock.storage.segment_writer import PartitionKey, SegmentWriter
@@ -69,11 +70,20 @@ CleanerSettingsOf = Callable[[ClusterImage], CleanerSettings]
 
 _RETRY_FIRST_SECONDS = 0.1
 _RETRY_MAX_SECONDS = 5.0
+_TELL_SECONDS = 30.0
 _FIRST_CLEAN_SECONDS = 1.0  # Not while a broker starts.
 
 
 class FencedError(Exception):
     """This incarnation's log was sealed: another one took over."""
+
+
+class _Refused(NamedTuple):
+    """A partition that could not be opened, and as what it is opened the next time."""
+
+    key: PartitionKey
+    fresh: Partition
+    error: StoreError
 
 
 class Ledger:
@@ -105,7 +115,7 @@ class Ledger:
         self._on_end_callback = on_end
         self._partitions: dict[PartitionKey, Partition] = {}
         self._opening: dict[PartitionKey, Partition] = {}
-        self._damaged: dict[PartitionKey, DamagedError] = {}
+        self._damaged: dict[PartitionKey, DamagedObjectError] = {}
         self._image = ClusterImage()
         self._files = WalFiles()
         self._cache = TailCache(settings.tail_cache_bytes)
@@ -162,7 +172,10 @@ class Ledger:
         self._repaired = Repaired(
             self._partitions, lambda: self._image, self._recovery.manifest, self._committer.adopt_repaired
         )
-        self._recovering: asyncio.Task[None] | None = None
+        self._recovering: set[asyncio.Task[None]] = set()
+        self._untried: set[PartitionKey] = set()
+        """Of those that are opening: nobody tried to yet."""
+        self._tried = asyncio.Event()
         self._writer: WalWriter | None = None
         self._flusher: Flusher | None = None
         self._upkeep: Upkeep | None = None
@@ -207,10 +220,10 @@ class Ledger:
             self._cleaner_task = asyncio.get_running_loop().create_task(self._run_cleaner(), name="cleaner")
 
     async def update(self, image: ClusterImage) -> None:
-        """`follow`, and wait until everything that is newly led here is open."""
+        """`follow`, and wait until everything that is newly led here is open, or the store did not give it."""
         self.follow(self._image, image)
-        while self._recovering is not None:
-            await asyncio.shield(self._recovering)
+        while self._untried:
+            await self._tried.wait()
 
     def follow(self, old: ClusterImage, new: ClusterImage) -> None:
         """Follow the cluster: open what is newly led here, close what is not any more, take over settings,
@@ -221,7 +234,7 @@ class Ledger:
             return
         self._image = new
         self._garbage.follow(previous, new, self._settings.delete_delay_ms)
-        waiting = False
+        waiting: list[PartitionKey] = []
         defaults_same = all(
             new.configs.get((BROKER_CONFIG, name)) is previous.configs.get((BROKER_CONFIG, name))
             for name in ("", str(self.wal.broker))
@@ -230,20 +243,24 @@ class Ledger:
             config = (TOPIC_CONFIG, name)
             config_same = defaults_same and new.configs.get(config) is previous.configs.get(config)
             if not config_same or previous.topics.get(name) is not topic:
-                waiting |= self._follow_topic(topic, previous)
+                waiting += self._follow_topic(topic, previous)
         if new.topics is not previous.topics:
             for name, topic in previous.topics.items():
                 now = new.topics.get(name)
                 if now is None or now.id != topic.id:
                     for index in range(len(topic.partitions)):
                         self._close_partition((topic.id, index), deleted=True)
-        if waiting and self._recovering is None:
-            self._recovering = asyncio.get_running_loop().create_task(self._recover(), name="recovery")
+        if waiting:
+            self._untried.update(waiting)
+            self._tried.clear()
+            task = asyncio.get_running_loop().create_task(self._recover(waiting), name="recovery")
+            self._recovering.add(task)
+            task.add_done_callback(self._recovering.discard)
 
-    def _follow_topic(self, topic: TopicInfo, previous: ClusterImage) -> bool:
-        """True if a partition of it must be recovered."""
+    def _follow_topic(self, topic: TopicInfo, previous: ClusterImage) -> list[PartitionKey]:
+        """The partitions of it that must be recovered."""
         policy = self._policy_of(self._image, topic.name)
-        waiting = False
+        waiting = []
         for index, info in enumerate(topic.partitions):
             key = (topic.id, index)
             if not self._leads(info):
@@ -261,7 +278,8 @@ class Ledger:
                     partition = None
             if partition is None:
                 partition = self._begin_partition(topic, index, info)
-                waiting |= key in self._opening
+                if key in self._opening:
+                    waiting.append(key)
             partition.wals = info.wals
             partition.policy = policy
             partition.log_append_time = policy.log_append_time
@@ -291,6 +309,7 @@ class Ledger:
 
     def _close_partition(self, key: PartitionKey, *, deleted: bool = False) -> None:
         self._opening.pop(key, None)
+        self._was_tried(key)
         self._damaged.pop(key, None)
         partition = self._partitions.pop(key, None)
         if partition is None:
@@ -311,59 +330,53 @@ class Ledger:
         self._flusher.refuse(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition.wake()
 
-    async def _recover(self) -> None:
-        """Open what waits to be opened, again and again until the store gives it."""
+    async def _recover(self, keys: Sequence[PartitionKey]) -> None:
+        """Open partitions, those that the store does not give again and again until it does. What is to be
+        opened later does not wait for them."""
+        waiting = {key: self._opening[key] for key in keys if key in self._opening}
+        recovery = self._recovery
         pause = _RETRY_FIRST_SECONDS
-        try:
-            while self._opening:
-                image = self._image
-                openings = []
-                for (topic_id, index), partition in self._opening.items():
-                    info = image.partition(topic_id, index)
-                    assert info is not None, "what is not led any more was taken out"
-                    openings.append(Opening(partition, info))
-                recovery = self._recovery
-                before = recovery.logs_scanned, recovery.flushes_scanned
-                began = self._clock.monotonic()
-                try:
-                    damaged = await recovery.open(openings, image)
-                except StoreError as error:
-                    logger.warning("partitions could not be opened yet count=%d: %s", len(openings), error)
-                    for opening in openings:
-                        self._begin_again(opening.partition)
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, _RETRY_MAX_SECONDS)
-                    continue
-                self._opened(openings, damaged)
+        told_at = -_TELL_SECONDS
+        while waiting:
+            image = self._image
+            openings = []
+            for (topic_id, index), partition in waiting.items():
+                info = image.partition(topic_id, index)
+                assert info is not None, "what is not led any more was taken out"
+                openings.append(Opening(partition, info))
+            before = recovery.logs_scanned, recovery.flushes_scanned
+            began = self._clock.monotonic()
+            refused: list[_Refused] = []
+            await recovery.open(openings, image, partial(self._on_opened, refused))
+            now = self._clock.monotonic()
+            if len(refused) < len(openings):
                 logger.info(
                     "opened partitions count=%d logs=%d flushes=%d seconds=%.3f",
-                    len(openings),
+                    len(openings) - len(refused),
                     recovery.logs_scanned - before[0],
                     recovery.flushes_scanned - before[1],
-                    self._clock.monotonic() - began,
+                    now - began,
                 )
-        finally:
-            self._recovering = None
+            if refused and now - told_at >= _TELL_SECONDS:
+                told_at = now
+                logger.warning("partitions could not be opened yet count=%d: %s", len(refused), refused[0].error)
+            if refused:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _RETRY_MAX_SECONDS)
+            # Whoever is led no more, or under another epoch, is not waited for here.
+            waiting = {one.key: one.fresh for one in refused if self._opening.get(one.key) is one.fresh}
 
-    def _begin_again(self, partition: Partition) -> None:
+    def _on_opened(self, refused: list["_Refused"], opening: Opening, error: StoreError | None) -> None:
+        partition = opening.partition
         key = (partition.topic_id, partition.index)
-        if self._opening.get(key) is partition:
-            fresh = Partition(partition.topic_id, partition.topic, partition.index, partition.leader_epoch)
-            fresh.wals = partition.wals
-            fresh.policy = partition.policy
-            fresh.log_append_time = partition.log_append_time
-            self._opening[key] = fresh
-
-    def _opened(self, openings: Sequence[Opening], damaged: dict[PartitionKey, DamagedError]) -> None:
-        for opening in openings:
-            partition = opening.partition
-            key = (partition.topic_id, partition.index)
-            if self._opening.get(key) is not partition:
-                continue  # Led no more, or under another epoch.
+        if self._opening.get(key) is not partition:
+            return  # Led no more, or under another epoch.
+        if error is not None:
+            refused.append(_Refused(key, self._begin_again(key, partition), error))
+            self._note_damage(key, partition, error)
+        else:
             del self._opening[key]
-            if key in damaged:
-                self._damaged[key] = damaged[key]
-                continue
+            self._damaged.pop(key, None)
             self._partitions[key] = partition
             self._garbage.hold(partition.manifest)
             info = self._image.partition(partition.topic_id, partition.index)
@@ -371,8 +384,32 @@ class Ledger:
                 partition.advance_log_start(info.log_start)
                 if info.manifest != partition.manifest_ref:
                     self._repaired.found(partition)
-        assert self._upkeep is not None
-        self._upkeep.wake()
+            assert self._upkeep is not None
+            self._upkeep.wake()
+        self._was_tried(key)
+
+    def _note_damage(self, key: PartitionKey, partition: Partition, error: StoreError) -> None:
+        if not isinstance(error, DamagedObjectError):
+            self._damaged.pop(key, None)
+            return
+        if key not in self._damaged:
+            logger.error(
+                "a partition cannot be opened topic=%s partition=%d: %s", partition.topic, partition.index, error
+            )
+        self._damaged[key] = error
+
+    def _begin_again(self, key: PartitionKey, partition: Partition) -> Partition:
+        fresh = Partition(partition.topic_id, partition.topic, partition.index, partition.leader_epoch)
+        fresh.wals = partition.wals
+        fresh.policy = partition.policy
+        fresh.log_append_time = partition.log_append_time
+        self._opening[key] = fresh
+        return fresh
+
+    def _was_tried(self, key: PartitionKey) -> None:
+        self._untried.discard(key)
+        if not self._untried:
+            self._tried.set()
 
     # Appending.
 
@@ -381,8 +418,8 @@ class Ledger:
         return self._partitions.get((topic_id, index))
 
     def damaged(self, topic_id: bytes, index: int) -> str | None:
-        """Why a partition led here cannot be opened: what the store holds of it does not fit together.
-        Clients get KAFKA_STORAGE_ERROR."""
+        """Why a partition led here cannot be opened: its manifest is provably not what was written. Clients get
+        KAFKA_STORAGE_ERROR, until it is as it was again."""
         error = self._damaged.get((topic_id, index))
         return str(error) if error is not None else None
 
@@ -542,7 +579,7 @@ class Ledger:
     async def close(self, timeout_seconds: float = 5.0) -> None:
         """Stop accepting, finish what was begun (or give up after a while: nothing of it is then
         acknowledged), release files. The store stays open: its owner closes it."""
-        background = (self._recovering, self._upkeep_task, self._cleaner_task)
+        background = (*self._recovering, self._upkeep_task, self._cleaner_task)
         tasks = [task for task in background if task is not None]
         for task in tasks:
             task.cancel()

@@ -11,31 +11,23 @@ never acknowledged:
     objects     A seal is created at the first missing number. Every flush of an unbroken run lies before it.
 
 Where the writer syncs, a flush can be seen before it would survive a loss of power. The reader syncs the file
-itself: what it hands on is durable.
+itself, and reads the last flush from the disk: what it hands on is durable.
+
+A flush that is hurt comes as damaged if the log goes on behind it; else it may be one that is being written.
 """
 
 import asyncio
-import os
 from typing import NamedTuple, Protocol
 
-from penstock.log.flush import (
-    FILE_HEADER_SIZE,
-    FILE_SYNCED,
-    FLUSH_HEADER_SIZE,
-    FileHeader,
-    FlushError,
-    FlushHeader,
-    check_index,
-    decode_file_header,
-    decode_flush_header,
-)
+from penstock.log.flush import FILE_HEADER_SIZE
 from penstock.metadata.image import WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
+from penstock.storage.log_file import LogFile
 from penstock.storage.objects import ObjectMissingError, ObjectStore
 from penstock.storage.wal import WAL_PREFIX, ScannedFlush
+from penstock.storage.wal_objects import read_flush
 
-_WINDOW_BYTES = 256 * 1024
 _OBJECTS_AT_ONCE = 16
 
 
@@ -71,6 +63,8 @@ class _FileTail:
         self._first_flush = -1  # Names the file that reading goes on in; -1: not known yet.
         self._number = 0
         self._position = 0
+        self._nonce: bytes | None = None
+        self._boot = store.files.boot_id()
 
     async def read_on(self, end: int | None = None) -> TailRead:
         try:
@@ -92,78 +86,52 @@ class _FileTail:
             self._go_to(before[-1])
         found: list[ScannedFlush] = []
         while True:
-            found += self._read_file(end)
-            following = [first for first in firsts if first > self._first_flush]
-            if not following or following[0] != self._number or (end is not None and self._number >= end):
+            following = next((first for first in firsts if first > self._first_flush), None)
+            found += self._read_file(following, end)
+            if following is None or (end is not None and self._number >= end):
                 break
-            self._go_to(following[0])
+            if following != self._number:
+                raise ObjectMissingError(f"flush {self._number} of {self._directory} is not there")
+            self._go_to(following)
         return TailRead(found, self._files.exists(f"{path}/open"))
 
     def _go_to(self, first_flush: int) -> None:
         self._first_flush = self._number = first_flush
         self._position = FILE_HEADER_SIZE
 
-    def _read_file(self, end: int | None) -> list[ScannedFlush]:
+    def _read_file(self, following: int | None, end: int | None) -> list[ScannedFlush]:
+        """What is new in the present file, up to where the next one begins, and `end`."""
         key = f"{self._directory}/{self._first_flush:020d}"
         try:
-            fd = self._files.open(self._store.path(key), os.O_RDONLY)
+            file = LogFile(
+                self._files, self._store.path(key), key, self._first_flush, self._boot, self._nonce
+            )
         except FileNotFoundError:
             return []  # Deleted since the directory was listed.
         try:
-            window = _Window(self._store, fd)
-            try:
-                file = decode_file_header(window.bytes(0, FILE_HEADER_SIZE))
-            except FlushError:
-                return []  # The file was begun a moment ago.
-            found = self._flushes(window, file, key, end)
-            if found and file.flags & FILE_SYNCED:
-                self._files.fdatasync(fd)
-            return found
+            self._nonce = file.nonce or self._nonce
+            stop = min((one for one in (following, end) if one is not None), default=None)
+            found = list(file.flushes(self._number, self._position, stop))
+            if found and stop is None and file.synced:
+                file.sync(found[-1].position)
+                if not file.is_whole(found[-1]):
+                    found.pop()
+            file.tell(found)
         finally:
-            self._files.close(fd)
-
-    def _flushes(self, window: "_Window", file: FileHeader, key: str, end: int | None) -> list[ScannedFlush]:
-        found: list[ScannedFlush] = []
-        while end is None or self._number < end:
-            try:
-                header = decode_flush_header(window.bytes(self._position, FLUSH_HEADER_SIZE))
-                if header.number != self._number or header.nonce != file.nonce:
-                    break
-                index_at = self._position + FLUSH_HEADER_SIZE + header.data_size
-                index = window.bytes(index_at, header.index_size)
-                check_index(header, index)
-            except FlushError:
-                break
-            if self._number >= self.next_flush:
-                found.append(_scanned(header, key, self._position, index))
-                self.next_flush = self._number + 1
-            self._number += 1
-            self._position += header.size
-        return found
-
-
-class _Window:
-    """Reads a file a good piece at a time."""
-
-    def __init__(self, store: DirectoryStore, fd: int) -> None:
-        self._files = store.files
-        self._fd = fd
-        self._held = b""
-        self._held_at = 0
-
-    def bytes(self, position: int, length: int) -> bytes:
-        at = position - self._held_at
-        if at < 0 or at + length > len(self._held):
-            self._held = self._files.pread(self._fd, max(length, _WINDOW_BYTES), position)
-            self._held_at, at = position, 0
-        return self._held[at : at + length]
+            file.close()
+        if found:
+            self._number = found[-1].number + 1
+            self._position = found[-1].position + found[-1].size
+        fresh = [flush for flush in found if flush.number >= self.next_flush]
+        self.next_flush = max(self.next_flush, self._number)
+        return fresh
 
 
 class _ObjectTail:
     def __init__(self, store: ObjectStore, wal: WalRef, start: int) -> None:
         self.next_flush = start
         self._store = store
-        self._prefix = f"{WAL_PREFIX}{wal.broker}/{wal.epoch}/"
+        self._wal = wal
 
     async def read_on(self, end: int | None = None) -> TailRead:
         found: list[ScannedFlush] = []
@@ -180,17 +148,7 @@ class _ObjectTail:
         return TailRead(found, True)
 
     async def _read_one(self, number: int) -> ScannedFlush | None:
-        # Object 0 begins the log, so flush n is object n + 1. A seal is shorter than a header.
-        key = f"{self._prefix}{number + 1:020d}"
         try:
-            header = decode_flush_header(await self._store.get_range(key, 0, FLUSH_HEADER_SIZE))
-            index_at = FLUSH_HEADER_SIZE + header.data_size
-            index = bytes(await self._store.get_range(key, index_at, header.index_size))
-            check_index(header, index)
-        except (ObjectMissingError, FlushError):
+            return await read_flush(self._store, self._wal, number)
+        except ObjectMissingError:
             return None
-        return _scanned(header, key, 0, index) if header.number == number else None
-
-
-def _scanned(header: FlushHeader, key: str, position: int, index: bytes) -> ScannedFlush:
-    return ScannedFlush(header.number, key, position, header.time_ms, header.size, index)

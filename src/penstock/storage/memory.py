@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError
+from penstock.storage.objects import DatedObject, ObjectInfo, ObjectMissingError, ObjectShortError
 from penstock.wire.buffers import Buffer
 
 
@@ -27,7 +27,7 @@ class MemoryStore:
         if stored is None:
             raise ObjectMissingError(f"there is no {key}")
         if start + length > len(stored):
-            raise ObjectMissingError(f"{key} ends before byte {start + length}")
+            raise ObjectShortError(f"{key} ends before byte {start + length}")
         return stored[start : start + length]
 
     async def size(self, key: str) -> int | None:

@@ -40,6 +40,10 @@ class ObjectMissingError(StoreError):
     """The object asked for by range does not exist."""
 
 
+class ObjectShortError(ObjectMissingError):
+    """The object asked for by range is there, and ends before the range does."""
+
+
 class DamagedObjectError(StoreError):
     """What was read is provably not what was written: a checksum is wrong. Nothing else is damage; what was
     refused, late or not there is unknown, and is asked for again."""
@@ -84,7 +88,8 @@ class ObjectStore(Protocol):
         """The whole object, or None if there is none."""
 
     async def get_range(self, key: str, start: int, length: int) -> bytes | bytearray:
-        """Exactly `length` bytes from `start`; ObjectMissingError if the object is gone or shorter."""
+        """Exactly `length` bytes from `start`; ObjectMissingError if the object is gone, ObjectShortError if it
+        is shorter."""
 
     async def delete(self, key: str) -> None:
         """Remove `key`; removing what is not there is fine."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.log.extents import Extents
-from penstock.log.manifest import Manifest
+from penstock.log.manifest import HurtRange, Manifest, without_hurt_below
 from penstock.log.partition import PartitionLog
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.image import ManifestRef, WalRef
@@ -26,6 +26,7 @@ class Partition(PartitionLog):
     __slots__ = (
         "_watchers",
         "closed",
+        "hurt",
         "index",
         "manifest",
         "manifest_ref",
@@ -53,6 +54,8 @@ class Partition(PartitionLog):
         """Bytes of batches from the log start on, counted in whole segments and extents."""
         self.manifest: Manifest | None = None
         self.manifest_ref: ManifestRef | None = None
+        self.hurt: tuple[HurtRange, ...] = ()
+        """Records from the log start on that the store lost, in order. Replaced, never changed."""
         self.unsettled = Extents()
         self.tail = Tail()
         self.pending: list[Waiting] = []
@@ -72,6 +75,8 @@ class Partition(PartitionLog):
         unsettled = self.unsettled
         self.manifest = manifest
         self.manifest_ref = ref
+        beyond = (one for one in self.hurt if one.start >= manifest.end_offset)
+        self.hurt = without_hurt_below((*manifest.hurt, *beyond), self.log_start_offset)
         self.unsettled = unsettled.slice(unsettled.find(manifest.end_offset), len(unsettled))
         self.tail.hide_below(manifest.compacted_end)
         self.count_bytes()
@@ -79,6 +84,7 @@ class Partition(PartitionLog):
     def advance_log_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
             super().advance_log_start(offset)
+            self.hurt = without_hurt_below(self.hurt, offset)
             self.count_bytes()
 
     def count_bytes(self) -> None:

@@ -2,23 +2,30 @@
 
 Nothing here lists the store. A read is answered at once if the tail cache has it, or if the index is in
 memory and the store has the bytes at hand (the page cache of a local directory); otherwise it is an
-awaitable. Indexes of segments are kept in memory, bounded in bytes, least recently used out first; so are
+awaitable. What comes from the store is checked (`log.checking`), and so is what lies in hurt ranges: a reader of
+records that are lost is told so, and of others gets them. Indexes of segments are kept in memory, bounded in bytes, least recently used out first; so are
 blocks of objects on a store that is a network away.
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
+from penstock.log.checking import Check, ExtentBytes
 from penstock.log.extents import Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
+from penstock.log.mending import mended
 from penstock.log.slicing import Range, cut, plan_ranges
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.block_cache import BlockCache, DistantStore
-from penstock.storage.objects import ObjectMissingError, ObjectStore, StoreError
+from penstock.storage.objects import DamagedObjectError, HurtRangeError, ObjectMissingError, ObjectStore
 from penstock.storage.partition import Partition
 from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
+
+logger = logging.getLogger(__name__)
 
 _FETCHES_AT_ONCE = 8
 _EXTENT_BYTES_HELD = 48  # Six columns of eight bytes.
@@ -62,6 +69,31 @@ class Reader:
             return Slice(*tail.read(offset, max_bytes, limit_offset))
         if offset >= limit_offset:
             return Slice([], 0, offset)
+        if partition.hurt:
+            return self._read_around(partition, offset, max_bytes, limit_offset)
+        return self._read_whole(partition, offset, max_bytes, limit_offset)
+
+    def _read_around(
+        self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice | Awaitable[Slice]:
+        """Up to the next hurt range, if there is anything."""
+        after = next((one for one in partition.hurt if one.end > offset), None)
+        if after is None or after.start >= limit_offset:
+            return self._read_whole(partition, offset, max_bytes, limit_offset)
+        hurt = HurtRangeError(partition.topic, partition.index, after.start, after.end, after.reason)
+        if after.start <= offset:
+            raise hurt
+        answer = self._read_whole(partition, offset, max_bytes, after.start)
+        if isinstance(answer, Slice):
+            return _something(answer, hurt)
+        return self._read_something(answer, hurt)
+
+    async def _read_something(self, answer: Awaitable[Slice], hurt: HurtRangeError) -> Slice:
+        return _something(await answer, hurt)
+
+    def _read_whole(
+        self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
+    ) -> Slice | Awaitable[Slice]:
         answer = self._read_stored(partition, offset, max_bytes, limit_offset)
         if isinstance(answer, Slice):
             return answer
@@ -93,9 +125,11 @@ class Reader:
         self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
     ) -> Slice | Awaitable[Slice]:
         extents = partition.unsettled
-        ranges = plan_ranges(extents, extents.find(offset), max_bytes, limit_offset)
+        first = extents.find(offset)
+        ranges = plan_ranges(extents, first, max_bytes, limit_offset)
         keys = [self.file_key(planned.file) for planned in ranges]
-        return self._read_ranges(keys, ranges, offset, max_bytes, limit_offset)
+        wanted = _Wanted(partition, extents, first, ranges, offset, max_bytes, limit_offset)
+        return self._read_ranges(keys, wanted)
 
     def _read_settled(
         self, partition: Partition, offset: int, max_bytes: int, limit_offset: int
@@ -112,7 +146,12 @@ class Reader:
     async def _read_with_index(
         self, partition: Partition, segment: SegmentRef, offset: int, max_bytes: int, limit_offset: int
     ) -> Slice:
-        extents = await self.index(segment)
+        try:
+            extents = await self.index(segment)
+        except DamagedObjectError as error:
+            raise HurtRangeError(
+                partition.topic, partition.index, segment.base_offset, segment.end_offset, str(error)
+            ) from error
         answer = self._read_segment(partition, segment, extents, offset, max_bytes, limit_offset)
         return answer if isinstance(answer, Slice) else await answer
 
@@ -130,38 +169,36 @@ class Reader:
             # Compaction took the end of this segment.
             return self.read(partition, segment.end_offset, max_bytes, limit_offset)
         ranges = plan_ranges(extents, first, max_bytes, limit_offset)
-        return self._read_ranges([segment.key] * len(ranges), ranges, offset, max_bytes, limit_offset)
+        wanted = _Wanted(partition, extents, first, ranges, offset, max_bytes, limit_offset)
+        return self._read_ranges([segment.key] * len(ranges), wanted)
 
-    def _read_ranges(
-        self, keys: Sequence[str], ranges: Sequence[Range], offset: int, max_bytes: int, limit_offset: int
-    ) -> Slice | Awaitable[Slice]:
+    def _read_ranges(self, keys: Sequence[str], wanted: "_Wanted") -> Slice | Awaitable[Slice]:
         buffers: list[Buffer] = []
         if self._now is not None:
-            for key, wanted in zip(keys, ranges, strict=True):
+            for key, planned in zip(keys, wanted.ranges, strict=True):
                 self.requests += 1
-                buffer = self._now(key, wanted.position, wanted.length)
+                buffer = self._now(key, planned.position, planned.length)
                 if buffer is None:
                     break
                 buffers.append(buffer)
-        if len(buffers) == len(ranges):
-            return _slice(ranges, buffers, offset, max_bytes, limit_offset)
-        return self._read_later(keys, ranges, buffers, offset, max_bytes, limit_offset)
+        if len(buffers) < len(wanted.ranges):
+            return self._read_later(keys, wanted, buffers)
+        check = _check_of(wanted, buffers)
+        return _checked(wanted, check) if check.step() else self._check_on(wanted, check)
 
-    async def _read_later(
-        self,
-        keys: Sequence[str],
-        ranges: Sequence[Range],
-        buffers: list[Buffer],
-        offset: int,
-        max_bytes: int,
-        limit_offset: int,
-    ) -> Slice:
+    async def _read_later(self, keys: Sequence[str], wanted: "_Wanted", buffers: list[Buffer]) -> Slice:
+        ranges = wanted.ranges
         for first in range(len(buffers), len(ranges), _FETCHES_AT_ONCE):
             some = range(first, min(first + _FETCHES_AT_ONCE, len(ranges)))
             buffers += await asyncio.gather(
                 *(self._fetch_cached(keys[at], ranges[at].position, ranges[at].length) for at in some)
             )
-        return _slice(ranges, buffers, offset, max_bytes, limit_offset)
+        return await self._check_on(wanted, _check_of(wanted, buffers))
+
+    async def _check_on(self, wanted: "_Wanted", check: Check) -> Slice:
+        while not check.step():
+            await asyncio.sleep(0)
+        return _checked(wanted, check)
 
     async def fetch(self, key: str, start: int, length: int) -> Buffer:
         """Read a range of an object that is held from deletion meanwhile."""
@@ -196,9 +233,9 @@ class Reader:
             return extents
         stored = await self.fetch(segment.index_key, segment.index_start, segment.index_length)
         try:
-            extents = Extents.decode(stored)
+            extents = decode_index(stored, segment)
         except ExtentsError as error:
-            raise StoreError(f"the index of {segment.key} in {segment.index_key}: {error}") from error
+            raise DamagedObjectError(f"the index of {segment.key} in {segment.index_key}: {error}") from error
         self.remember_index(segment, extents)
         return extents
 
@@ -228,11 +265,64 @@ def find_segment(partition: Partition, offset: int) -> SegmentRef | None:
     return segments[low] if low < len(segments) else None
 
 
-def _slice(
-    ranges: Sequence[Range], buffers: Sequence[Buffer], offset: int, max_bytes: int, limit_offset: int
-) -> Slice:
-    pieces: list[memoryview] = []
-    for wanted, buffer in zip(ranges, buffers, strict=True):
+class _Wanted(NamedTuple):
+    """What a read of stored batches asks for: ranges that hold the extents from `first` on."""
+
+    partition: Partition
+    extents: Extents
+    first: int
+    ranges: Sequence[Range]
+    offset: int
+    max_bytes: int
+    limit_offset: int
+
+
+def _check_of(wanted: _Wanted, buffers: Sequence[Buffer]) -> Check:
+    pieces: list[ExtentBytes] = []
+    at = wanted.first
+    bases, lasts = wanted.extents.base_offsets, wanted.extents.last_offsets
+    for planned, buffer in zip(wanted.ranges, buffers, strict=True):
         view = memoryview(buffer)
-        pieces.extend(view[piece.start : piece.start + piece.length] for piece in wanted.pieces)
-    return Slice(*cut(pieces, offset, max_bytes, limit_offset))
+        for start, length in planned.pieces:
+            pieces.append(ExtentBytes(view[start : start + length], bases[at], lasts[at]))
+            at += 1
+    manifest = wanted.partition.manifest
+    return Check(pieces, manifest.compacted_end if manifest is not None else 0)
+
+
+def _checked(wanted: _Wanted, check: Check) -> Slice:
+    """What is whole, up to the first batch that is not."""
+    offset, limit_offset = wanted.offset, wanted.limit_offset
+    after = next((lost for lost in check.lost if lost.end > offset), None)
+    if after is None or after.start >= limit_offset:
+        return Slice(*cut(check.runs, offset, wanted.max_bytes, limit_offset))
+    partition = wanted.partition
+    hurt = HurtRangeError(partition.topic, partition.index, *after, "the batch is not as it was written")
+    if after.start <= offset:
+        raise hurt
+    return _something(Slice(*cut(check.runs, offset, wanted.max_bytes, after.start)), hurt)
+
+
+def _something(found: Slice, hurt: HurtRangeError) -> Slice:
+    """What was found up to a hurt range. If compaction left nothing there, the range comes next."""
+    if not found.size:
+        raise hurt
+    return found
+
+
+def decode_index(stored: Buffer, segment: SegmentRef) -> Extents:
+    """The index of a segment. A byte of it that is hurt is mended, if the result is one that the segment can
+    have had. ExtentsError if it is beyond that."""
+    try:
+        return Extents.decode(stored)
+    except ExtentsError:
+        body = mended(bytes(stored[:-4]), int.from_bytes(stored[-4:], "little"))
+        if body is None:
+            raise
+        extents = Extents.decode(body + crc32c(body).to_bytes(4, "little"))
+        if not extents.is_of(segment.base_offset, segment.end_offset, segment.size_bytes):
+            raise
+        logger.warning(
+            "a byte of an index was mended key=%s start=%d", segment.index_key, segment.index_start
+        )
+        return extents

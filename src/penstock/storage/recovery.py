@@ -1,25 +1,29 @@
 """Opening partitions: the manifest, then what the write-ahead logs of earlier incarnations hold beyond it.
 
 What it costs: one range read per object that manifests lie in, and one scan of each sealed log that some
-partition still needs, whatever the number of partitions and the length of their history.
+partition still needs, whatever the number of partitions and the length of their history. Objects are read side
+by side, and a partition is open as soon as those that it needs were read: one that is slow, or refused, holds up
+nobody else.
 
-A record that was acknowledged is in the manifest or in one of those logs, so offsets must join without a
-gap. Where they do not, the store lost something: the partition stays closed and says so, since going on
-would hand out offsets a second time.
+What cannot be read is unknown, not damaged, and is asked for again: a partition is opened with all that its
+leader left, or not yet. Damage is what is provably not as it was written. In a log it becomes a hurt range of
+those partitions that lost records (`log.replaying`), and they open all the same. A manifest with a wrong checksum
+leaves nothing to begin from: its partition stays closed, until somebody brings it back.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.log.flush import FlushBlock, iter_blocks
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
+from penstock.log.replaying import Replay
+from penstock.log.salvage import FlushDamage
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
-from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.objects import DamagedObjectError, ObjectStore, StoreError
 from penstock.storage.partition import Partition
-from penstock.storage.wal import WalStore
+from penstock.storage.wal import ScannedFlush, WalStore
 from penstock.storage.wal_files import WalFiles
 
 logger = logging.getLogger(__name__)
@@ -35,21 +39,58 @@ class Opening(NamedTuple):
     info: PartitionInfo
 
 
+OnOpened = Callable[[Opening, StoreError | None], None]
+"""Called for each partition once it is open, or with the reason why it is not."""
+
+
 class Found(NamedTuple):
     """A partition's block in a flush."""
 
+    flush: int
     file: int
     flush_position: int
     time_ms: int
+    proven: bool
+    """False: salvaged, and whose it is may have been hurt."""
     block: FlushBlock
 
 
-class DamagedError(Exception):
-    """What the store holds of a partition does not fit together."""
+class Damaged(NamedTuple):
+    """A flush that is lost in part."""
+
+    flush: int
+    damage: FlushDamage
 
 
 PartitionKey = tuple[bytes, int]
-Blocks = dict[PartitionKey, list[Found]]
+
+
+class LogContents:
+    """What a log holds of the partitions that are wanted."""
+
+    def __init__(self, wanted: set[PartitionKey]) -> None:
+        self._wanted = wanted
+        self._blocks: dict[PartitionKey, list[Found]] = {}
+        self._damaged: list[Damaged] = []
+
+    def add(self, flush: ScannedFlush, file: int) -> None:
+        if flush.damage is not None:
+            self._damaged.append(Damaged(flush.number, flush.damage))
+        for block in iter_blocks(flush.blocks):
+            key = (block.topic_id, block.partition)
+            if key in self._wanted:
+                found = Found(flush.number, file, flush.position, flush.time_ms, flush.damage is None, block)
+                self._blocks.setdefault(key, []).append(found)
+
+    def of(self, key: PartitionKey) -> Iterator[Found | Damaged]:
+        """What concerns a partition, in order: its blocks, and damaged flushes that may have held one."""
+        blocks = self._blocks.get(key, [])
+        if not self._damaged:
+            yield from blocks
+            return
+        known = {found.flush for found in blocks}
+        other = [one for one in self._damaged if one.flush not in known]
+        yield from sorted((*blocks, *other), key=lambda one: one.flush)
 
 
 class Recovery:
@@ -58,131 +99,108 @@ class Recovery:
         self._wal_store = wal_store
         self._own = own
         self._files = files
+        self._room = asyncio.Semaphore(READS_AT_ONCE_MAX)
         self.logs_scanned = 0
         self.flushes_scanned = 0
         """Since the beginning; for people."""
 
-    async def open(
-        self, openings: Sequence[Opening], image: ClusterImage
-    ) -> dict[PartitionKey, DamagedError]:
-        """Bring each partition to the state in which its last leader left it. Those that are damaged are
-        returned with the reason. Raises StoreUnavailableError if the store cannot be read now."""
-        manifests = await self._load_manifests([o.info.manifest for o in openings if o.info.manifest])
+    async def open(self, openings: Sequence[Opening], image: ClusterImage, on_opened: OnOpened) -> None:
+        """Bring each partition to the state in which its last leader left it."""
+        by_key: dict[str, list[ManifestRef]] = {}
+        for opening in openings:
+            ref = opening.info.manifest
+            if ref is not None:
+                by_key.setdefault(ref.key, []).append(ref)
         wanted = {(o.partition.topic_id, o.partition.index) for o in openings}
         wals = dict.fromkeys(wal for opening in openings for wal in opening.info.wals)
         wals.pop(self._own, None)
-        scanned = await _at_once(partial(self._scan, wal, image, wanted) for wal in wals)
-        scans: dict[WalRef, Blocks | DamagedError] = dict(zip(wals, scanned, strict=True))
-        damaged: dict[PartitionKey, DamagedError] = {}
-        for opening in openings:
-            try:
-                _open_one(opening, manifests, scans)
-            except DamagedError as error:
-                partition = opening.partition
-                logger.error(
-                    "a partition cannot be opened topic=%s partition=%d: %s",
-                    partition.topic,
-                    partition.index,
-                    error,
-                )
-                damaged[partition.topic_id, partition.index] = error
-        return damaged
+        loads = {key: self._begin(self._load_object(key, refs)) for key, refs in by_key.items()}
+        scans = {wal: self._begin(self._scan(wal, image, wanted)) for wal in wals}
+        try:
+            await asyncio.gather(*(self._open_one(one, loads, scans, on_opened) for one in openings))
+        finally:
+            tasks = (*loads.values(), *scans.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def manifest(self, ref: ManifestRef) -> Manifest | DamagedError:
+    async def manifest(self, ref: ManifestRef) -> Manifest | DamagedObjectError:
         """One manifest, as it is stored."""
-        return (await self._load_manifests((ref,)))[ref]
+        return (await self._load_object(ref.key, (ref,)))[ref]
 
-    async def _load_manifests(
-        self, refs: Sequence[ManifestRef]
-    ) -> Mapping[ManifestRef, Manifest | DamagedError]:
-        """Manifests that lie in one object are read in one go."""
-        by_key: dict[str, list[ManifestRef]] = {}
-        for ref in refs:
-            by_key.setdefault(ref.key, []).append(ref)
-        loaded: dict[ManifestRef, Manifest | DamagedError] = {}
-        parts = await _at_once(partial(self._load_object, key, together) for key, together in by_key.items())
-        for part in parts:
-            loaded.update(part)
-        return loaded
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Some are under way at a time: what they wait for is a distant store."""
+
+        async def do() -> T:
+            async with self._room:
+                return await work
+
+        return asyncio.get_running_loop().create_task(do())
+
+    async def _open_one(
+        self,
+        opening: Opening,
+        loads: Mapping[str, asyncio.Task[dict[ManifestRef, Manifest | DamagedObjectError]]],
+        scans: Mapping[WalRef, asyncio.Task[LogContents]],
+        on_opened: OnOpened,
+    ) -> None:
+        info = opening.info
+        try:
+            manifest: Manifest | DamagedObjectError | None = None
+            if info.manifest is not None:
+                manifest = (await asyncio.shield(loads[info.manifest.key]))[info.manifest]
+            if isinstance(manifest, DamagedObjectError):
+                raise manifest
+            logs = [await asyncio.shield(scans[wal]) for wal in info.wals if wal in scans]
+            _take_over(opening, manifest, logs)
+        except StoreError as error:
+            on_opened(opening, error)
+        else:
+            on_opened(opening, None)
 
     async def _load_object(
         self, key: str, refs: Sequence[ManifestRef]
-    ) -> dict[ManifestRef, Manifest | DamagedError]:
-        """The manifests that lie in one object."""
+    ) -> dict[ManifestRef, Manifest | DamagedObjectError]:
+        """The manifests that lie in one object are read in one go."""
         start = min(ref.start for ref in refs)
         end = max(ref.start + ref.length for ref in refs)
-        try:
-            stored = memoryview(await self._store.get_range(key, start, end - start))
-        except StoreUnavailableError:
-            raise
-        except StoreError as error:
-            return {ref: DamagedError(str(error)) for ref in refs}
-        loaded: dict[ManifestRef, Manifest | DamagedError] = {}
+        stored = memoryview(await self._store.get_range(key, start, end - start))
+        loaded: dict[ManifestRef, Manifest | DamagedObjectError] = {}
         for ref in refs:
             at = ref.start - start
             try:
                 loaded[ref] = decode_manifest(stored[at : at + ref.length])
             except ManifestError as error:
-                loaded[ref] = DamagedError(f"{key} at {ref.start}: {error}")
+                loaded[ref] = DamagedObjectError(f"{key} at {ref.start}: {error}")
         return loaded
 
-    async def _scan(
-        self, wal: WalRef, image: ClusterImage, wanted: set[PartitionKey]
-    ) -> Blocks | DamagedError:
+    async def _scan(self, wal: WalRef, image: ClusterImage, wanted: set[PartitionKey]) -> LogContents:
         end = image.sealed.get(wal)
         if end is None:
-            return DamagedError(f"the log of broker {wal.broker}, epoch {wal.epoch} was never sealed")
-        blocks: Blocks = {}
+            raise StoreError(f"the log of broker {wal.broker}, epoch {wal.epoch} was never sealed")
+        contents = LogContents(wanted)
         self.logs_scanned += 1
-        try:
-            async for flush in self._wal_store.scan(wal, image.wal_starts.get(wal, 0), end):
-                self.flushes_scanned += 1
-                file = self._files.file(wal, flush.key)
-                file.last_flush, file.bytes = flush.number, flush.position + flush.size
-                for block in iter_blocks(flush.blocks):
-                    key = (block.topic_id, block.partition)
-                    if key in wanted:
-                        found = Found(file.number, flush.position, flush.time_ms, block)
-                        blocks.setdefault(key, []).append(found)
-        except StoreUnavailableError:
-            raise
-        except StoreError as error:
-            return DamagedError(str(error))
-        return blocks
+        async for flush in self._wal_store.scan(wal, image.wal_starts.get(wal, 0), end):
+            self.flushes_scanned += 1
+            file = self._files.file(wal, flush.key)
+            file.last_flush, file.bytes = flush.number, flush.position + flush.size
+            contents.add(flush, file.number)
+        return contents
 
 
-async def _at_once(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    """The results in order, some works under way at a time: what they wait for is a distant store. When one
-    fails, the others end first."""
-    room = asyncio.Semaphore(READS_AT_ONCE_MAX)
-
-    async def do(work: Callable[[], Awaitable[T]]) -> tuple[T]:
-        async with room:
-            return (await work(),)
-
-    results = []
-    for done in await asyncio.gather(*map(do, works), return_exceptions=True):
-        if isinstance(done, BaseException):
-            raise done
-        results.append(done[0])  # Which may be an exception that was returned, not raised.
-    return results
-
-
-def _open_one(
-    opening: Opening,
-    manifests: Mapping[ManifestRef, Manifest | DamagedError],
-    scans: Mapping[WalRef, Blocks | DamagedError],
-) -> None:
+def _take_over(opening: Opening, manifest: Manifest | None, logs: Sequence[LogContents]) -> None:
     partition, info = opening
-    manifest = manifests[info.manifest] if info.manifest is not None else None
-    if isinstance(manifest, DamagedError):
-        raise manifest
     restore(partition, info, manifest)
-    for wal in info.wals:
-        blocks = scans.get(wal, {})
-        if isinstance(blocks, DamagedError):
-            raise blocks
-        _replay(partition, blocks.get((partition.topic_id, partition.index), ()), info.log_start)
+    replay = Replay(partition, info.log_start)
+    for log in logs:
+        _replay(partition, replay, log.of((partition.topic_id, partition.index)))
+    replay.finish()
+    for one in replay.hurt:
+        logger.error(
+            "records are lost topic=%s partition=%d start=%d end=%d: %s",
+            partition.topic, partition.index, one.start, one.end, one.reason,
+        )  # fmt: skip
+    partition.hurt += tuple(replay.hurt)
     # Without durability=fsync a loss of power may take records that were deleted anyway, and no others.
     partition.next_offset = max(partition.next_offset, info.log_start)
     partition.publish(partition.next_offset, partition.staged_stable_offset)
@@ -198,29 +216,27 @@ def restore(partition: Partition, info: PartitionInfo, manifest: Manifest | None
     if manifest is None:
         return  # Nothing was settled yet, so the logs hold everything from offset 0 on.
     if (manifest.topic_id, manifest.partition) != (partition.topic_id, partition.index):
-        raise DamagedError("the manifest is that of another partition")
+        raise DamagedObjectError("the manifest is that of another partition")
     partition.next_offset = manifest.end_offset
     partition.producer_entries = dict(manifest.producers)
     partition.epochs = manifest.epochs
     partition.ongoing = dict(manifest.ongoing)
     partition.aborted = list(manifest.aborted)
+    partition.hurt = manifest.hurt
 
 
-def _replay(partition: Partition, found: Sequence[Found], log_start: int) -> None:
-    for file, flush_position, time_ms, block in found:
-        for header, position, control in block.batches():
-            if header.last_offset < partition.next_offset:
-                continue
-            if header.base_offset != partition.next_offset and header.base_offset > log_start:
-                raise DamagedError(
-                    f"records {partition.next_offset} to {header.base_offset - 1} are missing from the store"
+def _replay(partition: Partition, replay: Replay, contents: Iterator[Found | Damaged]) -> None:
+    for one in contents:
+        if isinstance(one, Damaged):
+            replay.damaged(*one)
+            continue
+        for header, position, control in one.block.batches():
+            if replay.takes(header, control, one.time_ms, proven=one.proven):
+                partition.unsettled.append(
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                    one.flush_position + position,
+                    header.size,
+                    one.file,
                 )
-            partition.replay(header, control, time_ms)
-            partition.unsettled.append(
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp,
-                flush_position + position,
-                header.size,
-                file,
-            )

@@ -32,6 +32,7 @@ from penstock.storage.objects import (
     DatedObject,
     ObjectInfo,
     ObjectMissingError,
+    ObjectShortError,
     StoreError,
     StoreRefusedError,
     StoreUnavailableError,
@@ -153,7 +154,7 @@ class RemoteStore(Unproven):
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         found = await self.get_up_to(key, start, length)
         if len(found) != length:
-            raise ObjectMissingError(f"{key} ends before byte {start + length}")
+            raise ObjectShortError(f"{key} ends before byte {start + length}")
         return found
 
     async def get_up_to(self, key: str, start: int, length: int) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extents
-from penstock.log.manifest import Manifest
+from penstock.log.manifest import Manifest, without_hurt_below
 from penstock.log.markers import AbortedTransaction
 from penstock.log.producers import ProducerEntry
 from penstock.log.retention import bytes_from, chunks, kept_from
@@ -112,7 +112,7 @@ def settled(job: Job, written: Sequence[Written], own: WalRef) -> Change | None:
         producers=snapshot.producers,
         ongoing=snapshot.ongoing,
         aborted=tuple(one for one in snapshot.aborted if one in remembered and one.last_offset >= log_start),
-        hurt=tuple(one for one in before.hurt if one.end > log_start),
+        hurt=without_hurt_below(partition.hurt, log_start),
     )
     return Change(partition, base, manifest, dropped=dropped, written=tuple(written))
 
@@ -131,6 +131,6 @@ def retained(partition: Partition, now_ms: int) -> Change | None:
         return None
     manifest = None
     if base.manifest is not None and first_kept:
-        hurt = tuple(one for one in base.manifest.hurt if one.end > kept)
+        hurt = without_hurt_below(base.manifest.hurt, kept)
         manifest = msgspec.structs.replace(base.manifest, segments=segments[first_kept:], hurt=hurt)
     return Change(partition, base, manifest, log_start=kept if kept > log_start else None)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import NamedTuple
 
+from penstock.log.checking import Check, ExtentBytes
 from penstock.log.extents import Extents
 from penstock.log.times import first_at_or_after, greatest
 from penstock.storage.answers import TimestampOffset
@@ -37,6 +38,10 @@ class TimeSearch:
                 found = await self._openers.run(
                     partial(first_at_or_after, stored, timestamp, partition.log_start_offset, limit_offset)
                 )
+                lost = _first_lost(extents, at, stored, partition)
+                if lost is not None and (found is None or lost < found.offset):
+                    # The record may be among those that are lost. Who reads on from there is told.
+                    return TimestampOffset(lost, timestamp, partition.leader_epoch)
                 if found is not None:
                     return TimestampOffset(*found)
                 at = extents.find_timestamp(timestamp, at + 1)
@@ -75,3 +80,14 @@ class TimeSearch:
         extents = source.extents
         key = source.key if source.key is not None else self._reader.file_key(extents.files[at])
         return await self._reader.fetch(key, extents.positions[at], extents.lengths[at])
+
+
+def _first_lost(extents: Extents, at: int, stored: Buffer, partition: Partition) -> int | None:
+    """The first offset from the log start on in an extent whose batch is not whole."""
+    manifest = partition.manifest
+    piece = ExtentBytes(memoryview(stored), extents.base_offsets[at], extents.last_offsets[at])
+    check = Check((piece,), manifest.compacted_end if manifest is not None else 0)
+    while not check.step():
+        pass
+    start = partition.log_start_offset
+    return next((max(lost.start, start) for lost in check.lost if lost.end > start), None)

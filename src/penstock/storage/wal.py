@@ -11,6 +11,7 @@ Two implementations: numbered files that are appended to (`wal_directory`), and 
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, Protocol
 
+from penstock.log.salvage import FlushDamage
 from penstock.metadata.image import WalRef
 from penstock.storage.objects import StoreError
 from penstock.wire.buffers import Buffer
@@ -51,6 +52,8 @@ class ScannedFlush(NamedTuple):
     size: int
     blocks: bytes
     """The index block, its checksum verified: `log.flush.iter_blocks` reads it."""
+    damage: FlushDamage | None = None
+    """What is lost of it. `blocks` is then what was salvaged of the index."""
 
 
 class WalFile(NamedTuple):
@@ -92,7 +95,8 @@ class WalStore(Protocol):
         """Begin the log of a new incarnation, unless somebody sealed it before it began."""
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
-        """Let nobody write to this log any more; how many flushes it then holds, counted from flush 0.
+        """Let nobody write to this log any more; how many flushes it then holds, counted from flush 0, damaged
+        ones among them: it ends after the last that is whole or was provably written whole.
 
         May be called again, by anybody, and then gives the same count or, if a fenced writer appended
         unacknowledged flushes meanwhile, a greater one; the count that went into the metadata log
@@ -105,8 +109,9 @@ class WalStore(Protocol):
         that takes long. Changes nothing."""
 
     def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
-        """The flushes numbered from `start` (as far as not deleted) up to, not including, `end`, of a
-        sealed log. Raises StoreError if the log ends before `end`."""
+        """The flushes numbered from `start` up to, not including, `end`, of a sealed log, each of them: those
+        that are provably hurt come as damaged. ObjectMissingError if a file or object is not there, which
+        proves nothing."""
 
     async def delete_below(self, wal: WalRef, flush: int) -> None:
         """Remove files (objects) that hold only flushes numbered below `flush`."""

@@ -12,48 +12,32 @@ the writer less than looking for one that is not. The directory appears with `op
 sealed before it began, with `sealed`) in it, by renaming a whole directory, so there is no moment between.
 
 A flush is one pwritev at a position that the writer remembers. A write that fails half-way is cut off
-again; where even that fails, the next write goes to the same position, and the nonce and number in each
-flush header keep what lies beyond it from being taken for a flush. An incomplete flush is in nobody's
-count, so cutting it off cannot contradict a sealer. A flush that was written whole but could not be
+again; where even that fails, the next write goes to a new file. An incomplete flush is in nobody's count, so
+cutting it off cannot contradict a sealer. A flush that was written whole but could not be
 synced, or whose seal could not be looked up, may be in a sealer's count: the incarnation ends there.
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from penstock.entropy import SYSTEM, Entropy
-from penstock.log.flush import (
-    FILE_HEADER_SIZE,
-    FILE_SYNCED,
-    FLUSH_HEADER_SIZE,
-    FileHeader,
-    FlushError,
-    FlushHeader,
-    check_index,
-    decode_file_header,
-    decode_flush_header,
-    encode_file_header,
-    iter_blocks,
-)
+from penstock.log.flush import FILE_HEADER_SIZE, FILE_SYNCED, FileHeader, encode_file_header
+from penstock.log.salvage import has_hole, is_cut_short
 from penstock.metadata.image import WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
 from penstock.storage.lanes import Lane
-from penstock.storage.objects import StoreError
+from penstock.storage.log_file import LogFile
+from penstock.storage.objects import ObjectMissingError, StoreError
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush
-from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
 from penstock.wire.buffers import Buffer
-from penstock.wire.errors import BatchError
 
 _OPEN = "open"
 _SEALED = "sealed"
-_WINDOW_BYTES = 256 * 1024
 
 
 def _directory(wal: WalRef) -> str:
@@ -89,6 +73,7 @@ class DirectoryWalWriter:
         self._first_flush = 0
         self._position = 0
         self._rotate_at = 0
+        self._spoilt = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-wal") if self._sync else None
         self._under_way: asyncio.Future[Outcome] | None = None
 
@@ -109,6 +94,7 @@ class DirectoryWalWriter:
         files = self._files
         if (
             self._fd < 0
+            or self._spoilt
             or self._position >= self._file_bytes
             or self._first_flush < self._rotate_at <= number
         ):
@@ -122,8 +108,11 @@ class DirectoryWalWriter:
             if written != size:
                 files.write_all(self._fd, parts, position)
         except OSError as error:
-            with contextlib.suppress(OSError):  # Else the next write goes over it, at the same position.
+            try:
                 files.ftruncate(self._fd, position)
+            except OSError:
+                # What is left there may be longer than the next flush, and look like a damaged one after it.
+                self._spoilt = True
             return Failed(store_error(error, "could not write to the write-ahead log"))
         try:
             if self._sync:
@@ -164,6 +153,7 @@ class DirectoryWalWriter:
         self._key = key
         self._first_flush = number
         self._position = FILE_HEADER_SIZE
+        self._spoilt = False
 
     async def close(self) -> None:
         if self._under_way is not None:
@@ -238,12 +228,53 @@ class DirectoryWalStore:
                     raise
             if self._store.sync:
                 self._files.sync_directory(path)
-            count = 0
-            for flush in self._walk(wal, start, verify=True):
-                count = flush.number + 1
-            return count
+            return self._count(wal, start)
         except OSError as error:
             raise store_error(error, f"could not seal {path}") from error
+
+    def _count(self, wal: WalRef, start: int) -> int:
+        """Where a sealed log ends."""
+        count = 0
+        firsts = self._first_flushes(wal)
+        nonce: bytes | None = None
+        for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
+            following = firsts[at + 1] if at + 1 < len(firsts) else None
+            file = self._open(wal, firsts[at], nonce)
+            try:
+                nonce = file.nonce or nonce
+                count = max(count, self._end_in(file, following))
+            finally:
+                file.close()
+        return count
+
+    def _end_in(self, file: LogFile, following: int | None) -> int:
+        """The end of the log as far as one file tells; `log_file` says by which rules."""
+        may_hole = file.synced or not file.same_boot
+        # Whoever begins a file has written all before it; unless the disk was not told to keep that.
+        count = file.first_flush if file.synced or file.same_boot else 0
+        if file.synced and following is None:
+            file.sync()
+        number, position = file.first_flush, FILE_HEADER_SIZE
+        held: ScannedFlush | None = None
+        for flush in file.flushes(stop=following):
+            number, position = flush.number + 1, flush.position + flush.size
+            if held is not None and (file.synced or self._counts(file, held, may_hole=may_hole)):
+                count = held.number + 1
+            held = flush
+        if held is not None and self._counts(file, held, may_hole=may_hole):
+            count = held.number + 1
+        rest = file.rest(position)
+        if following is None and rest and not is_cut_short(rest, number, file.nonce):
+            if not may_hole or not has_hole(rest, position):
+                count = number + 1
+        return count
+
+    def _counts(self, file: LogFile, flush: ScannedFlush, *, may_hole: bool) -> bool:
+        """Whether a flush was written whole, for all that can be told from it alone. A process that is killed
+        leaves no holes, so its batches need no look."""
+        if not may_hole:
+            return True
+        return file.is_whole(flush) or not file.is_torn(flush)
 
     async def read_ahead(self, wal: WalRef, start: int) -> None:
         """Files are read fast enough."""
@@ -257,13 +288,31 @@ class DirectoryWalStore:
             yield flush
 
     def _collect(self, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
-        found = [flush for flush in self._walk(wal, start, verify=False, end=end) if flush.number >= start]
-        if start < end and [flush.number for flush in found] != list(range(start, end)):
-            raise StoreError(
+        found: list[ScannedFlush] = []
+        firsts = self._first_flushes(wal)
+        nonce: bytes | None = None
+        for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
+            following = firsts[at + 1] if at + 1 < len(firsts) else end
+            if firsts[at] >= end:
+                break
+            file = self._open(wal, firsts[at], nonce)
+            try:
+                nonce = file.nonce or nonce
+                flushes = list(file.flushes(stop=min(following, end)))
+                file.tell(flushes)
+            finally:
+                file.close()
+            found += (flush for flush in flushes if flush.number >= start)
+        if [flush.number for flush in found] != list(range(start, end)):
+            raise ObjectMissingError(
                 f"the write-ahead log {_directory(wal)} should hold flushes {start} to {end - 1},"
                 f" but only {len(found)} of them are there"
             )
         return found
+
+    def _open(self, wal: WalRef, first_flush: int, nonce: bytes | None) -> LogFile:
+        key = _file_key(wal, first_flush)
+        return LogFile(self._files, self._store.path(key), key, first_flush, self._boot, nonce)
 
     def _first_flushes(self, wal: WalRef) -> list[int]:
         try:
@@ -271,30 +320,6 @@ class DirectoryWalStore:
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isdecimal())
-
-    def _walk(
-        self, wal: WalRef, start: int, *, verify: bool, end: int | None = None
-    ) -> Iterator[ScannedFlush]:
-        """The flushes of a log in order, until the first that is missing or not whole. Files with nothing
-        but flushes below `start` are passed over."""
-        expected: int | None = None
-        firsts = self._first_flushes(wal)
-        for first_flush in firsts[max(bisect_right(firsts, start) - 1, 0) :]:
-            if end is not None and first_flush >= end:
-                return
-            if expected is not None and first_flush != expected:
-                return
-            expected = first_flush
-            key = _file_key(wal, first_flush)
-            fd = self._files.open(self._store.path(key), os.O_RDONLY)
-            try:
-                for flush in _FileScan(self, fd, key, first_flush).flushes(verify=verify):
-                    if end is not None and flush.number >= end:
-                        return
-                    expected = flush.number + 1
-                    yield flush
-            finally:
-                self._files.close(fd)
 
     async def delete_below(self, wal: WalRef, flush: int) -> None:
         firsts = await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP)
@@ -313,90 +338,3 @@ class DirectoryWalStore:
 
     async def close(self) -> None:
         """Nothing is held open here."""
-
-
-class _Located(NamedTuple):
-    header: FlushHeader
-    position: int
-    blocks: bytes
-
-
-class _FileScan:
-    """Walks one file by its flush headers and indexes, in reads of at least _WINDOW_BYTES.
-
-    A process that was killed leaves whole flushes and at most one that was cut short: the index checksum
-    finds it. A loss of power may leave holes anywhere in what was not synced, so files of another boot
-    get their batches checked as well: the last flush of a synced file, all flushes of another.
-    """
-
-    def __init__(self, store: DirectoryWalStore, fd: int, key: str, first_flush: int) -> None:
-        self._files = store._files
-        self._fd = fd
-        self._key = key
-        self._first_flush = first_flush
-        self._boot = store._boot
-        self._size = self._files.size(fd)
-        self._window = b""
-        self._window_at = 0
-
-    def flushes(self, *, verify: bool) -> Iterator[ScannedFlush]:
-        try:
-            file = decode_file_header(self._bytes(0, FILE_HEADER_SIZE))
-        except FlushError:
-            return
-        if file.first_flush != self._first_flush:
-            return
-        suspect = verify and (file.boot != self._boot or not any(file.boot))
-        held: _Located | None = None
-        for located in self._located(file.nonce):
-            if held is not None:
-                if suspect and not file.flags & FILE_SYNCED and not self._batches_are_whole(held):
-                    return
-                yield self._scanned(held)
-            held = located
-        if held is not None and (not suspect or self._batches_are_whole(held)):
-            yield self._scanned(held)
-
-    def _located(self, nonce: bytes) -> Iterator[_Located]:
-        position = FILE_HEADER_SIZE
-        number = self._first_flush
-        while True:
-            try:
-                header = decode_flush_header(self._bytes(position, FLUSH_HEADER_SIZE))
-                if header.number != number or header.nonce != nonce:
-                    return
-                if position + header.size > self._size:
-                    return
-                index = self._bytes(position + FLUSH_HEADER_SIZE + header.data_size, header.index_size)
-                check_index(header, index)
-            except FlushError:
-                return
-            yield _Located(header, position, index)
-            position += header.size
-            number += 1
-
-    def _scanned(self, located: _Located) -> ScannedFlush:
-        header = located.header
-        return ScannedFlush(
-            header.number, self._key, located.position, header.time_ms, header.size, located.blocks
-        )
-
-    def _batches_are_whole(self, located: _Located) -> bool:
-        for block in iter_blocks(located.blocks):
-            for batch in block.batches():
-                stored = self._files.pread(self._fd, batch.header.size, located.position + batch.position)
-                try:
-                    check_batch(stored)
-                except BatchError:
-                    return False
-                if stored[:HEADER_SIZE] != HEADER.pack(*batch.header):
-                    return False
-        return True
-
-    def _bytes(self, position: int, length: int) -> bytes:
-        at = position - self._window_at
-        if at < 0 or at + length > len(self._window):
-            self._window = self._files.pread(self._fd, max(length, _WINDOW_BYTES), position)
-            self._window_at = position
-            at = 0
-        return self._window[at : at + length]

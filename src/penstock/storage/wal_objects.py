@@ -23,14 +23,16 @@ from penstock.entropy import SYSTEM, Entropy
 from penstock.log.flush import (
     FLUSH_HEADER_SIZE,
     FlushError,
-    FlushHeader,
     check_index,
     decode_flush_header,
     encode_flush_header,
 )
+from penstock.log.salvage import FlushDamage, salvage
 from penstock.metadata.image import WalRef
 from penstock.storage.objects import (
     DamagedObjectError,
+    ObjectMissingError,
+    ObjectShortError,
     ObjectStore,
     StoreError,
     StoreRefusedError,
@@ -200,14 +202,17 @@ class ObjectWalStore:
         number = self._end_ahead(wal, start)
         sizes = {} if number > start else await self._sizes(wal)
         while True:
-            # No flush is as small as a seal.
+            # No flush was as small as a seal when it was written.
             while sizes.get(number, 0) > len(SEAL):
                 number += 1
-            if number in sizes or await self._store.create(_key(wal, number), SEAL):
+            key = _key(wal, number)
+            if number not in sizes and await self._store.create(key, SEAL):
                 break
-            if await self._store.get(_key(wal, number)) == SEAL:
-                break
-            number += 1
+            stored = await self._store.get(key)
+            if stored is not None:
+                if is_seal(stored):
+                    break
+                number += 1
             sizes = await self._sizes(wal)
         return max(number - 1, 0)
 
@@ -258,21 +263,10 @@ class ObjectWalStore:
         )
 
     async def _scan_one(self, wal: WalRef, number: int, size: int | None) -> ScannedFlush:
-        key = _key(wal, number + 1)
-        if size is None:
-            raise StoreError(f"flush {number} of the write-ahead log {_prefix(wal)} is missing")
-        try:
-            head = memoryview(await self._store.get_range(key, 0, min(size, _WHOLE_BYTES)))
-            header = decode_flush_header(head)
-            index_at = FLUSH_HEADER_SIZE + header.data_size
-            if len(head) == size:
-                index = bytes(head[index_at:])
-            else:
-                index = bytes(await self._store.get_range(key, index_at, header.index_size))
-            _check(header, number, index)
-        except FlushError as error:
-            raise StoreError(f"{key}: {error}") from error
-        return ScannedFlush(number, key, 0, header.time_ms, header.size, index)
+        flush = await read_flush(self._store, wal, number, size) if size is not None else None
+        if flush is None:
+            raise ObjectMissingError(f"flush {number} of the write-ahead log {_prefix(wal)} is missing")
+        return flush
 
     async def delete_below(self, wal: WalRef, flush: int) -> None:
         # Object `flush` holds the last flush below it, and stays: the run must not begin beyond what is
@@ -299,7 +293,44 @@ class ObjectWalStore:
         """Nothing is held open here."""
 
 
-def _check(header: FlushHeader, number: int, index: bytes) -> None:
-    check_index(header, index)
-    if header.number != number:
-        raise FlushError(f"the flush says that it is number {header.number}")
+def is_seal(stored: bytes) -> bool:
+    """Of an object where a flush might be. A byte may be hurt; nothing else that is as small is a seal."""
+    return len(stored) == len(SEAL) and sum(a != b for a, b in zip(stored, SEAL, strict=True)) <= 1
+
+
+async def read_flush(
+    store: ObjectStore, wal: WalRef, number: int, size: int | None = None
+) -> ScannedFlush | None:
+    """Flush `number`, whole or damaged; None if the seal is in its place. `size`: of its object, if known.
+    ObjectMissingError if nothing is there."""
+    key = _key(wal, number + 1)
+    try:
+        length = FLUSH_HEADER_SIZE if size is None else min(size, _WHOLE_BYTES)
+        head = memoryview(await store.get_range(key, 0, length))
+        header = decode_flush_header(head)
+        if header.number != number:
+            reason = f"it says that it is flush {header.number}"
+            return ScannedFlush(number, key, 0, header.time_ms, header.size, b"", FlushDamage(reason))
+        index_at = FLUSH_HEADER_SIZE + header.data_size
+        if len(head) == size:
+            index = bytes(head[index_at:])
+        else:
+            index = bytes(await store.get_range(key, index_at, header.index_size))
+        check_index(header, index)
+        return ScannedFlush(number, key, 0, header.time_ms, header.size, index)
+    except (FlushError, ObjectShortError):
+        return await _salvaged(store, key, number)
+
+
+async def _salvaged(store: ObjectStore, key: str, number: int) -> ScannedFlush | None:
+    stored = await store.get(key)
+    if stored is None:
+        raise ObjectMissingError(f"there is no {key}")
+    if is_seal(stored):
+        return None
+    found = salvage(stored, number, None, 0)
+    logger.warning(
+        "a flush is not as it was written key=%s bytes=%d: %s",
+        key, len(stored), f"lost, {found.damage.reason}" if found.damage is not None else "salvaged",
+    )  # fmt: skip
+    return ScannedFlush(number, key, 0, found.time_ms, len(stored), found.blocks, found.damage)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.groups.offsets import NO_PRODUCER
 from penstock.log.markers import MarkerKind, parse_marker
 from penstock.storage.answers import Slice
+from penstock.storage.objects import HurtRangeError
 from penstock.wire.batch import CONTROL, TRANSACTIONAL, iter_batches, iter_raw, records_block
 from penstock.wire.errors import WireError
 
@@ -33,8 +34,14 @@ async def load(ledger: Ledger, partition: Partition, shard: Shard) -> int:
     offset, end = partition.log_start_offset, partition.high_watermark
     loading = Loading(shard)
     while offset < end:
-        found = ledger.read(partition, offset, SLICE_BYTES, limit_offset=end)
-        slice_ = found if isinstance(found, Slice) else await found
+        try:
+            found = ledger.read(partition, offset, SLICE_BYTES, limit_offset=end)
+            slice_ = found if isinstance(found, Slice) else await found
+        except HurtRangeError as error:
+            # What the store lost nobody brings back by waiting: commits before and after it count.
+            log.error("groups are loaded without records that are lost: %s", error)
+            offset = error.end
+            continue
         if not slice_.buffers:
             break  # Compaction left nothing up to the end.
         offset = await loading.take(slice_.buffers, offset)

@@ -1,0 +1,74 @@
+"""Taking over a partition from its logs: batch after batch, and around what is damaged.
+
+A record that was acknowledged is in the manifest or in a log, and offsets join without a gap. So the damage shows
+as a gap: where a later batch begins beyond the end of those before it, exactly what lies between is hurt. Where
+none follows a damaged flush, it is not known whether the partition had records in it. If that cannot be excluded,
+the offsets that they may have had are hurt as well: an offset that was acknowledged is never given again.
+"""
+
+from penstock.log.manifest import HurtRange
+from penstock.log.partition import PartitionLog
+from penstock.log.salvage import FlushDamage
+from penstock.wire.batch import BatchHeader
+
+LOST_OFFSETS_MAX = 1 << 32
+"""More records than were lost, where nothing tells how many: a flush takes some megabytes, and a batch expands
+to so many that a hundred of the largest ones hold fewer."""
+
+
+class Replay:
+    """Brings `log` forward. `hurt` is what was found to be lost, in order."""
+
+    def __init__(self, log: PartitionLog, log_start: int) -> None:
+        """What lies below `log_start` was deleted, and may be missing."""
+        self.hurt: list[HurtRange] = []
+        self._log = log
+        self._log_start = log_start
+        self._doubt_end = 0
+        """Damaged flushes may have held records of the partition up to here."""
+        self._doubt = ""
+
+    def damaged(self, number: int, damage: FlushDamage) -> None:
+        """A flush of the log comes next that is lost in part, and none of what was salvaged is the partition's."""
+        start = end = self._log.next_offset
+        lasts = dict(sorted(damage.strays))
+        while end in lasts:
+            end = lasts[end] + 1
+        if not damage.complete:
+            end = max(end, start + LOST_OFFSETS_MAX)
+        if end > start:
+            self._doubt_end = max(self._doubt_end, end)
+            self._doubt = self._doubt or f"flush {number} of a write-ahead log: {damage.reason}"
+
+    def takes(self, header: BatchHeader, control: bytes, time_ms: int, *, proven: bool = True) -> bool:
+        """A batch comes next: whether it is beyond what is there, and was taken. One that is not `proven` to be
+        the partition's is, if it goes on where the partition ends."""
+        log = self._log
+        if header.last_offset < log.next_offset:
+            return False
+        if header.base_offset < log.next_offset:
+            self._lose(
+                header.last_offset + 1, f"the batch at {header.base_offset} contradicts those before it"
+            )
+            return False
+        if header.base_offset > log.next_offset:
+            if not proven:
+                self._doubt_end = max(self._doubt_end, header.last_offset + 1)
+                self._doubt = self._doubt or "a flush of a write-ahead log is damaged"
+                return False
+            self._lose(header.base_offset, self._doubt or "they are not in the store")
+        self._doubt_end, self._doubt = 0, ""
+        log.replay(header, control, time_ms)
+        return True
+
+    def finish(self) -> None:
+        """Nothing comes any more."""
+        if self._doubt_end > self._log.next_offset:
+            self._lose(self._doubt_end, self._doubt)
+
+    def _lose(self, end: int, reason: str) -> None:
+        start = max(self._log.next_offset, self._log_start)
+        if end > start:
+            self.hurt.append(HurtRange(start, end, reason))
+            self._log.pass_over(end)
+        self._log.next_offset = end

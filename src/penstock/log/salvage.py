@@ -1,0 +1,259 @@
+"""What can still be told of a flush that is not as it was written.
+
+A flush says the same more than once. The header has a checksum, and repeats the log's nonce and its own number;
+each batch has a CRC; the index repeats the batch headers, and its blocks join: each begins where the batches of
+the one before end, and the last ends where the index begins. So:
+
+    header hurt    a byte is mended by the checksum; else the index is found by its own structure
+    index hurt     a byte is mended by the checksum; else what it repeats is taken from the batches again
+    both hurt      blocks are found by the batches that they begin with
+
+What was salvaged counts like what is whole. A batch that is hurt itself is no matter here: whoever reads it
+finds out. Of what is beyond help, `FlushDamage` says what recovery needs to bound the loss.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.log.flush import (
+    BLOCK_HEADER,
+    FLUSH_HEADER_SIZE,
+    FlushHeader,
+    unpack_flush_body,
+)
+from penstock.log.mending import mended
+from penstock.wire.batch import CONTROL, CRC_FROM, HEADER, HEADER_SIZE, BatchHeader, check_batch, read_header
+from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
+from penstock.wire.errors import BatchError
+
+_POSITION = 20  # In a block header the position follows the topic id and the partition.
+_SECTOR_BYTES = 512
+
+
+class FlushDamage(NamedTuple):
+    """What is lost of a flush, beside the blocks that were salvaged."""
+
+    reason: str
+    strays: tuple[tuple[int, int], ...] = ()
+    """First and last offset of whole batches of which it is not known whose they are."""
+    complete: bool = False
+    """Whether the flush held no other batches than those in its blocks and the strays."""
+
+
+class Salvaged(NamedTuple):
+    size: int
+    time_ms: int
+    blocks: bytes
+    damage: FlushDamage | None
+    """None: nothing of the flush is lost."""
+
+
+class _Batch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+def salvage(region: bytes, number: int, nonce: bytes | None, time_ms: int) -> Salvaged:
+    """What is left of the flush that begins `region`, which ends where something else begins.
+
+    `nonce`: of the log, where it is known. `time_ms`: about when the flush was written, if it does not say."""
+    headers = [header for header in _headers(region, number, nonce) if header.size <= len(region)]
+    for header in headers:
+        index = _index(region, header)
+        if index is not None:
+            return Salvaged(header.size, header.time_ms, index, None)
+    found = _find_index(region)
+    if found is not None:
+        start, end = found
+        return Salvaged(end, time_ms, region[start:end], None)
+    if headers:
+        header = headers[0]
+        index_at = FLUSH_HEADER_SIZE + header.data_size
+        batches, end = _whole_batches(region, index_at)
+        reason = "its index is damaged"
+        part = _in_part(region[: header.size], batches, header.time_ms, reason, complete=end == index_at)
+    else:
+        batches, _end = _whole_batches(region, len(region))
+        reason = "its header and its index are damaged" if region else "it is not there"
+        part = _in_part(region, batches, time_ms, reason, complete=False)
+    return part
+
+
+def is_cut_short(region: Buffer, number: int, nonce: bytes | None) -> bool:
+    """Whether bytes are missing at the end of the flush that `region` begins with."""
+    if len(region) < FLUSH_HEADER_SIZE:
+        return True
+    header = next(_headers(bytes(region[:FLUSH_HEADER_SIZE]), number, nonce), None)
+    return header is not None and header.size > len(region)
+
+
+def has_hole(region: Buffer, position: int) -> bool:
+    """Whether a sector of these bytes, which lie at `position` of a file, was never written: a loss of power
+    leaves zeros there. Where there is nothing at all, that is a hole too."""
+    view = memoryview(region)
+    ends = [*range(_SECTOR_BYTES - position % _SECTOR_BYTES, len(view), _SECTOR_BYTES), len(view)]
+    start = 0
+    for end in ends:
+        if not any(view[start:end]):
+            return True
+        start = end
+    return False
+
+
+def is_off_by_a_byte(stored: bytes, header: bytes) -> bool:
+    """Whether one changed byte explains why a batch is not the one that the index repeats the header of."""
+    changed = sum(one != other for one, other in zip(stored, header, strict=False))
+    if changed:
+        return changed == 1 and crc32c(header[CRC_FROM:] + stored[HEADER_SIZE:]) == read_header(header).crc
+    return mended(stored[CRC_FROM:], read_header(header).crc) is not None
+
+
+def _headers(region: bytes, number: int, nonce: bytes | None) -> Iterator[FlushHeader]:
+    """What the header can have been."""
+    raw = region[:FLUSH_HEADER_SIZE]
+    if len(raw) < FLUSH_HEADER_SIZE:
+        return
+    body = raw[8:]
+    for candidate in (mended(body, int.from_bytes(raw[4:8], "big")), body):
+        if candidate is not None:
+            header = unpack_flush_body(candidate)
+            if header.number == number and nonce in (None, header.nonce):
+                yield header
+
+
+def _index(region: bytes, header: FlushHeader) -> bytes | None:
+    """The index of a flush whose header is right or was mended: as it is, or salvaged."""
+    index_at = FLUSH_HEADER_SIZE + header.data_size
+    index = region[index_at : header.size]
+    if crc32c(index) == header.index_crc:
+        return index
+    again = mended(index, header.index_crc)
+    if again is not None and _parse(again, 0, index_at) == len(again):
+        return again
+    batches, end = _whole_batches(region, index_at)
+    return _rebuilt(region, index, batches, header.index_crc) if end == index_at else None
+
+
+def _whole_batches(region: bytes, end: int) -> tuple[list[_Batch], int]:
+    """The batches from the beginning of the data on, up to the first that is not whole, and where that is."""
+    found = []
+    at = FLUSH_HEADER_SIZE
+    while at < end:
+        try:
+            header = check_batch(region, at, end)
+        except BatchError:
+            break
+        found.append(_Batch(at, header))
+        at += header.size
+    return found, at
+
+
+def _find_index(region: bytes) -> tuple[int, int] | None:
+    """Where the index lies, found by its first block: that begins with the first batch."""
+    first = FLUSH_HEADER_SIZE.to_bytes(8, "big")
+    at = region.find(first, FLUSH_HEADER_SIZE + HEADER_SIZE)
+    while at >= 0:
+        start = at - _POSITION
+        end = _parse(region, start, start)
+        if end is not None:
+            return start, end
+        at = region.find(first, at + 1)
+    return None
+
+
+def _parse(region: bytes, start: int, data_end: int) -> int | None:
+    """Where an index ends whose blocks join and cover the data up to `data_end`; None if they do not."""
+    at = start
+    position = FLUSH_HEADER_SIZE
+    while position < data_end:
+        if at + BLOCK_HEADER.size > len(region):
+            return None
+        _topic_id, partition, block_at, count, control_size = BLOCK_HEADER.unpack_from(region, at)
+        headers_at = at + BLOCK_HEADER.size
+        at = headers_at + count * HEADER_SIZE + control_size
+        if block_at != position or partition < 0 or not count or at > len(region):
+            return None
+        control = 0
+        for values in HEADER.iter_unpack(region[headers_at : headers_at + count * HEADER_SIZE]):
+            header = BatchHeader._make(values)
+            if header.magic != 2 or header.size < HEADER_SIZE:
+                return None
+            position += header.size
+            control += header.size - HEADER_SIZE if header.attributes & CONTROL else 0
+        if control != control_size:
+            return None
+    return at if position == data_end else None
+
+
+def _rebuilt(region: bytes, index: bytes, batches: Sequence[_Batch], crc: int) -> bytes | None:
+    """The index with everything that it repeats taken from the batches again; None if that is not it."""
+    parts: list[bytes] = []
+    at = done = 0
+    while at + BLOCK_HEADER.size <= len(index) and done < len(batches):
+        topic_id, partition, _position, count, _control_size = BLOCK_HEADER.unpack_from(index, at)
+        block = _block(region, topic_id, partition, batches[done : done + count])
+        parts.append(block)
+        at += len(block)
+        done += max(count, 1)
+    whole = b"".join(parts)
+    return whole if crc32c(whole) == crc else None
+
+
+def _block(region: bytes, topic_id: bytes, partition: int, batches: Sequence[_Batch]) -> bytes:
+    headers, rests = [], []
+    for position, header in batches:
+        headers.append(region[position : position + HEADER_SIZE])
+        if header.attributes & CONTROL:
+            rests.append(region[position + HEADER_SIZE : position + header.size])
+    control = b"".join(rests)
+    first = batches[0].position if batches else 0
+    return BLOCK_HEADER.pack(topic_id, partition, first, len(batches), len(control)) + b"".join(
+        (*headers, control)
+    )
+
+
+def _in_part(
+    region: bytes, batches: Sequence[_Batch], time_ms: int, reason: str, *, complete: bool
+) -> Salvaged:
+    """The blocks that are found by their first batch, and are whole. Whose they are is not proven by a
+    checksum: recovery takes them if they go on where the partition ends."""
+    blocks: list[bytes] = []
+    strays: list[tuple[int, int]] = []
+    index_at = batches[-1].position + batches[-1].header.size if batches else FLUSH_HEADER_SIZE
+    at = 0
+    while at < len(batches):
+        position, header = batches[at]
+        found = _find_block(region, index_at, position, header)
+        if found is None:
+            strays.append((header.base_offset, header.last_offset))
+            at += 1
+            continue
+        topic_id, partition, _position, count, _control_size = BLOCK_HEADER.unpack_from(region, found)
+        headers_at = found + BLOCK_HEADER.size
+        block = batches[at : at + count]
+        same = [_repeats(region, headers_at + n * HEADER_SIZE, batch) for n, batch in enumerate(block)]
+        if len(same) == count and all(same):
+            blocks.append(_block(region, topic_id, partition, block))
+        else:
+            count = 1
+            strays.append((header.base_offset, header.last_offset))
+        at += count
+    damage = FlushDamage(reason, tuple(strays), complete)
+    return Salvaged(len(region), time_ms, b"".join(blocks), damage)
+
+
+def _find_block(region: bytes, start: int, position: int, header: BatchHeader) -> int | None:
+    """Where a block header says that its batches begin at `position`, and repeats the first."""
+    needle = position.to_bytes(8, "big")
+    at = region.find(needle, start + _POSITION)
+    while at >= 0:
+        found = at - _POSITION
+        if _repeats(region, found + BLOCK_HEADER.size, _Batch(position, header)):
+            return found
+        at = region.find(needle, at + 1)
+    return None
+
+
+def _repeats(region: bytes, at: int, batch: _Batch) -> bool:
+    return region[at : at + HEADER_SIZE] == region[batch.position : batch.position + HEADER_SIZE]
