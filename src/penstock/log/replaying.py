@@ -27,13 +27,16 @@ class Replay:
         self._doubt_end = 0
         """Damaged flushes may have held records of the partition up to here."""
         self._doubt = ""
+        self._strays: dict[int, int] = {}
+        """Batches of damaged flushes since: last offset by base offset."""
 
     def damaged(self, number: int, damage: FlushDamage) -> None:
         """A flush of the log comes next that is lost in part, and none of what was salvaged is the partition's."""
         start = end = self._log.next_offset
-        lasts = dict(sorted(damage.strays))
-        while end in lasts:
-            end = lasts[end] + 1
+        for base, last in damage.strays:
+            self._strays[base] = max(last, self._strays.get(base, last))
+        while end in self._strays:
+            end = self._strays[end] + 1
         if not damage.complete:
             end = max(end, start + LOST_OFFSETS_MAX)
         if end > start:
@@ -58,6 +61,7 @@ class Replay:
                 return False
             self._lose(header.base_offset, self._doubt or "they are not in the store")
         self._doubt_end, self._doubt = 0, ""
+        self._strays.clear()
         log.replay(header, control, time_ms)
         return True
 

@@ -19,6 +19,7 @@ from penstock.log.flush import (
     BLOCK_HEADER,
     FLUSH_HEADER_SIZE,
     FlushHeader,
+    iter_blocks,
     unpack_flush_body,
 )
 from penstock.log.mending import mended
@@ -28,6 +29,7 @@ from penstock.wire.checksum import crc32c
 from penstock.wire.errors import BatchError
 
 _POSITION = 20  # In a block header the position follows the topic id and the partition.
+_CRC_AT = CRC_FROM - 4
 _SECTOR_BYTES = 512
 
 
@@ -36,9 +38,9 @@ class FlushDamage(NamedTuple):
 
     reason: str
     strays: tuple[tuple[int, int], ...] = ()
-    """First and last offset of whole batches of which it is not known whose they are."""
+    """First and last offset of its whole batches. Whose they are is not certain, also of those in blocks."""
     complete: bool = False
-    """Whether the flush held no other batches than those in its blocks and the strays."""
+    """Whether the flush held no others."""
 
 
 class Salvaged(NamedTuple):
@@ -58,33 +60,33 @@ def salvage(region: bytes, number: int, nonce: bytes | None, time_ms: int) -> Sa
     """What is left of the flush that begins `region`, which ends where something else begins.
 
     `nonce`: of the log, where it is known. `time_ms`: about when the flush was written, if it does not say."""
-    headers = [header for header in _headers(region, number, nonce) if header.size <= len(region)]
-    for header in headers:
-        index = _index(region, header)
-        if index is not None:
-            return Salvaged(header.size, header.time_ms, index, None)
+    proven = _proven_header(region, number, nonce)
+    for header in (proven, _raw_header(region, number, nonce)):
+        if header is not None and header.size <= len(region):
+            index = _index(region, header)
+            if index is not None:
+                return Salvaged(header.size, header.time_ms, index, None)
+    if proven is not None and proven.size <= len(region):
+        index_at = FLUSH_HEADER_SIZE + proven.data_size
+        batches, end = _whole_batches(region, index_at)
+        reason = "its index is damaged"
+        return _in_part(region[: proven.size], batches, proven.time_ms, reason, complete=end == index_at)
     found = _find_index(region)
     if found is not None:
         start, end = found
-        return Salvaged(end, time_ms, region[start:end], None)
-    if headers:
-        header = headers[0]
-        index_at = FLUSH_HEADER_SIZE + header.data_size
-        batches, end = _whole_batches(region, index_at)
-        reason = "its index is damaged"
-        part = _in_part(region[: header.size], batches, header.time_ms, reason, complete=end == index_at)
-    else:
-        batches, _end = _whole_batches(region, len(region))
-        reason = "its header and its index are damaged" if region else "it is not there"
-        part = _in_part(region, batches, time_ms, reason, complete=False)
-    return part
+        index = _corrected(region, start, end)
+        return Salvaged(end, time_ms, index, _unless_proven(region, index))
+    batches, _end = _whole_batches(region, len(region))
+    reason = "its header and its index are damaged" if region else "it is not there"
+    return _in_part(region, batches, time_ms, reason, complete=False)
 
 
 def is_cut_short(region: Buffer, number: int, nonce: bytes | None) -> bool:
-    """Whether bytes are missing at the end of the flush that `region` begins with."""
+    """Whether bytes are missing at the end of the flush that `region` begins with. Only a header with the right
+    checksum says so."""
     if len(region) < FLUSH_HEADER_SIZE:
         return True
-    header = next(_headers(bytes(region[:FLUSH_HEADER_SIZE]), number, nonce), None)
+    header = _proven_header(region, number, nonce)
     return header is not None and header.size > len(region)
 
 
@@ -109,30 +111,67 @@ def is_off_by_a_byte(stored: bytes, header: bytes) -> bool:
     return mended(stored[CRC_FROM:], read_header(header).crc) is not None
 
 
-def _headers(region: bytes, number: int, nonce: bytes | None) -> Iterator[FlushHeader]:
-    """What the header can have been."""
-    raw = region[:FLUSH_HEADER_SIZE]
-    if len(raw) < FLUSH_HEADER_SIZE:
-        return
-    body = raw[8:]
-    for candidate in (mended(body, int.from_bytes(raw[4:8], "big")), body):
-        if candidate is not None:
-            header = unpack_flush_body(candidate)
-            if header.number == number and nonce in (None, header.nonce):
-                yield header
+def _proven_header(region: Buffer, number: int, nonce: bytes | None) -> FlushHeader | None:
+    """The header by its checksum, a byte mended if need be."""
+    if len(region) < FLUSH_HEADER_SIZE:
+        return None
+    body = mended(bytes(region[8:FLUSH_HEADER_SIZE]), int.from_bytes(region[4:8], "big"))
+    return _header_of(body, number, nonce) if body is not None else None
+
+
+def _raw_header(region: Buffer, number: int, nonce: bytes | None) -> FlushHeader | None:
+    """The header as it stands, whatever its checksum."""
+    if len(region) < FLUSH_HEADER_SIZE:
+        return None
+    return _header_of(bytes(region[8:FLUSH_HEADER_SIZE]), number, nonce)
+
+
+def _header_of(body: bytes, number: int, nonce: bytes | None) -> FlushHeader | None:
+    header = unpack_flush_body(body)
+    return header if header.number == number and nonce in (None, header.nonce) else None
 
 
 def _index(region: bytes, header: FlushHeader) -> bytes | None:
     """The index of a flush whose header is right or was mended: as it is, or salvaged."""
     index_at = FLUSH_HEADER_SIZE + header.data_size
     index = region[index_at : header.size]
-    if crc32c(index) == header.index_crc:
-        return index
-    again = mended(index, header.index_crc)
-    if again is not None and _parse(again, 0, index_at) == len(again):
+    again = index if crc32c(index) == header.index_crc else mended(index, header.index_crc)
+    if again and _parse(again, 0, index_at) == len(again):
         return again
     batches, end = _whole_batches(region, index_at)
     return _rebuilt(region, index, batches, header.index_crc) if end == index_at else None
+
+
+def _corrected(region: bytes, start: int, end: int) -> bytes:
+    """An index that was found by its structure, with what the CRCs of whole batches cover taken from these."""
+    index = bytearray(region[start:end])
+    at = 0
+    position = FLUSH_HEADER_SIZE
+    while at < len(index):
+        count, control_size = BLOCK_HEADER.unpack_from(index, at)[3:]
+        at += BLOCK_HEADER.size
+        for _ in range(count):
+            size = read_header(index, at).size
+            try:
+                check_batch(region, position, start)
+                index[at + _CRC_AT : at + HEADER_SIZE] = region[position + _CRC_AT : position + HEADER_SIZE]
+            except BatchError:
+                pass  # The index is all that is known of it.
+            at += HEADER_SIZE
+            position += size
+        at += control_size
+    return bytes(index)
+
+
+def _unless_proven(region: bytes, index: bytes) -> FlushDamage | None:
+    """An index that was found by its structure is right but for the names of partitions, which nothing else
+    repeats. If the header still has its checksum, they are right too."""
+    if unpack_flush_body(region[8:FLUSH_HEADER_SIZE]).index_crc == crc32c(index):
+        return None
+    told = [batch.header for block in iter_blocks(index) for batch in block.batches()]
+    told += [header for _position, header in _whole_batches(region, len(region))[0]]
+    strays = dict.fromkeys((header.base_offset, header.last_offset) for header in told)
+    return FlushDamage("its header is damaged", tuple(strays), complete=True)
 
 
 def _whole_batches(region: bytes, end: int) -> tuple[list[_Batch], int]:
@@ -197,7 +236,7 @@ def _rebuilt(region: bytes, index: bytes, batches: Sequence[_Batch], crc: int) -
         at += len(block)
         done += max(count, 1)
     whole = b"".join(parts)
-    return whole if crc32c(whole) == crc else None
+    return whole if whole and crc32c(whole) == crc else None
 
 
 def _block(region: bytes, topic_id: bytes, partition: int, batches: Sequence[_Batch]) -> bytes:
@@ -219,37 +258,44 @@ def _in_part(
     """The blocks that are found by their first batch, and are whole. Whose they are is not proven by a
     checksum: recovery takes them if they go on where the partition ends."""
     blocks: list[bytes] = []
-    strays: list[tuple[int, int]] = []
     index_at = batches[-1].position + batches[-1].header.size if batches else FLUSH_HEADER_SIZE
     at = 0
     while at < len(batches):
-        position, header = batches[at]
-        found = _find_block(region, index_at, position, header)
-        if found is None:
-            strays.append((header.base_offset, header.last_offset))
-            at += 1
-            continue
-        topic_id, partition, _position, count, _control_size = BLOCK_HEADER.unpack_from(region, found)
-        headers_at = found + BLOCK_HEADER.size
-        block = batches[at : at + count]
-        same = [_repeats(region, headers_at + n * HEADER_SIZE, batch) for n, batch in enumerate(block)]
-        if len(same) == count and all(same):
-            blocks.append(_block(region, topic_id, partition, block))
-        else:
-            count = 1
-            strays.append((header.base_offset, header.last_offset))
+        found = _find_block(region, index_at, batches[at])
+        count = 1
+        if found is not None:
+            topic_id, partition, _position, count, _control_size = BLOCK_HEADER.unpack_from(region, found)
+            headers_at = found + BLOCK_HEADER.size
+            block = batches[at : at + count]
+            same = [_repeats(region, headers_at + n * HEADER_SIZE, batch) for n, batch in enumerate(block)]
+            if count and len(same) == count and all(same):
+                blocks.append(_block(region, topic_id, partition, block))
+            else:
+                count = 1
         at += count
+    strays = [stray for batch in batches for stray in _offsets(region, index_at, batch)]
     damage = FlushDamage(reason, tuple(strays), complete)
     return Salvaged(len(region), time_ms, b"".join(blocks), damage)
 
 
-def _find_block(region: bytes, start: int, position: int, header: BatchHeader) -> int | None:
-    """Where a block header says that its batches begin at `position`, and repeats the first."""
-    needle = position.to_bytes(8, "big")
+def _offsets(region: bytes, index_at: int, batch: _Batch) -> Iterator[tuple[int, int]]:
+    """The offsets of a batch: as it says, and as the index says if that differs, since no CRC covers them."""
+    position, header = batch
+    yield header.base_offset, header.last_offset
+    found = region.find(region[position + _CRC_AT : position + HEADER_SIZE], index_at + _CRC_AT)
+    if found >= 0:
+        base = read_header(region, found - _CRC_AT).base_offset
+        if base != header.base_offset:
+            yield base, base + header.last_offset_delta
+
+
+def _find_block(region: bytes, start: int, batch: _Batch) -> int | None:
+    """Where a block header says that its batches begin with this one, and repeats it."""
+    needle = batch.position.to_bytes(8, "big")
     at = region.find(needle, start + _POSITION)
     while at >= 0:
         found = at - _POSITION
-        if _repeats(region, found + BLOCK_HEADER.size, _Batch(position, header)):
+        if _repeats(region, found + BLOCK_HEADER.size, batch):
             return found
         at = region.find(needle, at + 1)
     return None

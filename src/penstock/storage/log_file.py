@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _WINDOW_BYTES = 256 * 1024
 _UNKNOWN_BOOT = bytes(16)
+_ANY_BOOT = b"?" * 16
 
 
 class LogFile:
@@ -67,7 +68,7 @@ class LogFile:
             files.close(self._fd)
             raise
         self.synced = header is not None and bool(header.flags & FILE_SYNCED)
-        self.same_boot = header is not None and header.boot == boot != _UNKNOWN_BOOT
+        self.same_boot = header is not None and boot != _UNKNOWN_BOOT and header.boot in (boot, _ANY_BOOT)
 
     def close(self) -> None:
         self._files.close(self._fd)
@@ -88,27 +89,32 @@ class LogFile:
         if len(raw) < FILE_HEADER_SIZE:
             return None
         self.mended += 1
-        for body in (mended(raw[:-4], int.from_bytes(raw[-4:], "big")), raw[:-4]):
-            if body is not None:
-                header = unpack_file_body(body)
-                if header.first_flush == self.first_flush and nonce in (None, header.nonce):
-                    first = self._header_at(FILE_HEADER_SIZE)
-                    if first is None or first.nonce == header.nonce:
-                        return header
         first = self._header_at(FILE_HEADER_SIZE)
+        body = mended(raw[:-4], int.from_bytes(raw[-4:], "big"))
+        header = unpack_file_body(body if body is not None else raw[:-4])
+        known = {told for told in (nonce, first.nonce if first is not None else None) if told is not None}
+        if header.first_flush == self.first_flush and known <= {header.nonce}:
+            # What is not known to be of another boot is judged by the stricter rules.
+            return header if body is not None else header._replace(boot=_ANY_BOOT)
         if nonce is None and first is not None and first.number == self.first_flush:
             nonce = first.nonce
         if nonce is None:
             return None
-        return FileHeader(0, 0, 0, self.first_flush, self.first_flush, nonce, _UNKNOWN_BOOT)
+        return FileHeader(0, 0, 0, self.first_flush, self.first_flush, nonce, _ANY_BOOT)
 
     # Walking.
 
     def flushes(
-        self, number: int | None = None, position: int = FILE_HEADER_SIZE, stop: int | None = None
+        self,
+        number: int | None = None,
+        position: int = FILE_HEADER_SIZE,
+        stop: int | None = None,
+        *,
+        sealed: bool = False,
     ) -> Iterator[ScannedFlush]:
         """The flushes from `number` on, the first of the file if not given, which begins at `position`. With
-        `stop`, all up to it were written: what is not whole now comes as damaged.
+        `stop`, all up to it were written: what is not whole now comes as damaged. If the log is `sealed`, nobody
+        is writing what is left at the end: that comes as damaged too, unless it is cut short.
 
         If the file ends where a flush ends, what should follow may lie in a file that is missing. That proves
         nothing, and nothing comes; except where a loss of power may have cut the file."""
@@ -117,7 +123,7 @@ class LogFile:
         while stop is None or number < stop:
             flush = self._whole_at(position, number)
             if flush is None:
-                damaged = list(self._not_whole(position, number, time_ms, stop))
+                damaged = list(self._not_whole(position, number, time_ms, stop, sealed=sealed))
                 if not damaged:
                     return
                 yield from damaged
@@ -126,10 +132,6 @@ class LogFile:
                 yield flush
             number, time_ms = flush.number + 1, flush.time_ms
             position = flush.position + flush.size
-
-    def rest(self, position: int) -> bytes:
-        """What lies in the file from `position` on."""
-        return self._bytes(position, max(self.size - position, 0))
 
     def _whole_at(self, position: int, number: int) -> ScannedFlush | None:
         header = self._header_at(position)
@@ -151,31 +153,30 @@ class LogFile:
             return None
 
     def _not_whole(
-        self, position: int, number: int, time_ms: int, stop: int | None
+        self, position: int, number: int, time_ms: int, stop: int | None, *, sealed: bool
     ) -> Iterator[ScannedFlush]:
-        """The flush at `position`, salvaged or damaged, and those up to the next of which a header is there.
-        Nothing if it may be the end of the log."""
+        """The flush at `position`, salvaged or damaged, and with it those of which no header is there. Nothing
+        if it may be the end of the log."""
         following = self._following(position, number)
+        at_end = following is None and stop is None
         end = following[0] if following is not None else self.size
         region = self._bytes(position, end - position)
-        if not region and (self.synced or self.same_boot):
+        if not region and (at_end or self.synced or self.same_boot):
             return
-        if following is None and stop is None and is_cut_short(region, number, self.nonce):
+        if at_end and is_cut_short(region, number, self.nonce):
             return
         found = salvage(region, number, self.nonce, time_ms)
+        if found.damage is not None and at_end and not sealed:
+            return
+        yield ScannedFlush(number, self.key, position, found.time_ms, found.size, found.blocks, found.damage)
         if found.damage is None:
             self.mended += 1
-        elif following is None and stop is None:
-            return
-        size = found.size if found.damage is None else len(region)
-        yield ScannedFlush(number, self.key, position, found.time_ms, size, found.blocks, found.damage)
-        if found.damage is None:
-            return
-        last = following[1] if following is not None else stop
-        assert last is not None
-        gone = FlushDamage("it is not there")
-        for other in range(number + 1, last):
-            yield ScannedFlush(other, self.key, end, found.time_ms, 0, b"", gone)
+        elif found.size == len(region) and not at_end:
+            last = following[1] if following is not None else stop
+            assert last is not None
+            for other in range(number + 1, last):
+                gone = FlushDamage("it is not there")
+                yield ScannedFlush(other, self.key, end, found.time_ms, 0, b"", gone)
 
     def _following(self, position: int, number: int) -> tuple[int, int] | None:
         """Where the next flush header lies whose number is above `number`, and that number."""

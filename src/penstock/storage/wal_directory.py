@@ -26,7 +26,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock.entropy import SYSTEM, Entropy
 from penstock.log.flush import FILE_HEADER_SIZE, FILE_SYNCED, FileHeader, encode_file_header
-from penstock.log.salvage import has_hole, is_cut_short
 from penstock.metadata.image import WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
@@ -254,19 +253,13 @@ class DirectoryWalStore:
         count = file.first_flush if file.synced or file.same_boot else 0
         if file.synced and following is None:
             file.sync()
-        number, position = file.first_flush, FILE_HEADER_SIZE
         held: ScannedFlush | None = None
-        for flush in file.flushes(stop=following):
-            number, position = flush.number + 1, flush.position + flush.size
+        for flush in file.flushes(stop=following, sealed=True):
             if held is not None and (file.synced or self._counts(file, held, may_hole=may_hole)):
                 count = held.number + 1
             held = flush
         if held is not None and self._counts(file, held, may_hole=may_hole):
             count = held.number + 1
-        rest = file.rest(position)
-        if following is None and rest and not is_cut_short(rest, number, file.nonce):
-            if not may_hole or not has_hole(rest, position):
-                count = number + 1
         return count
 
     def _counts(self, file: LogFile, flush: ScannedFlush, *, may_hole: bool) -> bool:
