@@ -187,3 +187,30 @@ class VolatileFiles(Files):
                 content[at : at + hole] = bytes(hole)
         content[: len(synced)] = synced if current[: len(synced)] != synced else content[: len(synced)]
         return bytes(content)
+
+
+class ForgetfulFiles(Files):
+    """A disk that fails to sync once, as Linux tells it: what was written since the last sync stays in memory,
+    looks clean, and is not on the disk. The next sync succeeds. Dropping it from memory shows the disk."""
+
+    def __init__(self) -> None:
+        self.sync_fails = False
+        self._synced: dict[int, bytes] = {}
+        self._lost: set[int] = set()
+
+    def fdatasync(self, fd: int) -> None:
+        number = os.fstat(fd).st_ino
+        if self.sync_fails:
+            self.sync_fails = False
+            self._lost.add(number)
+            raise _oserror(errno.EIO)
+        if number not in self._lost:
+            self._synced[number] = Path(f"/proc/self/fd/{fd}").read_bytes()
+
+    def drop_cached(self, fd: int, position: int) -> None:
+        number = os.fstat(fd).st_ino
+        if number in self._lost:
+            path = Path(f"/proc/self/fd/{fd}")
+            written, synced = path.read_bytes(), self._synced[number]
+            # Space was given to the rest, and nothing was written there.
+            path.write_bytes(synced + bytes(len(written) - len(synced)))

@@ -130,7 +130,9 @@ class InlineStore(DirectoryStore):
         return work(*args)
 
 
-def open_directory(files: MemoryFiles, sync: bool, file_bytes: int) -> tuple[DirectoryStore, DirectoryWalStore]:
+def open_directory(
+    files: MemoryFiles, sync: bool, file_bytes: int
+) -> tuple[DirectoryStore, DirectoryWalStore]:
     store = InlineStore("/disk", sync=sync, files=files)
     return store, DirectoryWalStore(store, file_bytes=file_bytes)
 

@@ -14,15 +14,17 @@ from penstock.metadata.image import ClusterImage
 from penstock.storage.answers import Appended
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.ledger import Ledger
-from penstock.storage.objects import HurtRangeError
+from penstock.storage.log_reader import follow_log
+from penstock.storage.objects import HurtRangeError, StoreError
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.wire.errors import ErrorCode
-from tests.storage.faults import VolatileFiles
+from tests.storage.faults import ForgetfulFiles, VolatileFiles
 from tests.storage.test_settling import PROMPT, collect
 from tests.storage.world import (
     LISTENERS,
     TestClock,
     World,
+    append,
     append_ok,
     batch,
     own_partition,
@@ -215,3 +217,42 @@ async def test_the_metadata_log_survives(tmp_path: Path, sync: bool, seed: int |
     assert log.image.version == version and len(log.image.topics) == 9
     await log.close()
     await store.close()
+
+
+@pytest.mark.parametrize("flushes", [0, 3])
+async def test_a_flush_that_could_not_be_synced_is_not_counted_from_memory(
+    tmp_path: Path, flushes: int
+) -> None:
+    files = ForgetfulFiles()
+    world = World(DirectoryStore(str(tmp_path / "store"), sync=True, files=files))
+    ledger = await world.start()
+    topic = await world.create_topic("t")
+    partition = own_partition(ledger, topic)
+    for number in range(flushes):
+        await append_ok(ledger, partition, batch(b"%d" % number * 2000))
+    if not flushes:
+        await append_ok(ledger, partition, batch(b"a file is begun and synced"))
+    files.sync_fails = True
+    answers = await append(ledger, partition, batch(b"in doubt " * 500))
+    assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER] and world.ended
+    acknowledged = max(flushes, 1)
+    # A reader that follows the log does not see it either.
+    tail = follow_log(world.store, ledger.wal, 0)
+    assert len((await tail.read_on()).flushes) == acknowledged
+    assert await world.wal_store.seal(ledger.wal) == acknowledged
+    await world.kill(ledger)
+    ledger = await world.start()
+    partition = own_partition(ledger, topic)
+    assert len(await read_all(ledger, partition)) == acknowledged == partition.high_watermark
+    await world.close()
+
+
+async def test_a_log_is_not_sealed_while_its_disk_does_not_sync(tmp_path: Path) -> None:
+    files = ForgetfulFiles()
+    world = World(DirectoryStore(str(tmp_path / "store"), sync=True, files=files))
+    ledger = await world.start()
+    await append_ok(ledger, own_partition(ledger, await world.create_topic("t")), batch(b"acknowledged"))
+    files.sync_fails = True
+    with pytest.raises(StoreError):
+        await world.wal_store.seal(ledger.wal)
+    await world.close()

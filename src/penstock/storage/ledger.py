@@ -359,7 +359,9 @@ class Ledger:
                 )
             if refused and now - told_at >= _TELL_SECONDS:
                 told_at = now
-                logger.warning("partitions could not be opened yet count=%d: %s", len(refused), refused[0].error)
+                logger.warning(
+                    "partitions could not be opened yet count=%d: %s", len(refused), refused[0].error
+                )
             if refused:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _RETRY_MAX_SECONDS)
@@ -394,7 +396,10 @@ class Ledger:
             return
         if key not in self._damaged:
             logger.error(
-                "a partition cannot be opened topic=%s partition=%d: %s", partition.topic, partition.index, error
+                "a partition cannot be opened topic=%s partition=%d: %s",
+                partition.topic,
+                partition.index,
+                error,
             )
         self._damaged[key] = error
 
