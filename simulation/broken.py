@@ -75,8 +75,7 @@ def no_seal() -> Changes:
         return max(await self._sizes(wal), default=0)
 
     def seal_directory(self: DirectoryWalStore, wal: WalRef, start: int) -> int:
-        numbers = [flush.number for flush in self._walk(wal, start, verify=True)]
-        return numbers[-1] + 1 if numbers else 0
+        return self._count(wal, start)
 
     return [(ObjectWalStore, "seal", seal), (DirectoryWalStore, "_seal", seal_directory)]
 
@@ -91,8 +90,10 @@ def sealed_end() -> Changes:
             if number > end and size > len(SEAL):
                 yield await self._scan_one(wal, number - 1, size)
 
+    real_collect = DirectoryWalStore._collect
+
     def collect(self: DirectoryWalStore, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
-        return [flush for flush in self._walk(wal, start, verify=False) if flush.number >= start]
+        return real_collect(self, wal, start, max(end, self._count(wal, start)))
 
     return [(ObjectWalStore, "scan", scan), (DirectoryWalStore, "_collect", collect)]
 

@@ -240,6 +240,9 @@ class SimulatedFiles(Files):
         if self._call("sync", self._open[fd].path):
             raise _error(errno.EIO)
 
+    def drop_cached(self, fd: int, position: int) -> None:
+        """What is written to this disk is on it."""
+
     def sync_directory(self, path: str) -> None:
         if self._call("sync", path):
             raise _error(errno.EIO)

@@ -190,8 +190,9 @@ class VolatileFiles(Files):
 
 
 class ForgetfulFiles(Files):
-    """A disk that fails to sync once, as Linux tells it: what was written since the last sync stays in memory,
-    looks clean, and is not on the disk. The next sync succeeds. Dropping it from memory shows the disk."""
+    """A disk that fails to sync once, as Linux tells it: what was written since the last sync stays in
+    memory, looks clean, and is not on the disk. The next sync succeeds. Dropping it from memory shows the
+    disk."""
 
     def __init__(self) -> None:
         self.sync_fails = False

@@ -141,8 +141,8 @@ async def test_an_adopted_file_survives_in_the_default_mode(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("goes_on", [False, True])
 async def test_an_unsynced_flush_with_holes_is_cut_off_at_the_end_only(tmp_path: Path, goes_on: bool) -> None:
-    """The index of a flush may reach the disk without its batches: the batches are checked too. If a whole flush
-    follows, the records in the hole are lost, and no offset is given again."""
+    """The index of a flush may reach the disk without its batches: the batches are checked too. If a whole
+    flush follows, the records in the hole are lost, and no offset is given again."""
     world = World(DirectoryStore(str(tmp_path)))
     ledger = await world.start()
     topic = await world.create_topic("t")

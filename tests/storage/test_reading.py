@@ -166,7 +166,7 @@ async def test_a_log_that_is_missing_is_waited_for(world: World, monkeypatch: py
 
 async def until(done: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not done():
+        while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -12,9 +12,9 @@ times, epochs, and by the batch length also positions), so that a log of gigabyt
 its indexes alone. Markers of transactions carry their meaning in the record, so they are repeated whole.
 
 The index comes last and the header carries its CRC: a flush that was cut short anywhere has a wrong index
-CRC. That is where a log ends if nothing whole follows; else it is damage (`salvage`). A file begins with FILE_HEADER and a random nonce that every flush
-header repeats. Bytes that a producer chose, or that an earlier use of the same blocks left behind, are
-therefore never taken for a flush.
+CRC. That is where a log ends if nothing whole follows; else it is damage (`salvage`). A file begins with
+FILE_HEADER and a random nonce that every flush header repeats. Bytes that a producer chose, or that an
+earlier use of the same blocks left behind, are therefore never taken for a flush.
 
 All integers are big-endian, as in the batches.
 """

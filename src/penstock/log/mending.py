@@ -1,9 +1,9 @@
 """Finding the one byte whose change explains a wrong CRC32C.
 
 A CRC is linear: what a changed byte does to it depends on the change and on how many bytes follow, on nothing
-else. So the difference between the checksum that is stored and the one that is computed is run backwards, byte
-by byte, to where it fits into a single one. Of damage that is spread wider, one case in many is taken for a
-byte all the same; who mends checks the result by something else that it must agree with.
+else. So the difference between the checksum that is stored and the one that is computed is run backwards,
+byte by byte, to where it fits into a single one. Of damage that is spread wider, one case in many is taken
+for a byte all the same; who mends checks the result by something else that it must agree with.
 """
 
 from functools import cache

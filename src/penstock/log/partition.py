@@ -257,8 +257,8 @@ class PartitionLog:
         )
 
     def pass_over(self, end_offset: int) -> None:
-        """Records up to `end_offset` were acknowledged and are lost. Which sequences they had nobody knows, so
-        every producer may go on with any. Whether they ended a transaction nobody knows either: it stays
+        """Records up to `end_offset` were acknowledged and are lost. Which sequences they had nobody knows,
+        so every producer may go on with any. Whether they ended a transaction nobody knows either: it stays
         open, until its producer or an operator ends it."""
         self.next_offset = end_offset
         self.producer_entries = {

@@ -1,9 +1,10 @@
 """Taking over a partition from its logs: batch after batch, and around what is damaged.
 
-A record that was acknowledged is in the manifest or in a log, and offsets join without a gap. So the damage shows
-as a gap: where a later batch begins beyond the end of those before it, exactly what lies between is hurt. Where
-none follows a damaged flush, it is not known whether the partition had records in it. If that cannot be excluded,
-the offsets that they may have had are hurt as well: an offset that was acknowledged is never given again.
+A record that was acknowledged is in the manifest or in a log, and offsets join without a gap. So the damage
+shows as a gap: where a later batch begins beyond the end of those before it, exactly what lies between is
+hurt. Where none follows a damaged flush, it is not known whether the partition had records in it. If that
+cannot be excluded, the offsets that they may have had are hurt as well: an offset that was acknowledged is
+never given again.
 """
 
 from penstock.log.manifest import HurtRange
@@ -12,8 +13,8 @@ from penstock.log.salvage import FlushDamage
 from penstock.wire.batch import BatchHeader
 
 LOST_OFFSETS_MAX = 1 << 32
-"""More records than were lost, where nothing tells how many: a flush takes some megabytes, and a batch expands
-to so many that a hundred of the largest ones hold fewer."""
+"""More records than were lost, where nothing tells how many: a flush takes some megabytes, and a batch
+expands to so many that a hundred of the largest ones hold fewer."""
 
 
 class Replay:
@@ -31,7 +32,8 @@ class Replay:
         """Batches of damaged flushes since: last offset by base offset."""
 
     def damaged(self, number: int, damage: FlushDamage) -> None:
-        """A flush of the log comes next that is lost in part, and none of what was salvaged is the partition's."""
+        """A flush of the log comes next that is lost in part, and none of what was salvaged is the
+        partition's."""
         start = end = self._log.next_offset
         for base, last in damage.strays:
             self._strays[base] = max(last, self._strays.get(base, last))
@@ -44,8 +46,8 @@ class Replay:
             self._doubt = self._doubt or f"flush {number} of a write-ahead log: {damage.reason}"
 
     def takes(self, header: BatchHeader, control: bytes, time_ms: int, *, proven: bool = True) -> bool:
-        """A batch comes next: whether it is beyond what is there, and was taken. One that is not `proven` to be
-        the partition's is, if it goes on where the partition ends."""
+        """A batch comes next: whether it is beyond what is there, and was taken. One that is not `proven` to
+        be the partition's is, if it goes on where the partition ends."""
         log = self._log
         if header.last_offset < log.next_offset:
             return False

@@ -1,8 +1,8 @@
 """What can still be told of a flush that is not as it was written.
 
-A flush says the same more than once. The header has a checksum, and repeats the log's nonce and its own number;
-each batch has a CRC; the index repeats the batch headers, and its blocks join: each begins where the batches of
-the one before end, and the last ends where the index begins. So:
+A flush says the same more than once. The header has a checksum, and repeats the log's nonce and its own
+number; each batch has a CRC; the index repeats the batch headers, and its blocks join: each begins where the
+batches of the one before end, and the last ends where the index begins. So:
 
     header hurt    a byte is mended by the checksum; else the index is found by its own structure
     index hurt     a byte is mended by the checksum; else what it repeats is taken from the batches again
@@ -59,7 +59,8 @@ class _Batch(NamedTuple):
 def salvage(region: bytes, number: int, nonce: bytes | None, time_ms: int) -> Salvaged:
     """What is left of the flush that begins `region`, which ends where something else begins.
 
-    `nonce`: of the log, where it is known. `time_ms`: about when the flush was written, if it does not say."""
+    `nonce`: of the log, where it is known. `time_ms`: about when the flush was written, if it does not
+    say."""
     proven = _proven_header(region, number, nonce)
     for header in (proven, _raw_header(region, number, nonce)):
         if header is not None and header.size <= len(region):
@@ -82,8 +83,8 @@ def salvage(region: bytes, number: int, nonce: bytes | None, time_ms: int) -> Sa
 
 
 def is_cut_short(region: Buffer, number: int, nonce: bytes | None) -> bool:
-    """Whether bytes are missing at the end of the flush that `region` begins with. Only a header with the right
-    checksum says so."""
+    """Whether bytes are missing at the end of the flush that `region` begins with. Only a header with the
+    right checksum says so."""
     if len(region) < FLUSH_HEADER_SIZE:
         return True
     header = _proven_header(region, number, nonce)
@@ -143,7 +144,8 @@ def _index(region: bytes, header: FlushHeader) -> bytes | None:
 
 
 def _corrected(region: bytes, start: int, end: int) -> bytes:
-    """An index that was found by its structure, with what the CRCs of whole batches cover taken from these."""
+    """An index that was found by its structure, with what the CRCs of whole batches cover taken from
+    these."""
     index = bytearray(region[start:end])
     at = 0
     position = FLUSH_HEADER_SIZE

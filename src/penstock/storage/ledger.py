@@ -220,7 +220,7 @@ class Ledger:
             self._cleaner_task = asyncio.get_running_loop().create_task(self._run_cleaner(), name="cleaner")
 
     async def update(self, image: ClusterImage) -> None:
-        """`follow`, and wait until everything that is newly led here is open, or the store did not give it."""
+        """`follow`, and wait until everything that is newly led here is open, or was refused."""
         self.follow(self._image, image)
         while self._untried:
             await self._tried.wait()
@@ -423,8 +423,8 @@ class Ledger:
         return self._partitions.get((topic_id, index))
 
     def damaged(self, topic_id: bytes, index: int) -> str | None:
-        """Why a partition led here cannot be opened: its manifest is provably not what was written. Clients get
-        KAFKA_STORAGE_ERROR, until it is as it was again."""
+        """Why a partition led here cannot be opened: its manifest is provably not what was written. Clients
+        get KAFKA_STORAGE_ERROR, until it is as it was again."""
         error = self._damaged.get((topic_id, index))
         return str(error) if error is not None else None
 

@@ -1,16 +1,17 @@
 """One file of a write-ahead log, for everybody who reads one: sealers, recovery, Spark, audits.
 
 `LogFile.flushes` walks the flushes in order. Where something is not as it was written, it looks for what
-follows: a later flush of the log is begun only when all before it are in the file. If one follows, or the caller
-knows by other means that more was there (a later file, the count of a sealed log), the flush is damaged; what can
-be salvaged of it is (`log.salvage`), and the rest is told in `ScannedFlush.damage`. If nothing follows, the
-walk ends there, and `rest` says what is left: a flush under way, a torn one, or damage. Who seals a log judges
-that (`counts`):
+follows: a later flush of the log is begun only when all before it are in the file. If one follows, or the
+caller knows by other means that more was there (a later file, the count of a sealed log), the flush is
+damaged. What can be salvaged of it is (`log.salvage`), and the rest is told in `ScannedFlush.damage`. If
+nothing follows, it may be one that is being written, a torn one, or damage. Who seals a log tells these apart
+by the boot that wrote the file:
 
-    same boot, not synced   A process that was killed leaves a file that ends within a flush. One of full length
-                            that is not whole is damaged.
-    synced                  All flushes but the last were on the disk before the next was begun. The last may be
-                            torn by a loss of power, or by a sync that failed: then sectors of it are zeros.
+    same boot, not synced   A process that was killed leaves a file that ends within a flush. A flush of full
+                            length that is not whole is damaged.
+    synced                  All flushes but the last were on the disk before the next was begun. The last may
+                            be torn by a loss of power, or by a sync that failed: then sectors of it are
+                            zeros. If they are not, it is damaged.
     another boot            Any flush after the last whole one may be torn.
 """
 
@@ -113,8 +114,8 @@ class LogFile:
         sealed: bool = False,
     ) -> Iterator[ScannedFlush]:
         """The flushes from `number` on, the first of the file if not given, which begins at `position`. With
-        `stop`, all up to it were written: what is not whole now comes as damaged. If the log is `sealed`, nobody
-        is writing what is left at the end: that comes as damaged too, unless it is cut short.
+        `stop`, all up to it were written: what is not whole now comes as damaged. If the log is `sealed`,
+        nobody is writing what is left at the end: that comes as damaged too, unless it is cut short.
 
         If the file ends where a flush ends, what should follow may lie in a file that is missing. That proves
         nothing, and nothing comes; except where a loss of power may have cut the file."""
@@ -155,8 +156,8 @@ class LogFile:
     def _not_whole(
         self, position: int, number: int, time_ms: int, stop: int | None, *, sealed: bool
     ) -> Iterator[ScannedFlush]:
-        """The flush at `position`, salvaged or damaged, and with it those of which no header is there. Nothing
-        if it may be the end of the log."""
+        """The flush at `position`, salvaged or damaged, and with it those of which no header is there.
+        Nothing if it may be the end of the log."""
         following = self._following(position, number)
         at_end = following is None and stop is None
         end = following[0] if following is not None else self.size

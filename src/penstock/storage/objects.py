@@ -88,8 +88,8 @@ class ObjectStore(Protocol):
         """The whole object, or None if there is none."""
 
     async def get_range(self, key: str, start: int, length: int) -> bytes | bytearray:
-        """Exactly `length` bytes from `start`; ObjectMissingError if the object is gone, ObjectShortError if it
-        is shorter."""
+        """Exactly `length` bytes from `start`; ObjectMissingError if the object is gone, ObjectShortError if
+        it is shorter."""
 
     async def delete(self, key: str) -> None:
         """Remove `key`; removing what is not there is fine."""

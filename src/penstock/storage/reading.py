@@ -2,9 +2,9 @@
 
 Nothing here lists the store. A read is answered at once if the tail cache has it, or if the index is in
 memory and the store has the bytes at hand (the page cache of a local directory); otherwise it is an
-awaitable. What comes from the store is checked (`log.checking`), and so is what lies in hurt ranges: a reader of
-records that are lost is told so, and of others gets them. Indexes of segments are kept in memory, bounded in bytes, least recently used out first; so are
-blocks of objects on a store that is a network away.
+awaitable. What comes from the store is checked (`log.verifying`), and so is what lies in hurt ranges: a
+reader of records that are lost is told so, and of others gets them. Indexes of segments are kept in memory,
+bounded in bytes, least recently used out first; so are blocks of objects on a store that is a network away.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from penstock.log.checking import Check, ExtentBytes
+from penstock.log.checking import Rules
 from penstock.log.extents import Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
 from penstock.log.mending import mended
 from penstock.log.slicing import Range, cut, plan_ranges
+from penstock.log.verifying import ExtentBytes, Verification
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.block_cache import BlockCache, DistantStore
 from penstock.storage.objects import DamagedObjectError, HurtRangeError, ObjectMissingError, ObjectStore
@@ -195,8 +196,8 @@ class Reader:
             )
         return await self._check_on(wanted, _check_of(wanted, buffers))
 
-    async def _check_on(self, wanted: "_Wanted", check: Check) -> Slice:
-        while not check.step():
+    async def _check_on(self, wanted: "_Wanted", check: Verification) -> Slice:
+        while not check.step():  # noqa: ASYNC110  Others have their turn.
             await asyncio.sleep(0)
         return _checked(wanted, check)
 
@@ -277,7 +278,13 @@ class _Wanted(NamedTuple):
     limit_offset: int
 
 
-def _check_of(wanted: _Wanted, buffers: Sequence[Buffer]) -> Check:
+def rules_of(partition: Partition) -> Rules:
+    """What batches of a partition are checked against."""
+    manifest = partition.manifest
+    return Rules(partition.epochs, manifest.compacted_end if manifest is not None else 0)
+
+
+def _check_of(wanted: _Wanted, buffers: Sequence[Buffer]) -> Verification:
     pieces: list[ExtentBytes] = []
     at = wanted.first
     bases, lasts = wanted.extents.base_offsets, wanted.extents.last_offsets
@@ -286,18 +293,17 @@ def _check_of(wanted: _Wanted, buffers: Sequence[Buffer]) -> Check:
         for start, length in planned.pieces:
             pieces.append(ExtentBytes(view[start : start + length], bases[at], lasts[at]))
             at += 1
-    manifest = wanted.partition.manifest
-    return Check(pieces, manifest.compacted_end if manifest is not None else 0)
+    return Verification(pieces, rules_of(wanted.partition))
 
 
-def _checked(wanted: _Wanted, check: Check) -> Slice:
+def _checked(wanted: _Wanted, check: Verification) -> Slice:
     """What is whole, up to the first batch that is not."""
     offset, limit_offset = wanted.offset, wanted.limit_offset
     after = next((lost for lost in check.lost if lost.end > offset), None)
     if after is None or after.start >= limit_offset:
         return Slice(*cut(check.runs, offset, wanted.max_bytes, limit_offset))
     partition = wanted.partition
-    hurt = HurtRangeError(partition.topic, partition.index, *after, "the batch is not as it was written")
+    hurt = HurtRangeError(partition.topic, partition.index, *after)
     if after.start <= offset:
         raise hurt
     return _something(Slice(*cut(check.runs, offset, wanted.max_bytes, after.start)), hurt)

@@ -1,14 +1,14 @@
 """Opening partitions: the manifest, then what the write-ahead logs of earlier incarnations hold beyond it.
 
 What it costs: one range read per object that manifests lie in, and one scan of each sealed log that some
-partition still needs, whatever the number of partitions and the length of their history. Objects are read side
-by side, and a partition is open as soon as those that it needs were read: one that is slow, or refused, holds up
-nobody else.
+partition still needs, whatever the number of partitions and the length of their history. Objects are read
+side by side, and a partition is open as soon as those that it needs were read: one that is slow, or refused,
+holds up nobody else.
 
 What cannot be read is unknown, not damaged, and is asked for again: a partition is opened with all that its
 leader left, or not yet. Damage is what is provably not as it was written. In a log it becomes a hurt range of
-those partitions that lost records (`log.replaying`), and they open all the same. A manifest with a wrong checksum
-leaves nothing to begin from: its partition stays closed, until somebody brings it back.
+those partitions that lost records (`log.replaying`), and they open all the same. A manifest with a wrong
+checksum leaves nothing to begin from: its partition stays closed, until somebody brings it back.
 """
 
 import asyncio
@@ -90,7 +90,8 @@ class LogContents:
             return
         known = {found.flush for found in blocks}
         other = [one for one in self._damaged if one.flush not in known]
-        yield from sorted((*blocks, *other), key=lambda one: one.flush)
+        both: list[Found | Damaged] = [*blocks, *other]
+        yield from sorted(both, key=lambda one: one.flush)
 
 
 class Recovery:

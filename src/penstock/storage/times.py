@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import NamedTuple
 
-from penstock.log.checking import Check, ExtentBytes
+from penstock.log.checking import Hurt, check_extent
 from penstock.log.extents import Extents
 from penstock.log.times import first_at_or_after, greatest
 from penstock.storage.answers import TimestampOffset
 from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
-from penstock.storage.reading import Reader
+from penstock.storage.reading import Reader, rules_of
 from penstock.wire.buffers import Buffer
 
 
@@ -84,10 +84,8 @@ class TimeSearch:
 
 def _first_lost(extents: Extents, at: int, stored: Buffer, partition: Partition) -> int | None:
     """The first offset from the log start on in an extent whose batch is not whole."""
-    manifest = partition.manifest
-    piece = ExtentBytes(memoryview(stored), extents.base_offsets[at], extents.last_offsets[at])
-    check = Check((piece,), manifest.compacted_end if manifest is not None else 0)
-    while not check.step():
-        pass
     start = partition.log_start_offset
-    return next((max(lost.start, start) for lost in check.lost if lost.end > start), None)
+    for found in check_extent(stored, 0, extents[at], rules_of(partition)):
+        if isinstance(found, Hurt) and found.end > start:
+            return max(found.start, start)
+    return None

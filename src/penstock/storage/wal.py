@@ -95,8 +95,8 @@ class WalStore(Protocol):
         """Begin the log of a new incarnation, unless somebody sealed it before it began."""
 
     async def seal(self, wal: WalRef, start: int = 0) -> int:
-        """Let nobody write to this log any more; how many flushes it then holds, counted from flush 0, damaged
-        ones among them: it ends after the last that is whole or was provably written whole.
+        """Let nobody write to this log any more; how many flushes it then holds, counted from flush 0,
+        damaged ones among them: it ends after the last that is whole or was provably written whole.
 
         May be called again, by anybody, and then gives the same count or, if a fenced writer appended
         unacknowledged flushes meanwhile, a greater one; the count that went into the metadata log
