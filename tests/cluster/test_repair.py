@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.extents import Extents
-from penstock.log.manifest import Manifest, decode_manifest
 from penstock.wire.batch import iter_batches
 
-from .ward import Records, Ward
+from .ward import Records, Ward, short_pauses
+
+__all__ = ("short_pauses",)
 
 TOPICS = (("orders", 0), ("orders", 1), ("other", 0))
 
@@ -52,17 +52,10 @@ async def drop_old_logs(ward: Ward) -> None:
                 await ward.open().delete(key)
 
 
-async def manifest_of(ward: Ward, topic: str, index: int) -> Manifest:
-    ref = (await ward.image()).topics[topic].partitions[index].manifest
-    assert ref is not None
-    return decode_manifest((await ward.get(ref.key))[ref.start : ref.start + ref.length])
-
-
 async def positions(ward: Ward, topic: str, index: int) -> tuple[str, dict[int, tuple[int, int]]]:
     """The one segment of a partition, and where its batches lie by base offset."""
-    (segment,) = (await manifest_of(ward, topic, index)).segments
-    stored = await ward.get(segment.index_key)
-    extents = Extents.decode(stored[segment.index_start : segment.index_start + segment.index_length])
+    (segment,) = (await ward.manifest(topic, index)).segments
+    extents = await ward.extents(segment)
     data = await ward.get(segment.key)
     found = {}
     for position, length in zip(extents.positions, extents.lengths, strict=True):
@@ -151,7 +144,7 @@ async def test_what_cannot_be_healed_is_cut_only_when_told_to(ward: Ward) -> Non
 async def test_an_index_is_rebuilt(ward: Ward) -> None:
     records = await fill(ward)
     for topic, index in TOPICS:
-        (segment,) = (await manifest_of(ward, topic, index)).segments
+        (segment,) = (await ward.manifest(topic, index)).segments
         stored = bytearray(await ward.get(segment.index_key))
         stored[segment.index_start : segment.index_start + 24] = b"!" * 24
         await ward.change(segment.index_key, bytes(stored))
