@@ -1,6 +1,7 @@
 """One flipped bit is found and flipped back, wherever it is; other damage is not taken for one."""
 
 import random
+from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from penstock.wire.correction import CORRECTED_BYTES_MAX, corrections
 
 @given(st.binary(min_size=1, max_size=300), st.data(), st.booleans())
 def test_a_flipped_bit_is_flipped_back(body: bytes, data: st.DataObject, little: bool) -> None:
-    order = "little" if little else "big"
+    order: Literal["little", "big"] = "little" if little else "big"
     whole = b"magic" + body + crc32c(body).to_bytes(4, order)
     hurt = bytearray(whole)
     at = data.draw(st.integers(0, len(whole) - 1))
