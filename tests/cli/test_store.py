@@ -1,4 +1,4 @@
-"""`penstock store audit`: what it prints, its exit codes, and that it deletes only when told to."""
+"""`penstock store`: what its commands print, their exit codes, and that they change only what they should."""
 
 from __future__ import annotations
 
@@ -85,3 +85,60 @@ def test_places_that_hold_no_cluster(location: str, words: str) -> None:
     result = audit(location)
     assert result.exit_code == 1
     assert words in result.output and "Traceback" not in result.output
+
+
+def run(command: str, store: Path | str, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["store", command, "--store", str(store), *arguments])
+
+
+def flip(path: Path, at: int) -> None:
+    stored = bytearray(path.read_bytes())
+    stored[at] ^= 1
+    path.write_bytes(bytes(stored))
+
+
+def test_scrub_and_repair(store: Path) -> None:
+    assert run("scrub", store).exit_code == 0
+    (segment,) = [path for path in (store / "segments").rglob("*") if path.is_file()]
+    whole = segment.read_bytes()
+    flip(segment, 65)
+    hurt = run("scrub", store)
+    assert hurt.exit_code == 1
+    (found,) = json.loads(hurt.stdout)["damaged"]
+    assert (found["topic"], found["partition"], found["start"], found["end"]) == ("t", 0, 0, 1)
+    assert run("scrub", store, "--topic", "another").exit_code == 0
+    before = sorted(store.rglob("*"))
+    planned = run("repair", store)
+    assert planned.exit_code == 1 and sorted(store.rglob("*")) == before
+    assert json.loads(planned.stdout)["applied"] is False
+    healed = run("repair", store, "--apply")
+    assert healed.exit_code == 0, healed.output
+    (step,) = json.loads(healed.stdout)["steps"]
+    assert step["how"] in ("corrected", "restored")
+    assert run("scrub", store).exit_code == 0 and run("repair", store).exit_code == 0
+    assert segment.read_bytes() != whole, "nothing is written over"
+    with Broker(store=str(store)) as broker, Client(broker.bootstrap_servers) as client:
+        assert client.partitions("t") == [0]
+    assert run("scrub", store).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["scrub", "repair"])
+@pytest.mark.parametrize(
+    ("location", "words"), [("/no/such/place", "No Penstock"), ("nonsense://x", "cannot be read")]
+)
+def test_places_that_cannot_be_scrubbed(command: str, location: str, words: str) -> None:
+    result = run(command, location)
+    assert result.exit_code == 1
+    assert words in result.output and "Traceback" not in result.output
+
+
+def test_what_people_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.store_health.wants_json", lambda _flag: False)
+    whole = run("scrub", store)
+    assert "Everything is whole." in whole.output and "1 records" in whole.output
+    (manifest,) = [path for path in (store / "manifests").rglob("*") if path.is_file()]
+    flip(manifest, 20)
+    assert "damaged: t-0 (manifest in manifests/" in run("scrub", store).output
+    assert "would be done: t-0 " in run("repair", store).output
+    assert "Nothing is hurt any more." in run("repair", store, "--apply").output
+    assert "Nothing is hurt." in run("repair", store).output

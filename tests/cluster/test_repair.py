@@ -1,16 +1,17 @@
 """Repairing a store: what can be healed reads as it was, what is cut leaves every other record."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from penstock.log.extents import Extents
-from penstock.log.manifest import Manifest, decode_manifest
 from penstock.wire.batch import iter_batches
 
-from .ward import Records, Ward
+from .ward import COMPACTED, Records, Ward, short_pauses
+
+__all__ = ("short_pauses",)
 
 TOPICS = (("orders", 0), ("orders", 1), ("other", 0))
 
@@ -52,17 +53,10 @@ async def drop_old_logs(ward: Ward) -> None:
                 await ward.open().delete(key)
 
 
-async def manifest_of(ward: Ward, topic: str, index: int) -> Manifest:
-    ref = (await ward.image()).topics[topic].partitions[index].manifest
-    assert ref is not None
-    return decode_manifest((await ward.get(ref.key))[ref.start : ref.start + ref.length])
-
-
 async def positions(ward: Ward, topic: str, index: int) -> tuple[str, dict[int, tuple[int, int]]]:
     """The one segment of a partition, and where its batches lie by base offset."""
-    (segment,) = (await manifest_of(ward, topic, index)).segments
-    stored = await ward.get(segment.index_key)
-    extents = Extents.decode(stored[segment.index_start : segment.index_start + segment.index_length])
+    (segment,) = (await ward.manifest(topic, index)).segments
+    extents = await ward.extents(segment)
     data = await ward.get(segment.key)
     found = {}
     for position, length in zip(extents.positions, extents.lengths, strict=True):
@@ -151,7 +145,7 @@ async def test_what_cannot_be_healed_is_cut_only_when_told_to(ward: Ward) -> Non
 async def test_an_index_is_rebuilt(ward: Ward) -> None:
     records = await fill(ward)
     for topic, index in TOPICS:
-        (segment,) = (await manifest_of(ward, topic, index)).segments
+        (segment,) = (await ward.manifest(topic, index)).segments
         stored = bytearray(await ward.get(segment.index_key))
         stored[segment.index_start : segment.index_start + 24] = b"!" * 24
         await ward.change(segment.index_key, bytes(stored))
@@ -245,3 +239,124 @@ async def test_a_log_that_nobody_writes_is_corrected(ward: Ward, sealed: bool) -
     assert (await ward.scrub()).exit_code == 0
     await ward.start()
     assert await everything(ward) == records
+
+
+async def test_a_file_that_became_a_segment(tmp_path: Path) -> None:
+    """Its batches lie among flush headers, and its index in another object."""
+    ward = Ward("directory", tmp_path)
+    try:
+        await ward.start()
+        await ward.create("large")
+        numbers = random.Random(1)
+        await ward.write("large", 0, *([numbers.randbytes(100_000)] for _ in range(16)))
+        assert await ward.ledger.settle()
+        records = await ward.read("large")
+        (segment,) = (await ward.manifest("large")).segments
+        assert segment.index_key != segment.key
+        await ward.overwrite(segment.index_key, segment.index_start + 8, b"?" * 30)
+        (step,) = (await ward.repair()).steps
+        assert step.how == "rebuilt"
+        assert (await ward.scrub()).exit_code == 0
+        await ward.caught_up()
+        assert await ward.read("large") == records
+    finally:
+        await ward.kill()
+
+
+async def test_where_compaction_has_been(ward: Ward) -> None:
+    await ward.start()
+    await ward.create("c", 1, **COMPACTED)
+    await ward.write("c", 0, *([b"%d" % n * 9] * (12 - n) for n in range(12)))
+    assert await ward.ledger.settle()
+    await asyncio.sleep(0.01)
+    assert await ward.ledger.clean() == 1
+    await ward.write("c", 0, [b"new"])
+    assert await ward.ledger.settle()
+    for key in await ward.keys("wal/"):
+        if len(await ward.get(key)) > 8:
+            await ward.open().delete(key)
+    records = await ward.read("c")
+    segment = (await ward.manifest("c")).segments[0]
+    stored = await ward.get(segment.key)
+    for key in await ward.keys("segments/"):
+        if key not in {one.key for one in (await ward.manifest("c")).segments}:
+            await ward.open().delete(key)
+    position, header = list(iter_batches(stored, 0, segment.index_start))[1]
+    await ward.flip(segment.key, position + 70, 3)
+    (step,) = (await ward.repair()).steps
+    assert step.how == "corrected"
+    await ward.caught_up()
+    assert await ward.read("c") == records
+    segment = (await ward.manifest("c")).segments[0]
+    await ward.overwrite(segment.key, position + 61, b"?" * (header.size - 61))
+    (step,) = (await ward.repair(cut=True)).steps
+    assert step.how == "cut" and step.start <= header.base_offset and header.last_offset < step.end
+    await ward.caught_up()
+    kept = [one for one in records if not header.base_offset <= one[0] <= header.last_offset]
+    assert await ward.read("c") == kept and kept
+    assert (await ward.scrub()).exit_code == 0
+
+
+async def test_whatever_is_hurt_of_segments_is_cut_and_all_else_stays(ward: Ward) -> None:
+    numbers = random.Random(11)
+    records = await fill(ward)
+    await drop_old_logs(ward)
+    for _ in range(12):
+        keys = [one.key for topic, index in TOPICS for one in (await ward.manifest(topic, index)).segments]
+        key = keys[numbers.randrange(len(keys))]
+        size = len(await ward.get(key))
+        at = numbers.randrange(size)
+        await ward.overwrite(key, at, numbers.randbytes(min(numbers.randrange(2, 150), size - at)))
+        named = {
+            (one.topic, one.partition, offset)
+            for one in (await ward.scrub()).damaged
+            for offset in range(one.start, one.end)
+        }
+        report = await ward.repair(cut=True)
+        assert report.exit_code == 0, report
+        gone = {
+            (one.topic, one.partition, offset)
+            for one in report.steps
+            if one.how == "cut"
+            for offset in range(one.start, one.end)
+        }
+        assert gone <= named
+        await ward.caught_up()
+        for place in TOPICS:
+            records[place] = [one for one in records[place] if (*place, one[0]) not in gone]
+            assert await ward.read(*place) == records[place], report
+        assert (await ward.scrub()).exit_code == 0
+    await ward.kill()
+    await ward.start()
+    assert await everything(ward) == records
+
+
+async def test_a_broker_that_writes_and_settles_meanwhile(ward: Ward) -> None:
+    records = await fill(ward)
+    over = asyncio.Event()
+    written: list[bytes] = []
+
+    async def write() -> None:
+        while not over.is_set():
+            written.append(b"meanwhile-%d" % len(written))
+            await ward.write("orders", 1, [written[-1]])
+            if len(written) % 5 == 0:
+                await ward.ledger.settle()
+
+    writing = asyncio.create_task(write())
+    for _ in range(10):
+        segment = (await ward.manifest("orders", 1)).segments[0]
+        start = (await ward.extents(segment)).positions[0]
+        await ward.flip(segment.key, start + 90, 1)
+        async with asyncio.timeout(30):
+            while (await ward.repair()).exit_code:
+                continue
+        assert (await ward.scrub()).exit_code == 0
+    over.set()
+    await writing
+    await ward.caught_up()
+    expected = records["orders", 1] + [(12 + at, value) for at, value in enumerate(written)]
+    assert await ward.read("orders", 1) == expected
+    await ward.kill()
+    await ward.start()
+    assert await ward.read("orders", 1) == expected

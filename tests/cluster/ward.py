@@ -3,14 +3,19 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from penstock.clock import SystemClock
+from penstock.cluster.health import logs
 from penstock.cluster.health.findings import Report
 from penstock.cluster.health.repair import Repair
 from penstock.cluster.health.repair_report import RepairReport
 from penstock.cluster.health.scrub import Scrub
 from penstock.cluster.reading import ImageReader
+from penstock.log.extents import Extents
+from penstock.log.manifest import Manifest, SegmentRef, decode_manifest
 from penstock.main import Node
-from penstock.metadata.commands import CreateTopic
+from penstock.metadata.commands import AnyCommand, CreateTopic
 from penstock.metadata.image import ClusterImage, WalRef
 from penstock.settings import Settings, load
 from penstock.storage.answers import Slice
@@ -23,7 +28,20 @@ from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
 
 TIME_MS = 1_700_000_000_000
 
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1",
+    "min.cleanable.dirty.ratio": "0.01",
+    "file.delete.delay.ms": "0",
+}
+
 Records = list[tuple[int, bytes | None]]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers in this process are never in the middle of a flush while somebody else has the loop."""
+    monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.0)
 
 
 class Ward:
@@ -72,6 +90,10 @@ class Ward:
         assert self.node is not None
         topic_id = topic.encode().ljust(16, b"*")[:16]
         command = CreateTopic(topic_id, topic, ((self.node.broker.broker_id,),) * partitions, configs)
+        await self.propose(command)
+
+    async def propose(self, command: AnyCommand) -> None:
+        assert self.node is not None
         answer = await self.node.broker.metadata.propose(lambda _image: (command,))
         assert isinstance(answer, ClusterImage), answer
 
@@ -145,6 +167,20 @@ class Ward:
         found = await self.open().get(key)
         assert found is not None
         return found
+
+    async def manifest(self, topic: str, index: int = 0) -> Manifest:
+        ref = (await self.image()).topics[topic].partitions[index].manifest
+        assert ref is not None
+        return decode_manifest((await self.get(ref.key))[ref.start : ref.start + ref.length])
+
+    async def extents(self, segment: SegmentRef) -> Extents:
+        stored = await self.get(segment.index_key)
+        return Extents.decode(stored[segment.index_start : segment.index_start + segment.index_length])
+
+    async def overwrite(self, key: str, at: int, contents: bytes) -> None:
+        stored = bytearray(await self.get(key))
+        stored[at : at + len(contents)] = contents
+        await self.change(key, bytes(stored))
 
     async def change(self, key: str, contents: bytes) -> None:
         """What is stored under a key becomes this, in place."""

@@ -42,7 +42,9 @@ class Window:
 
     async def bytes(self, position: int, length: int) -> bytes:
         """As much of the range as there is."""
-        length = max(0, min(length, self.size - position))
+        length = min(length, self.size - position)
+        if length <= 0:
+            return b""
         at = position - self._held_at
         if at < 0 or at + length > len(self._held):
             wanted = min(max(length, _WINDOW_BYTES), self.size - position)

@@ -140,7 +140,7 @@ class Mender:
     async def _extents(
         self, key: PartitionKey, segment: SegmentRef, mended: list[Mended]
     ) -> Sequence[Extent] | None:
-        """Where the batches lie: by the index, or by looking. None if the object is gone."""
+        """Where the batches lie: by the index, or by looking. None if the object is gone or does not tell."""
         if await object_size(self._bench.store, segment.key) is None:
             return None
         span = (segment.base_offset, segment.end_offset)
@@ -156,13 +156,16 @@ class Mender:
             for candidate in corrections(stored, 0, len(stored) - 4, len(stored) - 4, "little"):
                 mended.append(Mended(*span, CORRECTED, "a bit of the index"))
                 return list(_each(Extents.decode(candidate)))
-        mended.append(Mended(*span, REBUILT, "the index, from the batches"))
+        rebuilt = Mended(*span, REBUILT, "the index, from the batches")
         if segment.index_key != segment.key:
+            mended.append(rebuilt)
             return list(_each(await self._extents_of_log(key, segment)))
         start = await self._start(segment)
         if start is None:
-            mended[-1] = Mended(*span, LEFT, "the index, and the footer that says where the batches begin")
-            return []
+            start = await self._only_start(segment)
+        if start is None:
+            return None
+        mended.append(rebuilt)
         # As if all lay in one extent: whole batches are found one after the other.
         return [Extent(segment.base_offset, segment.end_offset - 1, 1 << 62, start, segment.size_bytes)]
 
@@ -181,6 +184,25 @@ class Mender:
         except (SegmentError, BatchError, ObjectMissingError):
             pass
         return None
+
+    async def _only_start(self, segment: SegmentRef) -> int | None:
+        """Where a piece begins, if there is one place only at which one of its size and offsets does."""
+        size = await object_size(self._bench.store, segment.key)
+        window = Window(self._bench, segment.key, size or 0)
+        bases: dict[int, int] = {}
+        found: list[int] = []
+        position = 0
+        while position < segment.index_start:
+            stored = await window.bytes(position, HEADER_SIZE)
+            if len(stored) < HEADER_SIZE or not HEADER_SIZE <= read_header(stored).size <= window.size:
+                break
+            header = read_header(stored)
+            bases[position] = header.base_offset
+            position += header.size
+            start = position - segment.size_bytes
+            if header.last_offset + 1 == segment.end_offset and bases.get(start) == segment.base_offset:
+                found.append(start)
+        return found[0] if len(found) == 1 else None
 
     async def _end(self, window: Window, position: int, piece: PieceEntry) -> int:
         """Where a piece ends that begins at a position: by its index, or by its batches. BatchError if

@@ -18,11 +18,10 @@ logs that nobody can append to any more. The hurt bytes are kept under `hurt/`, 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from penstock.clock import Clock
 from penstock.cluster.health import mending, repair_report
 from penstock.cluster.health.bench import Bench, Progress
+from penstock.cluster.health.committing import Committer, Exchange
 from penstock.cluster.health.findings import (
     BATCH,
     FLUSH,
@@ -46,17 +45,14 @@ from penstock.cluster.health.repair_report import Left, RepairReport, Step
 from penstock.cluster.health.rewriting import Rewriter
 from penstock.cluster.health.scrub import JOBS, Place, Scrub
 from penstock.cluster.health.sources import Sources
-from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
 from penstock.cluster.snapshots import entry_key
 from penstock.log.checking import Rules
-from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef, decode_manifest
-from penstock.metadata.commands import LEVEL_OF, AnyCommand, RepairPartition
+from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
+from penstock.metadata.commands import LEVEL_OF, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
-from penstock.metadata.refusal import Refusal
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.correction import corrections
-from penstock.wire.errors import ErrorCode
 
 QUARANTINE: Final = "hurt/"
 _IN_LOGS: Final = (LOG_FILE, FLUSH, LOGGED_BATCH, RECORDS)
@@ -82,9 +78,9 @@ class Repair:
         self._bench = Bench(store, jobs)
         self._scrub = Scrub(store, topics=topics, jobs=jobs, progress=progress)
         self._rewriter = Rewriter(store)
+        self._committer = Committer(store, clock, self._rewriter)
         self.report = RepairReport(applied=apply)
         self._manifests: dict[PartitionKey, Manifest] = {}
-        self._log: MetadataLog | None = None
 
     async def run(self) -> RepairReport:
         """Raises NoClusterError and StoreError."""
@@ -96,8 +92,7 @@ class Repair:
             await self._repair(scrubbed.damaged)
         finally:
             await self._scrub.close()
-            if self._log is not None:
-                await self._log.close()
+            await self._committer.close()
         return report
 
     async def _repair(self, findings: Sequence[Finding]) -> None:
@@ -209,34 +204,28 @@ class Repair:
             return
         mender = Mender(self._bench, sources, cut=self._cut)
         rules = rules_of(manifest)
-        segments: list[SegmentRef] = []
-        hurt: list[HurtRange] = []
-        changed = isinstance(self._scrub.manifest(place.info), Finding)
+        log_start = place.info.log_start
+        unknown = isinstance(self._scrub.manifest(place.info), Finding)
         incarnation = _incarnation(place, self._scrub.image)
+        exchange = Exchange({}, [], [])
         for segment in manifest.segments:
-            if segment.end_offset > place.info.log_start and _concerns(findings, segment, changed):
-                healed = await mender.piece(place.key, segment, rules, place.info.log_start)
+            if segment.end_offset > log_start and _concerns(findings, segment, unknown):
+                healed = await mender.piece(place.key, segment, rules, log_start)
                 self._tell(place, healed, segment.key, findings)
                 if _changes(healed, findings, segment):
-                    changed = True
                     if not healed.mended:
                         moved = Mended(-1, -1, mending.MOVED, "to an object with a whole footer")
                         self._step(place, moved, segment.key)
-                    segments += await self._write(place, healed, incarnation, segment)
-                    continue
-            segments.append(segment)
+                    exchange.replaced[segment] = await self._write(place, healed, incarnation, segment)
         for known in manifest.hurt:
-            healed = await mender.lost(place.key, known.start, known.end, rules)
-            self._tell(place, healed, place.info.manifest.key if place.info.manifest else "", findings)
-            if healed.mended[0].how == mending.LEFT:
-                hurt.append(known)
-            else:
-                changed = True
-                segments += await self._write(place, healed, incarnation, None)
-        if changed and self._apply:
-            segments.sort(key=lambda segment: segment.base_offset)
-            repaired = msgspec.structs.replace(manifest, segments=tuple(segments), hurt=tuple(hurt))
-            await self._commit(place, repaired, incarnation, findings)
+            if known.end > log_start:
+                healed = await mender.lost(place.key, known.start, known.end, rules)
+                self._tell(place, healed, findings[0].key, findings)
+                if healed.mended[0].how != mending.LEFT:
+                    exchange.healed.append(known)
+                    exchange.added.extend(await self._write(place, healed, incarnation, None))
+        if self._apply and (exchange or unknown):
+            await self._commit(place, manifest, exchange, incarnation, findings)
 
     def _tell(self, place: Place, healed: Healed, key: str, findings: Sequence[Finding]) -> None:
         for mended in healed.mended:
@@ -263,61 +252,39 @@ class Repair:
         return await self._rewriter.write(place.key, healed.parts, incarnation, settled_ms)
 
     async def _commit(
-        self, place: Place, manifest: Manifest, incarnation: WalRef, findings: Sequence[Finding]
+        self,
+        place: Place,
+        manifest: Manifest,
+        exchange: Exchange,
+        incarnation: WalRef,
+        findings: Sequence[Finding],
     ) -> None:
-        """Make a manifest true, after everything new that it names was read back."""
-        image = self._scrub.image
-        problem = await self._problem(place, manifest)
+        """Make it true, after everything that was written was read back."""
+        base = place.info.manifest
+        assert base is not None
+        problem = await self._problem(place, manifest, exchange)
         if problem is None:
-            base = place.info.manifest
-            assert base is not None
-            ref = await self._rewriter.write_manifest(manifest, incarnation, image.level)
-            problem = await self._propose(RepairPartition(*place.key, base, ref))
-        if problem is None and not await self._is_there(manifest):
+            problem = await self._committer.commit(place.key, base, manifest, exchange, incarnation)
+        if problem is None and not await self._are_there(exchange.written):
             # Brokers sweep what nothing refers to, if this took longer than they wait for.
             problem = "What was written was deleted before it was committed. Run this command again."
         if problem is not None:
-            self.report.steps = [
-                step
-                for step in self.report.steps
-                if (step.topic, step.partition) != (place.topic, place.key[1])
-            ]
+            mine = (place.topic, place.key[1])
+            self.report.steps = [one for one in self.report.steps if (one.topic, one.partition) != mine]
             for finding in findings:
                 self._leave(finding, problem)
 
-    async def _is_there(self, manifest: Manifest) -> bool:
-        keys = {segment.key for segment in manifest.segments}
-        return all([await object_size(self._store, key) is not None for key in keys])
+    async def _are_there(self, segments: Sequence[SegmentRef]) -> bool:
+        return all([await object_size(self._store, segment.key) is not None for segment in segments])
 
-    async def _problem(self, place: Place, manifest: Manifest) -> str | None:
-        before = self._manifests[place.key].segments
-        for segment in manifest.segments:
-            if segment not in before:
-                piece = CheckedPiece(place.topic, *place.key, segment)
-                left = {(one.finding.start, one.finding.end) for one in self.report.left}
-                found = await check_piece(self._bench, piece, place.info, manifest)
-                if any((one.start, one.end) not in left for one in found):
-                    return f"What was written could not be read back: {found[0].sentence}"
+    async def _problem(self, place: Place, manifest: Manifest, exchange: Exchange) -> str | None:
+        left = {(one.finding.start, one.finding.end) for one in self.report.left}
+        for segment in exchange.written:
+            piece = CheckedPiece(place.topic, *place.key, segment)
+            found = await check_piece(self._bench, piece, place.info, manifest)
+            if any((one.start, one.end) not in left for one in found):
+                return f"What was written could not be read back: {found[0].sentence}"
         return None
-
-    async def _propose(self, command: RepairPartition) -> str | None:
-        """None once the command is in the metadata log, else why it is not."""
-        if self._log is None:
-            self._log = MetadataLog(self._store, self._clock)
-            await self._log.open()
-
-        def decide(image: ClusterImage) -> Sequence[AnyCommand]:
-            info = image.partition(command.topic_id, command.partition)
-            return () if info is not None and info.manifest == command.manifest else (command,)
-
-        try:
-            answer = await self._log.propose(decide)
-        except MetadataUnavailableError as error:
-            return f"Whether it was committed is not known: {error} Run this command again."
-        if not isinstance(answer, Refusal):
-            return None
-        changed = answer.code is ErrorCode.INVALID_UPDATE_VERSION
-        return f"{answer.message} Run this command again." if changed else answer.message
 
     # Write-ahead logs.
 

@@ -1,0 +1,116 @@
+"""Committing a repair: segments of a manifest are exchanged for healed ones, through the metadata log.
+
+A leader may settle or merge meanwhile. What was healed is then exchanged in the newer manifest, as long as
+that still names the segments that were looked at; if it does not, they are to be looked at again.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.clock import Clock
+from penstock.cluster.health.logs import PartitionKey
+from penstock.cluster.health.rewriting import Rewriter
+from penstock.cluster.metadata_log import Decide, MetadataLog, MetadataUnavailableError
+from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef, decode_manifest
+from penstock.metadata.commands import AnyCommand, RepairPartition
+from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.metadata.refusal import Refusal
+from penstock.storage.objects import ObjectStore
+from penstock.wire.errors import ErrorCode
+
+_TRIES_MAX: Final = 20
+_AGAIN: Final = "The partition was settled, merged or cleaned meanwhile. Run this command again."
+
+
+class Exchange(NamedTuple):
+    """What is different in a repaired manifest."""
+
+    replaced: dict[SegmentRef, list[SegmentRef]]
+    added: list[SegmentRef]
+    healed: list[HurtRange]
+    """Ranges that are not hurt any more: restored, or cut out."""
+
+    def __bool__(self) -> bool:
+        return bool(self.replaced or self.healed)
+
+    def within(self, manifest: Manifest) -> Manifest | None:
+        """The manifest with it; None if that does not have what is to be exchanged."""
+        if not set(self.replaced) <= set(manifest.segments) or not set(self.healed) <= set(manifest.hurt):
+            return None
+        segments = list(self.added)
+        for segment in manifest.segments:
+            segments += self.replaced.get(segment, (segment,))
+        segments.sort(key=lambda segment: segment.base_offset)
+        hurt = tuple(one for one in manifest.hurt if one not in self.healed)
+        return msgspec.structs.replace(manifest, segments=tuple(segments), hurt=hurt)
+
+    @property
+    def written(self) -> list[SegmentRef]:
+        return [*self.added, *(one for some in self.replaced.values() for one in some)]
+
+
+class Committer:
+    def __init__(self, store: ObjectStore, clock: Clock, rewriter: Rewriter) -> None:
+        self._store = store
+        self._clock = clock
+        self._rewriter = rewriter
+        self._log: MetadataLog | None = None
+
+    async def commit(
+        self,
+        key: PartitionKey,
+        base: ManifestRef,
+        manifest: Manifest,
+        exchange: Exchange,
+        incarnation: WalRef,
+    ) -> str | None:
+        """None once it is in the metadata log, else why it is not. `manifest`: what `base` says, or said
+        before it was hurt. StoreError."""
+        if self._log is None:
+            self._log = MetadataLog(self._store, self._clock)
+            await self._log.open()
+        for _ in range(_TRIES_MAX):
+            repaired = exchange.within(manifest)
+            if repaired is None:
+                return await self._give_up(exchange, _AGAIN)
+            ref = await self._rewriter.write_manifest(repaired, incarnation, self._log.image.level)
+            try:
+                answer = await self._log.propose(_deciding(RepairPartition(*key, base, ref)))
+            except MetadataUnavailableError as error:
+                return f"Whether it was committed is not known: {error} Run this command again."
+            if not isinstance(answer, Refusal):
+                return None
+            await self._store.delete(ref.key)
+            if answer.code is not ErrorCode.INVALID_UPDATE_VERSION:
+                return await self._give_up(exchange, answer.message)
+            info = self._log.image.partition(*key)
+            if info is None or info.manifest is None:
+                return await self._give_up(exchange, _AGAIN)
+            base = info.manifest
+            try:
+                manifest = decode_manifest(await self._store.get_range(base.key, base.start, base.length))
+            except ManifestError as error:
+                return await self._give_up(exchange, f"{_AGAIN} ({error})")
+        return await self._give_up(exchange, _AGAIN)
+
+    async def _give_up(self, exchange: Exchange, reason: str) -> str:
+        """Nothing refers to what was written, and nothing will."""
+        for segment in exchange.written:
+            await self._store.delete(segment.key)
+        return reason
+
+    async def close(self) -> None:
+        if self._log is not None:
+            await self._log.close()
+
+
+def _deciding(command: RepairPartition) -> Decide:
+    """The command, unless it is in the log already."""
+
+    def decide(image: ClusterImage) -> Sequence[AnyCommand]:
+        info = image.partition(command.topic_id, command.partition)
+        return () if info is not None and info.manifest == command.manifest else (command,)
+
+    return decide
