@@ -3,9 +3,9 @@
 - There is one feature, `penstock.version` (`metadata.levels`). Any other is INVALID_UPDATE_VERSION, as is a
   level that this broker or another live one does not know, and any lower level than the present one: what
   was written since could not be read. The present level itself is fine, and changes nothing.
-- Updates are carried out together or not at all; where one is refused, its error is that of the whole answer,
-  and of each feature in versions 0 and 1. A request without updates, one that names a feature twice or an
-  upgrade type that is not known are refused.
+- Updates are carried out together or not at all; where one is refused, its error is that of the whole answer.
+  Versions 0 and 1 list the features when all is well. No updates at all are fine; a feature that is named
+  twice and an upgrade type that is not known are refused.
 - `validate_only` (version 1) changes nothing.
 - REQUEST_TIMED_OUT if the store did not take the change in time; then it may still happen.
 - Any broker serves it.
@@ -36,39 +36,26 @@ _DOWNGRADES = (2, 3)
 
 
 async def handle(broker: Broker, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    refusal = _malformed(message)
-    for update in message.feature_updates:
+    refusal = None
+    updates = message.feature_updates
+    if len({update.feature for update in updates}) < len(updates):
+        refusal = Refusal(ErrorCode.INVALID_REQUEST, "A feature is to be updated twice.")
+    for update in updates:
         refusal = refusal or _problem(broker, update)
-    if refusal is None:
+    if refusal is None and updates:
         # Only one feature is left, and it is named once.
-        refusal = await _upgrade(broker, message.feature_updates[0].max_version_level, message.validate_only)
+        refusal = await _upgrade(broker, updates[0].max_version_level, message.validate_only)
     if refusal is None:
-        return _answer(message, ErrorCode.NONE, None)
+        results = [UpdatableFeatureResult(feature=one.feature, error_message=None) for one in updates]
+        return UpdateFeaturesResponse(error_message=None, results=results)
     sentence = refusal.message
     if refusal.code is ErrorCode.INVALID_UPDATE_VERSION:
         sentence = f"The update failed for all features since the following feature had an error: {sentence}"
-    return _answer(message, refusal.code, sentence)
+    return UpdateFeaturesResponse(error_code=refusal.code, error_message=sentence)
 
 
 def refused(message: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFeaturesResponse:
-    return _answer(message, code, None)
-
-
-def _answer(message: UpdateFeaturesRequest, code: ErrorCode, sentence: str | None) -> UpdateFeaturesResponse:
-    names = dict.fromkeys(update.feature for update in message.feature_updates)
-    results = [
-        UpdatableFeatureResult(feature=name, error_code=code, error_message=sentence) for name in names
-    ]
-    return UpdateFeaturesResponse(error_code=code, error_message=sentence, results=results)
-
-
-def _malformed(message: UpdateFeaturesRequest) -> Refusal | None:
-    names = [update.feature for update in message.feature_updates]
-    if not names:
-        return Refusal(ErrorCode.INVALID_REQUEST, "No feature is to be updated.")
-    if len(set(names)) < len(names):
-        return Refusal(ErrorCode.INVALID_REQUEST, "A feature is to be updated twice.")
-    return None
+    return UpdateFeaturesResponse(error_code=code, error_message=None)
 
 
 def _problem(broker: Broker, update: FeatureUpdateKey) -> Refusal | None:
