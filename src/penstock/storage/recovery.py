@@ -67,7 +67,7 @@ class Recovery:
     ) -> dict[PartitionKey, DamagedError]:
         """Bring each partition to the state in which its last leader left it. Those that are damaged are
         returned with the reason. Raises StoreUnavailableError if the store cannot be read now."""
-        manifests = await self._load_manifests([o.info.manifest for o in openings if o.info.manifest])
+        manifests = await self.manifests([o.info.manifest for o in openings if o.info.manifest])
         wanted = {(o.partition.topic_id, o.partition.index) for o in openings}
         wals = dict.fromkeys(wal for opening in openings for wal in opening.info.wals)
         wals.pop(self._own, None)
@@ -90,12 +90,10 @@ class Recovery:
 
     async def manifest(self, ref: ManifestRef) -> Manifest | DamagedError:
         """One manifest, as it is stored."""
-        return (await self._load_manifests((ref,)))[ref]
+        return (await self.manifests((ref,)))[ref]
 
-    async def _load_manifests(
-        self, refs: Sequence[ManifestRef]
-    ) -> Mapping[ManifestRef, Manifest | DamagedError]:
-        """Manifests that lie in one object are read in one go."""
+    async def manifests(self, refs: Sequence[ManifestRef]) -> Mapping[ManifestRef, Manifest | DamagedError]:
+        """Several of them: those that lie in one object are read in one go."""
         by_key: dict[str, list[ManifestRef]] = {}
         for ref in refs:
             by_key.setdefault(ref.key, []).append(ref)
