@@ -10,6 +10,12 @@ import pytest
 
 from penstock.broker import replicas
 from penstock.storage.objects import StoreUnavailableError
+from penstock.wire.api.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
 from penstock.wire.api.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -129,6 +135,28 @@ async def test_one_request_reads_few_objects(nodes: Nodes, monkeypatch: pytest.M
         await settle(nodes)
     assert await sizes(nodes, 2) == {"t": {0: size, 1: 0}}
     assert await sizes(nodes, 2) == {"t": {0: size, 1: size}}
+
+
+async def test_a_replica_is_in_the_one_directory_that_there_is(nodes: Nodes) -> None:
+    answer = await nodes.ask(2, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
+    here = answer.results[0].log_dir
+    topics = [
+        AlterReplicaLogDirTopic(name="t", partitions=[0, 9]),
+        AlterReplicaLogDirTopic(name="nope", partitions=[0]),
+    ]
+    elsewhere = AlterReplicaLogDir(
+        path="/elsewhere", topics=[AlterReplicaLogDirTopic(name="t", partitions=[1])]
+    )
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=here, topics=topics), elsewhere])
+    unknown, not_found = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LOG_DIR_NOT_FOUND
+    for broker, code in ((1, 0), (2, 0), (3, ErrorCode.REPLICA_NOT_AVAILABLE)):
+        told = await nodes.ask(broker, request, AlterReplicaLogDirsResponse, 2)
+        found = {
+            (topic.topic_name, one.partition_index): one.error_code
+            for topic in told.results
+            for one in topic.partitions
+        }
+        assert found == {("t", 0): code, ("t", 9): unknown, ("nope", 0): unknown, ("t", 1): not_found}
 
 
 async def test_another_replica_tells_of_producers_what_is_settled(nodes: Nodes) -> None:

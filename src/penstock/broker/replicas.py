@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -34,6 +35,20 @@ SECONDS_MAX = 1.0
 """How long a request waits for them."""
 KNOWN_MAX = 50_000
 """Partitions whose sizes are kept: a few hundred bytes each."""
+
+
+def is_directory(store: str) -> bool:
+    scheme, separator, _rest = store.partition("://")
+    return not separator or scheme == "file"
+
+
+def log_dir(store: str) -> str:
+    """The name of the one log directory that there is: the store, by its absolute path or its URL, without
+    credentials."""
+    scheme, separator, rest = store.partition("://")
+    if not is_directory(store):
+        return scheme + separator + rest.rpartition("@")[2]
+    return os.path.abspath(rest if separator else store)
 
 
 def batched(items: Iterable[T], count: int) -> Iterator[list[T]]:

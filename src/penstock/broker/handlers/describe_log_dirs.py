@@ -17,7 +17,7 @@ import os
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.broker.replicas import Key, Replicas
+from penstock.broker.replicas import Key, Replicas, is_directory, log_dir
 from penstock.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -106,17 +106,15 @@ def _topic(
 
 def _room(store: str) -> DescribeLogDirsResult:
     """The store by its name, with the room in it."""
-    scheme, separator, rest = store.partition("://")
-    if separator and scheme != "file":
-        place = scheme + separator + rest.rpartition("@")[2]
+    place = log_dir(store)
+    if not is_directory(store):
         return DescribeLogDirsResult(log_dir=place, total_bytes=UNKNOWN_BYTES, usable_bytes=UNKNOWN_BYTES)
-    path = os.path.abspath(rest if separator else store)
     try:
-        room = os.statvfs(path)
+        room = os.statvfs(place)
     except OSError:
-        return DescribeLogDirsResult(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+        return DescribeLogDirsResult(log_dir=place, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return DescribeLogDirsResult(
-        log_dir=path,
+        log_dir=place,
         total_bytes=room.f_blocks * room.f_frsize,
         usable_bytes=room.f_bavail * room.f_frsize,
     )
