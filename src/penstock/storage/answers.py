@@ -1,8 +1,10 @@
 """What the ledger answers. Only the ledger makes an `Appended`, and only after the write was durable."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.log.markers import AbortedTransaction
+from penstock.log.producers import ProducerEntry
 from penstock.wire.buffers import Buffer
 
 __all__ = (
@@ -13,6 +15,7 @@ __all__ = (
     "ProducerView",
     "Slice",
     "TimestampOffset",
+    "producer_views",
 )
 
 
@@ -64,3 +67,17 @@ class ProducerView(NamedTuple):
     last_timestamp: int
     coordinator_epoch: int
     current_txn_start_offset: int
+
+
+def producer_views(entries: Mapping[int, ProducerEntry]) -> list[ProducerView]:
+    return [
+        ProducerView(
+            producer_id,
+            entry.epoch,
+            entry.last_sequence,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.txn_first_offset,
+        )
+        for producer_id, entry in entries.items()
+    ]

@@ -10,11 +10,12 @@ Everything runs on one event loop. Only the store and the write-ahead log use th
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock
+from penstock.log.manifest import Manifest
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.commands import AdvanceLogStart, AnyCommand, LogStart
 from penstock.metadata.image import (
@@ -482,6 +483,12 @@ class Ledger:
     async def max_timestamp(self, partition: Partition) -> TimestampOffset | None:
         """The record with the greatest timestamp, the first of equals; None in an empty partition."""
         return await self._times.greatest(partition)
+
+    async def manifests(
+        self, refs: Sequence[ManifestRef]
+    ) -> Mapping[ManifestRef, Manifest | DamagedObjectError]:
+        """Manifests of any partitions, as they are stored. Raises StoreError if they cannot be read."""
+        return await self._recovery.manifests(refs)
 
     def end_offset_for_epoch(self, partition: Partition, leader_epoch: int) -> EpochEnd:
         """As Kafka's OffsetForLeaderEpoch: the largest epoch <= the one asked for, and where it ended;

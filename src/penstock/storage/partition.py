@@ -7,7 +7,7 @@ from penstock.log.manifest import HurtRange, Manifest, without_hurt_below
 from penstock.log.partition import PartitionLog
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.image import ManifestRef, WalRef
-from penstock.storage.answers import Appended, ProducerView
+from penstock.storage.answers import Appended, ProducerView, producer_views
 from penstock.storage.tail_cache import Tail
 from penstock.wire.errors import ErrorCode
 
@@ -112,14 +112,4 @@ class Partition(PartitionLog):
 
     def producers(self) -> list[ProducerView]:
         """For DescribeProducers."""
-        return [
-            ProducerView(
-                producer_id,
-                entry.epoch,
-                entry.last_sequence,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.txn_first_offset,
-            )
-            for producer_id, entry in self.producer_entries.items()
-        ]
+        return producer_views(self.producer_entries)

@@ -13,7 +13,8 @@ checksum leaves nothing to begin from: its partition stays closed, until somebod
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.log.flush import FlushBlock, iter_blocks
@@ -39,6 +40,7 @@ class Opening(NamedTuple):
     info: PartitionInfo
 
 
+Load = asyncio.Task[dict[ManifestRef, "Manifest | DamagedObjectError"]]
 OnOpened = Callable[[Opening, StoreError | None], None]
 """Called for each partition once it is open, or with the reason why it is not."""
 
@@ -107,41 +109,54 @@ class Recovery:
 
     async def open(self, openings: Sequence[Opening], image: ClusterImage, on_opened: OnOpened) -> None:
         """Bring each partition to the state in which its last leader left it."""
-        by_key: dict[str, list[ManifestRef]] = {}
-        for opening in openings:
-            ref = opening.info.manifest
-            if ref is not None:
-                by_key.setdefault(ref.key, []).append(ref)
         wanted = {(o.partition.topic_id, o.partition.index) for o in openings}
         wals = dict.fromkeys(wal for opening in openings for wal in opening.info.wals)
         wals.pop(self._own, None)
-        loads = {key: self._begin(self._load_object(key, refs)) for key, refs in by_key.items()}
-        scans = {wal: self._begin(self._scan(wal, image, wanted)) for wal in wals}
+        loads = self._begin_loads(one.info.manifest for one in openings if one.info.manifest is not None)
+        scans = {wal: self._begin(partial(self._scan, wal, image, wanted)) for wal in wals}
         try:
             await asyncio.gather(*(self._open_one(one, loads, scans, on_opened) for one in openings))
         finally:
-            tasks = (*loads.values(), *scans.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end((*loads.values(), *scans.values()))
 
     async def manifest(self, ref: ManifestRef) -> Manifest | DamagedObjectError:
         """One manifest, as it is stored."""
         return (await self._load_object(ref.key, (ref,)))[ref]
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    async def manifests(
+        self, refs: Sequence[ManifestRef]
+    ) -> Mapping[ManifestRef, Manifest | DamagedObjectError]:
+        """Several of them: those that lie in one object are read in one go."""
+        loads = self._begin_loads(refs)
+        loaded: dict[ManifestRef, Manifest | DamagedObjectError] = {}
+        try:
+            for load in loads.values():
+                loaded.update(await load)
+        finally:
+            await _end(loads.values())
+        return loaded
+
+    def _begin_loads(self, refs: Iterable[ManifestRef]) -> dict[str, Load]:
+        by_key: dict[str, list[ManifestRef]] = {}
+        for ref in refs:
+            by_key.setdefault(ref.key, []).append(ref)
+        return {
+            key: self._begin(partial(self._load_object, key, together)) for key, together in by_key.items()
+        }
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
         """Some are under way at a time: what they wait for is a distant store."""
 
         async def do() -> T:
             async with self._room:
-                return await work
+                return await work()
 
         return asyncio.get_running_loop().create_task(do())
 
     async def _open_one(
         self,
         opening: Opening,
-        loads: Mapping[str, asyncio.Task[dict[ManifestRef, Manifest | DamagedObjectError]]],
+        loads: Mapping[str, Load],
         scans: Mapping[WalRef, asyncio.Task[LogContents]],
         on_opened: OnOpened,
     ) -> None:
@@ -187,6 +202,14 @@ class Recovery:
             file.last_flush, file.bytes = flush.number, flush.position + flush.size
             contents.add(flush, file.number)
         return contents
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Give up what is not done."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _take_over(opening: Opening, manifest: Manifest | None, logs: Sequence[LogContents]) -> None:

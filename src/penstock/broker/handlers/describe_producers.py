@@ -1,19 +1,25 @@
 """DescribeProducers 0: the producers that a partition remembers, with their epochs and sequences (KIP-664).
 
-- Only the leader knows them; others say NOT_LEADER_OR_FOLLOWER.
+- The leader knows them. Another replica tells what the leader last settled (`broker.replicas`), as a follower
+  of Kafka tells what it has; KAFKA_STORAGE_ERROR if that cannot be read. Who is no replica says
+  NOT_LEADER_OR_FOLLOWER.
 - `current_txn_start_offset` is -1 for a producer without an open transaction.
 - A bad topic name is INVALID_TOPIC_EXCEPTION for each of its partitions.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.partitions import Asked, led_partition, made_ready, ready
+from penstock.broker.replicas import Key, Replicas, batched
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
+from penstock.storage.answers import ProducerView, producer_views
+from penstock.storage.objects import StoreError
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -26,18 +32,23 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
-    from penstock.metadata.image import ClusterImage
+    from penstock.metadata.image import ClusterImage, ManifestRef
     from penstock.wire.exchange import Request
 
 Response = DescribeProducersResponse
+States = dict[Key, "list[ProducerView] | ErrorCode"]
+"""What is known of partitions that are led elsewhere."""
+
+MANIFESTS_AT_ONCE = 64
+"""So many are in memory at once, however many partitions are asked for."""
 
 
 def handle(
     broker: Broker, request: Request, message: DescribeProducersRequest
 ) -> Response | Awaitable[Response]:
     asked = [(topic.name, topic.partition_indexes) for topic in message.topics]
-    if ready(broker, asked):
-        return _answer(broker, broker.image, request, message)
+    if ready(broker, asked) and not _led_elsewhere(broker, broker.image, asked):
+        return _answer(broker, broker.image, request, message, {})
     return _answer_later(broker, request, message, asked)
 
 
@@ -59,17 +70,49 @@ def refused(message: DescribeProducersRequest, code: ErrorCode) -> Response:
 async def _answer_later(
     broker: Broker, request: Request, message: DescribeProducersRequest, asked: Asked
 ) -> Response:
-    return _answer(broker, await made_ready(broker, asked), request, message)
+    image = await made_ready(broker, asked)
+    replicas = broker.service(Replicas)
+    states: States = {}
+    refs = _led_elsewhere(broker, image, asked)
+    for some in batched(refs.items(), MANIFESTS_AT_ONCE):
+        states.update(dict.fromkeys((key for key, _ref in some), ErrorCode.KAFKA_STORAGE_ERROR))
+        with contextlib.suppress(StoreError):
+            found = await replicas.manifests(ref for _key, ref in some if ref is not None)
+            for key, ref in some:
+                if ref is None:
+                    states[key] = []
+                elif ref in found:
+                    states[key] = producer_views(found[ref].producers)
+    return _answer(broker, image, request, message, states)
+
+
+def _led_elsewhere(broker: Broker, image: ClusterImage, asked: Asked) -> dict[Key, ManifestRef | None]:
+    """Where the state lies of those partitions that this broker is a replica of and does not lead."""
+    replicas = broker.service(Replicas)
+    found: dict[Key, ManifestRef | None] = {}
+    for name, indexes in asked:
+        topic = image.topics.get(name)
+        for index in indexes:
+            if topic is None or not 0 <= index < len(topic.partitions):
+                continue
+            info = topic.partitions[index]
+            if info.leader != broker.broker_id and replicas.is_replica(image, info):
+                found[topic.id, index] = info.manifest
+    return found
 
 
 def _answer(
-    broker: Broker, image: ClusterImage, request: Request, message: DescribeProducersRequest
+    broker: Broker,
+    image: ClusterImage,
+    request: Request,
+    message: DescribeProducersRequest,
+    states: States,
 ) -> Response:
     topics = []
     for topic in message.topics:
         refusal = _topic_refusal(broker, image, request, topic)
         partitions = [
-            _producers(broker, image, topic.name, index)
+            _producers(broker, image, topic.name, index, states)
             if refusal is None
             else PartitionResponse(
                 partition_index=index, error_code=refusal.code, error_message=refusal.message
@@ -95,10 +138,19 @@ def _topic_refusal(
     return None
 
 
-def _producers(broker: Broker, image: ClusterImage, topic: str, index: int) -> PartitionResponse:
+def _producers(
+    broker: Broker, image: ClusterImage, topic: str, index: int, states: States
+) -> PartitionResponse:
     partition = led_partition(broker, image, topic, index)
-    if isinstance(partition, ErrorCode):
-        return PartitionResponse(partition_index=index, error_code=partition)
+    views: list[ProducerView] | ErrorCode
+    if not isinstance(partition, ErrorCode):
+        views = partition.producers()
+    elif topic in image.topics:
+        views = states.get((image.topics[topic].id, index), partition)
+    else:
+        views = partition
+    if isinstance(views, ErrorCode):
+        return PartitionResponse(partition_index=index, error_code=views)
     return PartitionResponse(
         partition_index=index,
         active_producers=[
@@ -110,6 +162,6 @@ def _producers(broker: Broker, image: ClusterImage, topic: str, index: int) -> P
                 coordinator_epoch=view.coordinator_epoch,
                 current_txn_start_offset=view.current_txn_start_offset,
             )
-            for view in partition.producers()
+            for view in views
         ],
     )
