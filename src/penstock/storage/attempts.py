@@ -128,7 +128,8 @@ class Caller:
                 done, under_way = await asyncio.wait(
                     under_way, timeout=min(wait, left), return_when=asyncio.FIRST_COMPLETED
                 )
-                for one in done:
+                # An answer before a refusal, if both have come.
+                for one in sorted(done, key=lambda task: task.exception() is not None):
                     error = one.exception()
                     if error is None:
                         return one.result()

@@ -34,8 +34,9 @@ class Fenced(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The flush is not in the log and never will be. Where `fatal`, that is not certain, and the
-    incarnation must end: what is in the log is then decided by who seals it."""
+    """The flush is not in the log and never will be, and neither are those behind it that are under way: they
+    have no outcome of their own. Where `fatal`, that is not certain, and the incarnation must end: what is in
+    the log is then decided by who seals it."""
 
     error: StoreError
     fatal: bool = False
