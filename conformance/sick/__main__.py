@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from conformance import sick
 from conformance.parts import PartMissing
 from conformance.server import ServerFailed, interrupted_cleanly
-from conformance.sick import scenes_disk, scenes_late, scenes_refused, scenes_rot, scenes_space
+from conformance.sick import scenes_disk, scenes_late, scenes_refused, scenes_repair, scenes_rot, scenes_space
 from conformance.sick.disks import NoDisk
 from conformance.sick.stage import SCENES, Failed, Scene, Skipped
 from penstock.client import ClientError
 
-PLAYS = (scenes_rot, scenes_disk, scenes_refused, scenes_late, scenes_space)
+PLAYS = (scenes_rot, scenes_disk, scenes_refused, scenes_late, scenes_space, scenes_repair)
 """Importing these modules filled SCENES."""
 
 

@@ -4,7 +4,8 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -188,7 +189,7 @@ class Speaker:
                 with self.client(within_s) as client:
                     reading.start = self._bound(client, place, EARLIEST, deadline)
                     reading.end = self._bound(client, place, LATEST, deadline)
-                    self._walk(client, place, reading)
+                    self._walk(client, place, reading, sorted(self._told.acknowledged[place]))
             except ClientError as error:
                 reading.closed = str(error)
         return found
@@ -217,36 +218,35 @@ class Speaker:
             time.sleep(0.2)
         raise AnswerError(result.error_code, f"The question for the end of {place.topic}-{place.partition}")
 
-    def _walk(self, client: Client, place: Place, reading: Reading) -> None:
-        at, silent_since, error_since = reading.start, None, None
+    def _walk(self, client: Client, place: Place, reading: Reading, wanted: Sequence[int]) -> None:
+        """Read on from the start. Behind an offset that is hurt it goes on at the next one of `wanted`: a hurt range
+        may be as long as a broker must assume."""
+        at, since = reading.start, time.monotonic()
         while at < reading.end:
-            now = time.monotonic()
             code, records = self._fetch(client, place, at)
-            if code:
-                error_since = error_since or now
+            new = {offset: value for offset, value in batches_of(records) if offset >= at}
+            if new:
+                reading.records |= new
+                at, since = max(new) + 1, time.monotonic()
+                continue
+            known = reading.hurt or reading.empty
+            patience_s = 0.0 if known and code not in PASSING else SAID_AFTER_S
+            if time.monotonic() - since < patience_s:
                 if code in PASSING:
                     client.refresh()
-                if now - error_since < SAID_AFTER_S and not (code not in PASSING and reading.hurt):
-                    time.sleep(0.1)
-                    continue
+                time.sleep(0.1)
+                continue
+            if code in PASSING:
+                reading.closed = error_name(code)
+                return
+            if code:
                 reading.hurt[at] = code
-                at += 1
-                if code in PASSING:
-                    reading.closed = error_name(code)
-                    return
-                continue
-            error_since = None
-            new = {offset: value for offset, value in batches_of(records) if offset >= at}
-            if not new:
-                silent_since = silent_since or now
-                if now - silent_since < SAID_AFTER_S:
-                    continue
+            else:
                 reading.empty.add(at)
-                at, silent_since = at + 1, None
-                continue
-            silent_since = None
-            reading.records |= new
-            at = max(new) + 1
+            following = bisect_right(wanted, at)
+            if following == len(wanted):
+                return
+            at, since = wanted[following], time.monotonic()
 
     def _fetch(self, client: Client, place: Place, offset: int) -> tuple[int, bytes]:
         asked = FetchPartition(
