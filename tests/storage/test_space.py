@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,9 +13,11 @@ from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.moving import footprint
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
+from penstock.storage.directory import DirectoryStore
 from penstock.storage.ledger import Ledger
 from penstock.storage.memory import MemoryStore
 from penstock.storage.usage import Usage
+from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.wire.batch import Record, build_batch
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
 from tests.storage.world import World, append_ok, batch, keys_of, own_partition, read_all
@@ -183,6 +186,8 @@ async def test_each_leader_moves_its_own_share() -> None:
     world = World(MemoryStore())
     world.policies["t"] = world.policies["u"] = world.policies["dead"] = NO_DELAY
     first, second = await world.start(1, PROMPT), await world.start(2, PROMPT)
+    for ledger in (first, second):
+        await stop_background(ledger)
     dead, t, u = [await world.create_topic(name) for name in ("dead", "t", "u")]
     for _ in range(10):
         for _ in range(5):
@@ -208,6 +213,55 @@ async def test_each_leader_moves_its_own_share() -> None:
     forget_tails(first)
     assert len(await read_all(first, own_partition(first, t))) == 10
     assert len(await read_all(second, own_partition(second, u))) == 10
+    await world.close()
+
+
+async def test_leaders_that_change_move_nothing_that_is_alive() -> None:
+    """Each of two has less than half of every object, and together they need all of it."""
+    world = World(MemoryStore())
+    first, second = await world.start(1, PROMPT), await world.start(2, PROMPT)
+    for ledger in (first, second):
+        await stop_background(ledger)
+    topic = await world.create_topic("t", 10)
+    for _ in range(10):
+        for index in range(10):
+            await append_ok(first, own_partition(first, topic, index), batch(os.urandom(50_000)))
+        await first.settle()
+    partitions = [own_partition(first, topic, index) for index in range(5, 10)]
+    refs = await first.surrender([(topic, one.index) for one in partitions])
+    moves = tuple(
+        LeaderMove(topic, one.index, one.leader_epoch, 2, settled=True, manifest=refs[topic, one.index])
+        for one in partitions
+    )
+    await world.metadata.change(AssignLeaders(1, first.wal.epoch, moves))
+    await second.update(world.metadata.image)
+    for ledger in (first, second):
+        for _ in range(20):
+            await ledger._mover.move()
+        assert not ledger.counters()["moved_bytes"]
+    await world.close()
+
+
+async def test_an_adopted_file_is_emptied_too(tmp_path: Path) -> None:
+    store = DirectoryStore(str(tmp_path))
+    world = World(store, DirectoryWalStore(store, file_bytes=2 * 1024 * 1024))
+    world.policies["t"] = world.policies["u"] = NO_DELAY
+    ledger = await world.start(settings=PROMPT)
+    await stop_background(ledger)
+    t, u = await world.create_topic("t"), await world.create_topic("u")
+    for number in range(60):
+        await append_ok(ledger, own_partition(ledger, t), batch(os.urandom(100_000)))
+        if number % 7 == 0:
+            await append_ok(ledger, own_partition(ledger, u), batch(b"%d" % number))
+    await ledger.settle()
+    assert ledger.counters()["files_adopted"] >= 2
+    expected = await read_all(ledger, own_partition(ledger, u))
+    await world.delete_topic(t)
+    assert await ledger._mover.move()
+    await collect(ledger)
+    assert await stored_bytes(world, "segments/") < 100_000
+    forget_tails(ledger)
+    assert await read_all(ledger, own_partition(ledger, u)) == expected
     await world.close()
 
 

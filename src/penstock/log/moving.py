@@ -1,9 +1,12 @@
 """Objects that are mostly dead, and what to move out of them.
 
 An object holds pieces of many partitions and stays until the last piece goes; one small batch would keep it.
-So a leader looks at what is alive in an object *of the partitions that it leads*. Where that is less than
-half of the object, it copies these pieces into new objects, which hold nothing else, and lets the old one
-go. Whatever other leaders have in the old object, each does the same for its own share.
+Where less than half of an object is alive, each leader that has pieces in it copies its own into new objects,
+which hold nothing else, and lets the old one go.
+
+A leader knows what is alive of the partitions that it leads. Only if that is less than half of an object does
+it have to find out what other leaders need of it. Leaders that change do not make an object sparse: what is
+alive is alive, whoever leads it.
 
 What this costs. A piece that was moved lies in an object that was wholly alive. It is moved again only after
 half of that object died, so each byte that dies pays for at most one byte that is copied.
@@ -25,9 +28,11 @@ _WORTH_SHARE = 8
 
 
 class Sparse(NamedTuple):
-    """An object that is mostly dead."""
+    """An object that is mostly dead, as far as is known."""
 
     key: str
+    index_key: str
+    """The object whose footer says whose pieces it holds."""
     live_bytes: int
     object_bytes: int
 

@@ -161,7 +161,7 @@ class Cleaner:
                 due, unsettled = await self._due()
                 if unsettled and self._clock.monotonic() - self._settled_at >= _SETTLE_SECONDS_MIN:
                     self._settled_at = self._clock.monotonic()
-                    await self._settle()
+                    await self._settle_first()
                     due, unsettled = await self._due()
                 for partition in due:
                     await self._clean_one(partition)
@@ -175,6 +175,13 @@ class Cleaner:
                     self._committer.end(self._attempt)
                     self._attempt = None
             return cleaned
+
+    async def _settle_first(self) -> None:
+        try:
+            await self._settle()
+        except Exception as error:
+            # The store or the metadata log may be out of reach, or full. What is settled can be cleaned.
+            logger.warning("records were not settled to be cleaned: %s: %s", type(error).__name__, error)
 
     async def _due(self) -> tuple[list[Partition], bool]:
         """The partitions that are due, the dirtiest first, and whether settling would make more of them

@@ -213,9 +213,9 @@ class Committer:
             self._doubtful[attempt] = None
             raise
         if isinstance(answer, Refusal):
+            # What is in doubt stays so: mostly this incarnation is over, and its image may be behind.
             logger.warning("settling was refused: %s", answer.message)
             self._forget(changes)
-            self._clear_doubts(self._image())
             return None
         for change in included:
             self._apply(change)
@@ -320,7 +320,8 @@ class Committer:
         async with self._proposing:
             if self._doubtful:
                 answer = await self._propose(lambda _image: ())
-                self._clear_doubts(self._image() if isinstance(answer, Refusal) else answer)
+                assert not isinstance(answer, Refusal), "nothing was asked for"
+                self._clear_doubts(answer)
 
 
 def key_of(partition: Partition) -> PartitionKey:

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
+from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import (
@@ -121,8 +122,8 @@ class Garbage:
         """What is being written, or was and is in doubt: not garbage yet."""
         self._doomed: dict[str, _Doomed] = {}
         self._witnesses: dict[str, PartitionKey] = {}
-        self._references: OrderedDict[ManifestRef, frozenset[str]] = OrderedDict()
-        """What manifests that were read lately refer to."""
+        self._references: OrderedDict[ManifestRef, Mapping[str, int]] = OrderedDict()
+        """What manifests that were read lately refer to, and how many bytes they need of it."""
         self._logs: dict[WalRef, _Doomed] = {}
         self._own_starts: deque[tuple[int, float]] = deque()
         """Where the own log may begin, and when it may: one for each settling of the last while."""
@@ -349,7 +350,7 @@ class Garbage:
         footer = await read_footer(self._store, index_key, size)
         return dict.fromkeys((piece.topic_id, piece.partition) for piece in footer.pieces)
 
-    async def _references_of(self, ref: ManifestRef) -> frozenset[str]:
+    async def _references_of(self, ref: ManifestRef) -> Mapping[str, int]:
         known = self._references.get(ref)
         if known is None:
             stored = await self._store.get_range(ref.key, ref.start, ref.length)
@@ -357,11 +358,25 @@ class Garbage:
                 segments = decode_manifest(stored).segments
             except ManifestError as error:
                 raise DamagedObjectError(f"{ref.key} at {ref.start}: {error}") from error
-            known = frozenset(key for segment in segments for key in (segment.key, segment.index_key))
-            self._references[ref] = known
+            found = dict.fromkeys((segment.index_key for segment in segments), 0)
+            for segment in segments:
+                found[segment.key] = found.get(segment.key, 0) + footprint(segment)
+            known = self._references[ref] = found
             if len(self._references) > _MANIFESTS_REMEMBERED:
                 self._references.popitem(last=False)
         return known
+
+    async def live_elsewhere(self, key: str, index_key: str, image: ClusterImage) -> int | None:
+        """How many bytes of an object partitions need that are not open here; None if it cannot be told."""
+        size = 0
+        try:
+            for partition in await self._pieces(index_key):
+                info = image.partition(*partition)
+                if partition not in self._partitions and info is not None and info.manifest is not None:
+                    size += (await self._references_of(info.manifest)).get(key, 0)
+        except StoreError:
+            return None
+        return size
 
     # What nobody doomed.
 

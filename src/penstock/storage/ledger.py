@@ -166,7 +166,8 @@ class Ledger:
             settings,
             partitions=self._partitions,
             cleaning=self._settler.cleaning,
-            usage=self._garbage.usage,
+            garbage=self._garbage,
+            image=lambda: self._image,
             committer=self._committer,
             rewriter=rewriter,
         )

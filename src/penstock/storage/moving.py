@@ -10,17 +10,18 @@ is emptied by writing the living ones anew.
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from penstock.clock import Clock
 from penstock.log.moving import Sparse, choose, is_sparse, stretches, worth_moving
+from penstock.metadata.image import ClusterImage
 from penstock.storage.committing import Base, Change, Committer
+from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import LedgerSettings
 from penstock.storage.objects import ObjectStore, StoreError, StoreFullError, object_size
 from penstock.storage.partition import Partition
 from penstock.storage.rewriting import Rewriter, Stretch
 from penstock.storage.segment_writer import PartitionKey
-from penstock.storage.usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ _SIZES_PER_PASS = 32
 _PARTITIONS_PER_STEP = 50  # Handled before other work on the loop gets its turn: about a millisecond.
 _RETRY_FIRST_SECONDS = 60.0
 _RETRY_MAX_SECONDS = 3600.0
+_ALIVE_SECONDS = 300.0
+"""How long it is believed that other leaders need an object."""
 _MANIFESTS_EVERY_SECONDS = 60.0
 
 
@@ -41,7 +44,8 @@ class Mover:
         *,
         partitions: Mapping[PartitionKey, Partition],
         cleaning: Collection[PartitionKey],
-        usage: Usage,
+        garbage: Garbage,
+        image: Callable[[], ClusterImage],
         committer: Committer,
         rewriter: Rewriter,
     ) -> None:
@@ -51,7 +55,9 @@ class Mover:
         self._settings = settings
         self._partitions = partitions
         self._cleaning = cleaning
-        self._usage = usage
+        self._usage = garbage.usage
+        self._garbage = garbage
+        self._image = image
         self._committer = committer
         self._rewriter = rewriter
         self._failures: dict[str, tuple[float, float]] = {}
@@ -72,6 +78,10 @@ class Mover:
             return False
         suspects = set(self._suspects[:1])
         chosen = [one for one in sparse if one.key in suspects] or choose(sparse, _BYTES_PER_PASS)
+        chosen = [one for one in chosen if await self._is_dead_elsewhere(one)]
+        if not chosen:
+            self._suspects = self._suspects[1:]
+            return True
         found = await self._stretches({one.key for one in chosen})
         try:
             moved = await self._rewriter.rewrite(found) if found else 0
@@ -87,6 +97,17 @@ class Mover:
                 self._put_off(one.key)
             return False
         self.bytes_moved += sum(segment.size_bytes for stretch in found for segment in stretch.segments)
+        return True
+
+    async def _is_dead_elsewhere(self, one: Sparse) -> bool:
+        """Whether an object is mostly dead, also counting what partitions need that others lead."""
+        elsewhere = await self._garbage.live_elsewhere(one.key, one.index_key, self._image())
+        if elsewhere is None:
+            self._put_off(one.key)
+            return False
+        if not is_sparse(one.live_bytes + elsewhere, one.object_bytes):
+            self._failures[one.key] = (self._clock.monotonic() + _ALIVE_SECONDS, _RETRY_FIRST_SECONDS)
+            return False
         return True
 
     async def _stretches(self, keys: Collection[str]) -> list[Stretch]:
@@ -154,7 +175,9 @@ class Mover:
                 live[ref.key] = live.get(ref.key, 0) + ref.length
                 users.setdefault(ref.key, []).append(key)
         sizes = await self._manifest_sizes_of(live)
-        sparse = [Sparse(key, live[key], size) for key, size in sizes.items() if is_sparse(live[key], size)]
+        sparse = [
+            Sparse(key, key, live[key], size) for key, size in sizes.items() if is_sparse(live[key], size)
+        ]
         if not worth_moving(sparse, sum(live.values())):
             return False
         keys = [user for one in choose(sparse, _BYTES_PER_PASS) for user in users[one.key]]

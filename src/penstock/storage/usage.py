@@ -20,9 +20,10 @@ class Dropped(NamedTuple):
 
 
 class _Use:
-    __slots__ = ("live_bytes", "object_bytes", "references")
+    __slots__ = ("index_key", "live_bytes", "object_bytes", "references")
 
-    def __init__(self) -> None:
+    def __init__(self, index_key: str) -> None:
+        self.index_key = index_key
         self.references = 0
         self.live_bytes = 0
         self.object_bytes = -1
@@ -47,14 +48,14 @@ class Usage:
     def add(self, manifest: Manifest | None) -> None:
         """A partition led here refers to the objects of `manifest`."""
         for segment in manifest.segments if manifest is not None else ():
-            use = self._refer(segment.key)
+            use = self._refer(segment.key, segment.index_key)
             self._count(segment, 1)
             use.live_bytes += footprint(segment)
             if use.object_bytes < 0:
                 self._learn(segment.key, use, segment.object_bytes)
             self._judge(segment.key, use)
             if segment.index_key != segment.key:
-                self._refer(segment.index_key)
+                self._refer(segment.index_key, segment.index_key)
 
     def drop(self, manifest: Manifest | None) -> list[Dropped]:
         """It does not any more. Returns the objects that none of them refers to now."""
@@ -72,10 +73,10 @@ class Usage:
                     gone[key] = Dropped(key, segment.index_key, one.object_bytes)
         return list(gone.values())
 
-    def _refer(self, key: str) -> _Use:
+    def _refer(self, key: str, index_key: str) -> _Use:
         use = self._uses.get(key)
         if use is None:
-            use = self._uses[key] = _Use()
+            use = self._uses[key] = _Use(index_key)
         use.references += 1
         return use
 
@@ -115,7 +116,7 @@ class Usage:
             self._judge(key, use)
 
     def sparse(self) -> Iterable[Sparse]:
-        """The objects that are mostly dead, as far as sizes are known."""
+        """The objects of which the partitions led here need less than half, as far as sizes are known."""
         for key in self._sparse:
             use = self._uses[key]
-            yield Sparse(key, use.live_bytes, use.object_bytes)
+            yield Sparse(key, use.index_key, use.live_bytes, use.object_bytes)
