@@ -70,8 +70,8 @@ async def test_a_flush_that_is_beyond_help(world: World) -> None:
     await write(world)
     path = file_of(world, "wal/*/*/*")
     stored = bytearray(path.read_bytes())
-    at = stored.index(b"record %d " % HURT) - 100
-    stored[at : at + 380] = bytes(range(1, 96)) * 4
+    start, end = stored.rindex(b"PWF1", 0, at := stored.index(b"record %d" % HURT)), stored.index(b"PWF1", at)
+    stored[start:end] = b"x" * (end - start)
     path.write_bytes(stored)
     view = await require_lost(world)
     assert [(one.start, one.end) for one in view.hurt] == [(HURT, HURT + 1)]
