@@ -7,6 +7,8 @@ cannot be excluded, the offsets that they may have had are hurt as well: an offs
 never given again.
 """
 
+from typing import NamedTuple
+
 from penstock.log.manifest import HurtRange
 from penstock.log.partition import PartitionLog
 from penstock.log.salvage import FlushDamage
@@ -15,6 +17,13 @@ from penstock.wire.batch import BatchHeader
 LOST_OFFSETS_MAX = 1 << 32
 """More records than were lost, where nothing tells how many: a flush takes some megabytes, and a batch
 expands to so many that a hundred of the largest ones hold fewer."""
+
+
+class Damaged(NamedTuple):
+    """A flush that is lost in part."""
+
+    flush: int
+    damage: FlushDamage
 
 
 class Replay:
@@ -44,6 +53,10 @@ class Replay:
         if end > start:
             self._doubt_end = max(self._doubt_end, end)
             self._doubt = self._doubt or f"flush {number} of a write-ahead log: {damage.reason}"
+
+    def expects(self, base_offset: int, *, proven: bool = True) -> bool:
+        """Whether a batch that begins so may come next: it leaves no gap, or one that is explained."""
+        return base_offset <= self._log.next_offset or bool(self._doubt) or not proven
 
     def takes(self, header: BatchHeader, control: bytes, time_ms: int, *, proven: bool = True) -> bool:
         """A batch comes next: whether it is beyond what is there, and was taken. One that is not `proven` to

@@ -14,8 +14,8 @@ from penstock.log.extents import Extent
 from penstock.wire.batch import CRC_FROM, HEADER_SIZE, LENGTH_FROM
 from penstock.wire.checksum import crc32c
 
-_FRONT = Struct(">qiibI2xi")
-"""Base offset, length, leader epoch, magic, CRC, the last offset's delta."""
+_FRONT = Struct(">qi4xbI2xi")
+"""Base offset, length, magic, CRC, the last offset's delta."""
 _LENGTH_MIN = HEADER_SIZE - LENGTH_FROM
 
 STEP_BATCHES = 500
@@ -78,21 +78,23 @@ class Verification:
         at = self._at
         offset = self._offset if at else extent.base_offset
         gaps = extent.base_offset < self._rules.compacted_end
+        last_header = end - HEADER_SIZE
+        unpack, checksum = _FRONT.unpack_from, crc32c
         count = 0
-        while at < end and count < limit:
-            if end - at < HEADER_SIZE:
-                return None
-            base, length, _epoch, magic, crc, delta = _FRONT.unpack_from(stored, at)
-            stop = at + LENGTH_FROM + length
+        while at <= last_header and count < limit:
+            base, length, magic, crc, delta = unpack(stored, at)
             if base != offset and not (gaps and at and offset < base <= extent.last_offset):
                 return None
-            if magic != 2 or length < _LENGTH_MIN or stop > end or delta < 0:
+            stop = at + LENGTH_FROM + length
+            if magic != 2 or stop > end or length < _LENGTH_MIN or delta < 0:
                 return None
-            if crc32c(stored[at + CRC_FROM : stop]) != crc:
+            if checksum(stored[at + CRC_FROM : stop]) != crc:
                 return None
             at = stop
             offset = base + delta + 1
             count += 1
+        if last_header < at < end:
+            return None
         if at == end and offset != extent.last_offset + 1:
             return None
         self._at, self._offset = at, offset

@@ -108,17 +108,32 @@ class Decoder:
         )
         self._by_header = HEADER_COLUMNS.issuperset(columns)
 
-    def decode(
-        self, window: Buffer, pieces: Sequence[tuple[int, int]] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Take the batches in `window`; Arrow record batches as soon as they are full. `pieces`: the start
-        and length of each run of whole batches in it; if not given, it is one."""
-        source = np.frombuffer(window, dtype=np.uint8)
+    def scan(
+        self,
+        window: Buffer,
+        pieces: Sequence[tuple[int, int]] | None = None,
+        span: tuple[int, int] | None = None,
+    ) -> Any:
+        """The batches in `window` that are wanted, for `decode`. CorruptLogError if they are not as they were
+        written. `pieces`: the start and length of each run of whole batches in it; if not given, it is one.
+        `span`: the first offset of the first batch and the one after the last, if that is known."""
         view = memoryview(window)
-        table = self._in_range(self._scan(source, pieces or ((0, len(view)),)))
+        table = self._scan(np.frombuffer(window, dtype=np.uint8), pieces or ((0, len(view)),))
+        if span is not None:
+            self._require_span(table, *span)
+        table = self._in_range(table)
         if self._check_crc:
             # Of markers and aborted batches too: a damaged one could pass for such.
             self._require_crc(view, table)
+        return table
+
+    def decode(self, window: Buffer, table: Any = None) -> Iterator[pa.RecordBatch]:
+        """Take the batches in `window`; Arrow record batches as soon as they are full. `table`: what `scan`
+        found in it; if not given, it is one run of whole batches."""
+        source = np.frombuffer(window, dtype=np.uint8)
+        view = memoryview(window)
+        if table is None:
+            table = self.scan(window)
         for part in self._parts(source, view, self._visible(table)):
             if self._rows + part.rows > ROWS_MAX or self._size + part.size > BYTES_TARGET:
                 yield from self.finish()
@@ -160,6 +175,13 @@ class Decoder:
             last = int(table[-1, kernels.BASE_OFFSET]) if found else None
             raise self._corrupt("a batch that is cut short", last)
         return table
+
+    def _require_span(self, table: Any, first: int, end: int) -> None:
+        """No CRC covers base offsets: a batch with a wrong one would be passed over."""
+        base = table[:, kernels.BASE_OFFSET]
+        after = base + table[:, kernels.LAST_DELTA] + 1
+        if not len(table) or base[0] != first or after[-1] != end or (base[1:] < after[:-1]).any():
+            raise self._corrupt("batches that are not those of its index", first)
 
     def _in_range(self, table: Any) -> Any:
         base = table[:, kernels.BASE_OFFSET]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.log.manifest import SegmentRef
+from penstock.log.manifest import HurtRange, SegmentRef
 from penstock.metadata.image import ClusterImage
 from penstock.spark.errors import MissingTopicError
 from penstock.spark.options import Selection
@@ -50,6 +50,8 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True):
     """Producer id, first and last offset of transactions that were aborted."""
     segments: tuple[SegmentRef, ...]
     tail: tuple[TailPiece, ...]
+    lost: str = ""
+    """Why the store does not hold these records any more; empty if it does."""
 
 
 def choose(
@@ -95,6 +97,30 @@ def steps(view: PartitionView, low: int, high: int) -> Iterator[Step]:
         yield Step(first, last, max(1, piece.length * (last - first) // whole))
 
 
+def hurt_in(view: PartitionView, low: int, high: int) -> list[HurtRange]:
+    """What the store lost of a range, cut to it."""
+    return [
+        HurtRange(max(one.start, low), min(one.end, high), one.reason)
+        for one in view.hurt
+        if one.end > low and one.start < high
+    ]
+
+
+def count_of(view: PartitionView, low: int, high: int) -> int:
+    """How many offsets a range has, without those that are lost: of these there may be any number."""
+    return high - low - sum(one.end - one.start for one in hurt_in(view, low, high))
+
+
+def end_of_count(view: PartitionView, low: int, high: int, count: int) -> int:
+    """Where `count` offsets from `low` on end. What is lost is passed over whole."""
+    for one in hurt_in(view, low, high):
+        if one.start - low >= count:
+            break
+        count -= one.start - low
+        low = one.end
+    return min(high, low + count)
+
+
 def size_of(view: PartitionView, low: int, high: int) -> int:
     """About how many bytes a range takes."""
     return sum(step.size for step in steps(view, low, high))
@@ -116,14 +142,15 @@ def offset_after(view: PartitionView, low: int, high: int, size: int) -> int:
 
 def admit_records(ranges: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
     """At most `limit` offsets in all, in proportion to what is there, as Spark's connector shares them."""
-    total = sum(one.high - one.low for one in ranges)
+    counts = [count_of(*one) for one in ranges]
+    total = sum(counts)
     if total <= limit:
         return list(ranges)
     admitted = []
-    for one in ranges:
-        share = limit * (one.high - one.low) / total
+    for one, available in zip(ranges, counts, strict=True):
+        share = limit * available / total
         count = int(share) if share >= 1 else 1
-        admitted.append(one._replace(high=min(one.high, one.low + count)))
+        admitted.append(one._replace(high=end_of_count(*one, count)))
     return admitted
 
 
@@ -160,6 +187,9 @@ def splits(ranges: Sequence[OffsetRange], deal: Deal) -> list[list[Stretch]]:
     tasks: list[list[Stretch]] = []
     room = records = 0
     for one in ranges:
+        for hurt in hurt_in(*one):
+            tasks = tasks or [[]]
+            tasks[-1].append(lost_stretch(one.view, hurt))
         stretch: Step | None = None
         for step in _cut(steps(*one), target, deal.max_records):
             count = step.high - step.low
@@ -198,6 +228,13 @@ def _cut(whole: Iterator[Step], target: int, max_records: int) -> Iterator[Step]
             low = step.low + count * part // parts
             high = step.low + count * (part + 1) // parts
             yield Step(low, high, max(1, step.size // parts))
+
+
+def lost_stretch(view: PartitionView, hurt: HurtRange) -> Stretch:
+    """Records that nobody can read. A task says so, or passes over them, as the query wants it."""
+    return Stretch(
+        view.topic, view.topic_id, view.index, hurt.start, hurt.end, (), (), (), hurt.reason or "damaged"
+    )
 
 
 def stretch_of(view: PartitionView, low: int, high: int) -> Stretch:

@@ -13,20 +13,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.log.extents import Extents, ExtentsError
+from penstock.log.checking import Rules
+from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
 from penstock.log.slicing import plan_ranges
+from penstock.log.verifying import ExtentBytes, Verification
 from penstock.metadata.image import ClusterImage
 from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
 from penstock.spark.planning import Stretch, stretch_of
 from penstock.spark.view import Chosen, LogView, PartitionKey, TailPiece
 from penstock.storage.blocking import BlockingStore, Range, Read
-from penstock.storage.objects import ObjectMissingError, StoreError
+from penstock.storage.objects import DamagedObjectError, ObjectMissingError, StoreError
+from penstock.storage.reading import decode_index
+from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """Read and decoded at a time: an Arrow batch's worth."""
+_ANYWHERE = 1 << 63
 REPLANS_MAX = 8
 """Looks at the store without having read anything since the last one."""
 
@@ -46,6 +51,16 @@ class Window(NamedTuple):
 
     pieces: list[tuple[int, int]]
     end_offset: int
+    extents: list[Extent]
+    """With their positions in the bytes."""
+
+
+class HurtIndexError(DamagedObjectError):
+    """The index of a segment is not as it was written."""
+
+    def __init__(self, segment: SegmentRef, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
 
 
 _stores: dict[tuple[int, str], BlockingStore] = {}
@@ -99,17 +114,25 @@ class _StretchReader:
         from penstock.spark.memory import room
 
         plan = self._stretch
+        if plan.lost:
+            self._lose(plan.low, plan.high - 1, f": {plan.lost}")
+            return
         replans = 0
         while True:
             try:
                 wanted_windows = windows(self._store, plan, self._next_offset)
                 for wanted, data in self._store.read(wanted_windows, room):
                     window: Window = wanted.about
-                    yield from self._decoder.decode(data, window.pieces)
+                    yield from self._decode(data, window)
                     # The decoder has all of it now, also what it has not given yet.
                     self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)
                     replans = 0
                 break
+            except HurtIndexError as error:
+                segment = error.segment
+                last = min(segment.end_offset, plan.high) - 1
+                self._lose(max(self._next_offset, segment.base_offset), last, f": {error}")
+                self._next_offset = self._decoder.low = segment.end_offset
             except ObjectMissingError as error:
                 replans += 1
                 if replans > REPLANS_MAX:
@@ -120,6 +143,33 @@ class _StretchReader:
             if plan.low >= plan.high:
                 break
         yield from self._decoder.finish()
+
+    def _decode(self, data: Buffer, window: "Window") -> Iterator[Any]:
+        try:
+            span = (window.extents[0].base_offset, window.end_offset)
+            table = self._decoder.scan(data, window.pieces, span)
+        except CorruptLogError:
+            yield from self._decode_around(data, window)
+        else:
+            yield from self._decoder.decode(data, table)
+
+    def _decode_around(self, data: Buffer, window: "Window") -> Iterator[Any]:
+        """Some batches are not as they were written: tell which, or pass over them."""
+        view = memoryview(data)
+        extents = [
+            ExtentBytes(view[one.position : one.position + one.length], one.base_offset, one.last_offset)
+            for one in window.extents
+        ]
+        # Where compaction has been, the plan does not tell.
+        verification = Verification(extents, Rules((), _ANYWHERE))
+        while not verification.step():
+            pass
+        for start, end, reason in verification.lost:
+            first, last = max(start, self._next_offset), min(end, self._stretch.high) - 1
+            if first <= last:
+                self._lose(first, last, f": {reason}")
+        for run in verification.runs:
+            yield from self._decoder.decode(run)
 
     # When what was planned is not there any more.
 
@@ -182,20 +232,17 @@ def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[Read]:
     """The reads that bring a stretch from `start` on, in order; `about` is the Window."""
     for segment in plan.segments:
         if segment.end_offset > start:
-            yield from _of_extents(_index(store, plan, segment), [segment.key], start, plan.high)
+            yield from _of_extents(_index(store, segment), [segment.key], start, plan.high)
     tail, keys = _as_extents(plan.tail)
     yield from _of_extents(tail, keys, start, plan.high)
 
 
-def _index(store: BlockingStore, plan: Stretch, segment: SegmentRef) -> Extents:
+def _index(store: BlockingStore, segment: SegmentRef) -> Extents:
     stored = store.read_range(Range(segment.index_key, segment.index_start, segment.index_length))
     try:
-        return Extents.decode(stored)
+        return decode_index(stored, segment)
     except ExtentsError as error:
-        raise CorruptLogError(
-            f"Topic {plan.topic!r} partition {plan.partition} has a damaged index for offsets"
-            f" {segment.base_offset} to {segment.end_offset - 1}: {error}."
-        ) from None
+        raise HurtIndexError(segment, f"the index in {segment.index_key} is damaged: {error}") from None
 
 
 def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[Read]:
@@ -204,16 +251,18 @@ def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) ->
         # Partitions that are written at the same time lie in turns in a file: many ranges make a window.
         ranges: list[Range] = []
         pieces: list[tuple[int, int]] = []
+        places: list[Extent] = []
         size = 0
         for part in plan_ranges(extents, at, WINDOW_BYTES, high):
             ranges.append(Range(keys[part.file], part.position, part.length))
-            for piece in part.pieces:
+            for number, piece in enumerate(part.pieces, at):
                 place = size + piece.start
+                places.append(extents[number]._replace(position=place))
                 before = pieces.pop() if pieces and sum(pieces[-1]) == place else (place, 0)
                 pieces.append((before[0], before[1] + piece.length))
             at += len(part.pieces)
             size += part.length
-        yield Read(ranges, Window(pieces, extents.last_offsets[at - 1] + 1))
+        yield Read(ranges, Window(pieces, extents.last_offsets[at - 1] + 1, places))
 
 
 def _as_extents(tail: Sequence[TailPiece]) -> tuple[Extents, list[str]]:

@@ -9,7 +9,7 @@ A log that is still written to is read up to its last whole flush; `storage.log_
 flushes count. Objects that vanish, or offsets that do not join, mean that the image is old: it is read again.
 So do changes of
 the places that records are in, between two looks at the image around each look at the logs. If offsets do not
-join with the newest image either, records are really missing.
+join with the newest image either, records are lost: the view says which.
 """
 
 import asyncio
@@ -19,9 +19,17 @@ from typing import NamedTuple, Protocol
 from penstock.cluster.reading import ImageReader
 from penstock.log.extents import Extents
 from penstock.log.flush import FlushBlock, iter_blocks
-from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
+from penstock.log.manifest import (
+    HurtRange,
+    Manifest,
+    ManifestError,
+    SegmentRef,
+    decode_manifest,
+    without_hurt_below,
+)
 from penstock.log.markers import AbortedTransaction, touching
 from penstock.log.partition import PartitionLog
+from penstock.log.replaying import Damaged, Replay
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, TopicInfo, WalRef
 from penstock.spark.errors import LostRecordsError, TakeoverError
 from penstock.storage.log_reader import LogTail, follow_log
@@ -72,6 +80,13 @@ class PartitionView:
         self._tail = Extents()
         self._keys: list[str] = []
         self._taken: dict[WalRef, int] = {}
+        self._settled_hurt: tuple[HurtRange, ...] = ()
+        self._replay = Replay(self._log, 0)
+
+    @property
+    def hurt(self) -> tuple[HurtRange, ...]:
+        """Records that the store lost, from the log start on, in order."""
+        return without_hurt_below((*self._settled_hurt, *self._replay.hurt), self.log_start)
 
     @property
     def end(self) -> int:
@@ -106,35 +121,40 @@ class PartitionView:
         self._tail = Extents()
         self._keys = []
         self._taken = {}
+        self._settled_hurt = ()
+        self._replay = Replay(log, info.log_start)
         self.segments = ()
         if manifest is not None:
             self.segments = manifest.segments
+            self._settled_hurt = manifest.hurt
             log.next_offset = manifest.end_offset
             log.producer_entries = dict(manifest.producers)
             log.ongoing = dict(manifest.ongoing)
             log.aborted = list(manifest.aborted)
 
-    def take(self, wal: WalRef, blocks: "list[_Block]") -> None:
-        """Take over what a log holds beyond what was taken from it."""
-        log = self._log
+    def take(self, wal: WalRef, blocks: "list[_Block | Damaged]", *, gaps: bool = False) -> None:
+        """Take over what a log holds beyond what was taken from it. With `gaps`, records that are missing
+        without a damaged flush to explain it are lost; else LostRecordsError says that they are missing."""
+        replay = self._replay
         for at in range(self._taken.get(wal, 0), len(blocks)):
-            key, position, time_ms, block = blocks[at]
-            if not self._keys or self._keys[-1] != key:
-                self._keys.append(key)
-            for header, batch_at, control in block.batches():
-                if header.last_offset < log.next_offset:
-                    continue
-                if header.base_offset != log.next_offset:
-                    raise LostRecordsError(self.topic, self.index, log.next_offset, header.base_offset - 1)
-                log.replay(header, control, time_ms)
-                self._tail.append(
-                    header.base_offset,
-                    header.last_offset,
-                    header.max_timestamp,
-                    position + batch_at,
-                    header.size,
-                    len(self._keys) - 1,
-                )
+            one = blocks[at]
+            if isinstance(one, Damaged):
+                replay.damaged(*one)
+                continue
+            if not self._keys or self._keys[-1] != one.key:
+                self._keys.append(one.key)
+            for header, batch_at, control in one.block.batches():
+                if not gaps and not replay.expects(header.base_offset, proven=one.proven):
+                    raise LostRecordsError(self.topic, self.index, self.end, header.base_offset - 1)
+                if replay.takes(header, control, one.time_ms, proven=one.proven):
+                    self._tail.append(
+                        header.base_offset,
+                        header.last_offset,
+                        header.max_timestamp,
+                        one.position + batch_at,
+                        header.size,
+                        len(self._keys) - 1,
+                    )
         self._taken[wal] = len(blocks)
 
 
@@ -144,6 +164,8 @@ class _Block(NamedTuple):
     key: str
     position: int
     time_ms: int
+    proven: bool
+    """False: salvaged, and whose it is may have been hurt."""
     block: FlushBlock
 
 
@@ -153,7 +175,7 @@ class _Log:
     def __init__(self, tail: LogTail) -> None:
         self.tail = tail
         self.flushes: list[ScannedFlush] = []
-        self.blocks: dict[PartitionKey, list[_Block]] = {}
+        self.blocks: dict[PartitionKey, list[_Block | Damaged]] = {}
         """Of the partitions that somebody wants. Emptied when those are in a manifest."""
 
     def add(self, flushes: Iterable[ScannedFlush]) -> None:
@@ -163,7 +185,9 @@ class _Log:
 
     def want(self, keys: Iterable[PartitionKey]) -> None:
         """Keep the blocks of these partitions, too."""
-        fresh: dict[PartitionKey, list[_Block]] = {key: [] for key in keys if key not in self.blocks}
+        fresh: dict[PartitionKey, list[_Block | Damaged]] = {
+            key: [] for key in keys if key not in self.blocks
+        }
         if fresh:
             for flush in self.flushes:
                 self._index(flush, fresh)
@@ -177,18 +201,33 @@ class _Log:
     def forget_settled(self, key: PartitionKey, end_offset: int) -> None:
         """A manifest covers this partition up to `end_offset`."""
         blocks = self.blocks[key]
-        self.blocks[key] = [one for one in blocks if _last_offset(one.block) >= end_offset]
+        first = next((at for at, one in enumerate(blocks) if _is_beyond(one, end_offset)), len(blocks))
+        # A damaged flush before the first block that is left may have held what lies between.
+        while first and isinstance(blocks[first - 1], Damaged):
+            first -= 1
+        self.blocks[key] = blocks[first:]
 
-    def _index(self, flush: ScannedFlush, blocks: dict[PartitionKey, list[_Block]]) -> None:
+    def _index(self, flush: ScannedFlush, blocks: dict[PartitionKey, list[_Block | Damaged]]) -> None:
+        whole = flush.damage is None
+        known = set()
         for block in iter_blocks(flush.blocks):
-            wanted = blocks.get((block.topic_id, block.partition))
+            key = (block.topic_id, block.partition)
+            wanted = blocks.get(key)
             if wanted is not None:
-                wanted.append(_Block(flush.key, flush.position, flush.time_ms, block))
+                known.add(key)
+                wanted.append(_Block(flush.key, flush.position, flush.time_ms, whole, block))
+        if flush.damage is not None:
+            for key, wanted in blocks.items():
+                if key not in known:
+                    wanted.append(Damaged(flush.number, flush.damage))
 
 
-def _last_offset(block: FlushBlock) -> int:
-    last = BatchHeader._make(HEADER.unpack_from(block.headers, len(block.headers) - HEADER_SIZE))
-    return last.last_offset
+def _is_beyond(one: _Block | Damaged, end_offset: int) -> bool:
+    if isinstance(one, Damaged):
+        return False
+    headers = one.block.headers
+    last = BatchHeader._make(HEADER.unpack_from(headers, len(headers) - HEADER_SIZE))
+    return last.last_offset >= end_offset
 
 
 def _same_places(one: PartitionInfo, other: PartitionInfo) -> bool:
@@ -215,6 +254,8 @@ class LogView:
         self._images = images if images is not None else ImageReader(store)
         self._logs: dict[WalRef, _Log] = {}
         self.partitions: dict[PartitionKey, PartitionView] = {}
+        self._gaps = False
+        """Whether records that are missing are lost, and not only beyond what an old image tells."""
 
     @property
     def image(self) -> ClusterImage:
@@ -223,10 +264,11 @@ class LogView:
     async def refresh(self) -> Mapping[PartitionKey, PartitionView]:
         """Every record that was acknowledged before this call is in the views that it gives.
 
-        Raises LostRecordsError if records are missing from the store, TakeoverError, NoClusterError,
+        Records that the store lost are in the views' `hurt`. Raises TakeoverError, NoClusterError,
         FormatError and StoreError.
         """
         pause = PAUSE_FIRST_SECONDS
+        self._gaps = False
         for attempt in range(ATTEMPTS_MAX):
             image = await self._images.refresh()
             chosen = self._choose(image)
@@ -237,12 +279,20 @@ class LogView:
                 # the image is read again: if it still says the same, nothing was missed.
                 if self._holds(image, await self._images.refresh(), chosen):
                     return self.partitions
+                if self._gaps:
+                    # What seemed to be lost may only have been settled meanwhile.
+                    self._gaps = False
+                    self._logs.clear()
+                    self.partitions.clear()
                 continue
             except (TakeoverError, ObjectMissingError, LostRecordsError) as error:
                 newest = await self._images.refresh()
                 unchanged = newest.version == image.version and not isinstance(error, TakeoverError)
                 if attempt == ATTEMPTS_MAX - 1 or (attempt and unchanged):
-                    raise  # It is not the image's age.
+                    # It is not the image's age.
+                    if self._gaps or not isinstance(error, LostRecordsError):
+                        raise
+                    self._gaps = True
                 self._logs.clear()
                 self.partitions.clear()
             await asyncio.sleep(pause)
@@ -311,7 +361,7 @@ class LogView:
             view = self.partitions[key]
             view.log_start = one.info.log_start
             for wal in one.info.wals:
-                view.take(wal, self._logs[wal].blocks[key])
+                view.take(wal, self._logs[wal].blocks[key], gaps=self._gaps)
 
     async def _manifests(self, refs: Iterable[ManifestRef | None]) -> dict[ManifestRef | None, Manifest]:
         """Manifests that lie in one object are read in one go."""

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.log.flush import FlushBlock, iter_blocks
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
-from penstock.log.replaying import Replay
-from penstock.log.salvage import FlushDamage
+from penstock.log.replaying import Damaged, Replay
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
 from penstock.storage.objects import DamagedObjectError, ObjectStore, StoreError
 from penstock.storage.partition import Partition
@@ -55,13 +54,6 @@ class Found(NamedTuple):
     proven: bool
     """False: salvaged, and whose it is may have been hurt."""
     block: FlushBlock
-
-
-class Damaged(NamedTuple):
-    """A flush that is lost in part."""
-
-    flush: int
-    damage: FlushDamage
 
 
 PartitionKey = tuple[bytes, int]
