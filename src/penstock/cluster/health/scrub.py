@@ -111,24 +111,30 @@ class Scrub:
         await self._bench.at_once(partial(self._load, key, places) for key, places in together.items())
 
     async def _load(self, key: str, places: list[Place]) -> None:
-        for place in places:
-            ref = place.info.manifest
-            assert ref is not None
+        refs = [place.info.manifest for place in places if place.info.manifest is not None]
+        start = min(ref.start for ref in refs)
+        length = max(ref.start + ref.length for ref in refs) - start
+        try:
+            stored = memoryview(await self._bench.read(key, start, length))
+        except ObjectMissingError:
+            if len(places) > 1:
+                # Cut short: those at its beginning may be there.
+                for place in places:
+                    await self._load(key, [place])
+                return
+            self.manifests[refs[0]] = _manifest_finding(places[0], "it is not there, or cut short")
+            return
+        except StoreError as error:
+            self._bench.unread(key, error)
+            self.manifests.update(dict.fromkeys(refs))
+            return
+        for place, ref in zip(places, refs, strict=True):
+            at = ref.start - start
             try:
-                stored = await self._bench.read(key, ref.start, ref.length)
-            except ObjectMissingError as error:
-                self.manifests[ref] = _manifest_finding(place, str(error))
-                continue
-            except StoreError as error:
-                self._bench.unread(key, error)
-                self.manifests[ref] = None
-                continue
-            try:
-                manifest = decode_manifest(stored)
+                manifest = decode_manifest(stored[at : at + ref.length])
+                problem = _disagreement(place, manifest)
             except ManifestError as error:
-                self.manifests[ref] = _manifest_finding(place, str(error))
-                continue
-            problem = _disagreement(place, manifest)
+                problem = str(error)
             self.manifests[ref] = manifest if problem is None else _manifest_finding(place, problem)
 
     # Segments.

@@ -6,7 +6,9 @@ offsets are those that are wanted, and it has the leader epoch that the partitio
 A batch that a fenced leader wrote and never acknowledged has another one.
 """
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from penstock.cluster.health.bench import Bench
@@ -49,18 +51,20 @@ class Sources:
 
     async def look(self) -> None:
         """Learn where copies are. What cannot be read has none."""
+        works: list[Callable[[], Awaitable[None]]] = []
         async for info in self._bench.store.list(WAL_PREFIX):
             name = info.key.rpartition("/")[2]
             if name.isdecimal() and info.size > SEAL_BYTES_MAX:
-                try:
-                    await self._look_at_log(Window(self._bench, info.key, info.size), int(name))
-                except (StoreError, FlushError):
-                    continue
+                window = Window(self._bench, info.key, info.size)
+                works.append(partial(self._look_at_log, window, int(name)))
         async for info in self._bench.store.list(SEGMENT_PREFIX):
-            try:
-                await self._look_at_segment(info.key, info.size)
-            except (StoreError, SegmentError, ExtentsError):
-                continue
+            works.append(partial(self._look_at_segment, info.key, info.size))
+
+        async def tolerant(work: Callable[[], Awaitable[None]]) -> None:
+            with contextlib.suppress(StoreError, FlushError, SegmentError, ExtentsError):
+                await work()
+
+        await self._bench.at_once(partial(tolerant, work) for work in works)
 
     def _is_wanted(self, key: PartitionKey, start: int, end: int) -> bool:
         return any(start < stop and begin < end for begin, stop in self._wanted.get(key, ()))
