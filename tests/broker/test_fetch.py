@@ -111,6 +111,25 @@ async def test_records_come_back_in_every_version(rig: Rig, version: int) -> Non
     assert partition.preferred_read_replica == -1
 
 
+@pytest.mark.parametrize("version", range(4))
+async def test_small_records_of_several_partitions_are_converted_together(rig: Rig, version: int) -> None:
+    await rig.topic("t", 3)
+    for index in range(3):
+        await fill(rig, "t", batch(b"v%d" % index), index=index)
+    found = await fetch(rig, version, [("t", index, 0) for index in range(3)])
+    assert [old_values(one.records) for one in found] == [[(0, b"v0")], [(0, b"v1")], [(0, b"v2")]]
+
+
+async def test_what_is_converted_of_many_partitions_is_bounded(rig: Rig) -> None:
+    await rig.topic("t", 4)
+    for index in range(4):
+        await fill(rig, "t", batch(*[b""] * 20_000), index=index)  # Converted, they are larger.
+    asked = [("t", index, 0) for index in range(4)]
+    sizes = [len(one.records or b"") for one in await fetch(rig, 2, asked)]
+    assert [size > 0 for size in sizes] == [True, True, False, False]
+    assert [one.error_code for one in await fetch(rig, 2, asked)] == [0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_answer_is_what_the_codec_would_write(rig: Rig, version: int) -> None:
     await rig.topic("t", 2)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs."""
+"""DescribeLogDirs, AlterReplicaLogDirs."""
 
 from collections.abc import Iterator
 
@@ -22,3 +22,12 @@ def log_dirs(draw: Draw, version: int) -> Iterator[Step]:
     yield Step(
         {"Topics": [{"Topic": DATA, "Partitions": [0]}, {"Topic": DATA, "Partitions": [0]}]}, note="repeated"
     )
+
+
+@scenario("AlterReplicaLogDirs")
+def other_log_dirs(draw: Draw, version: int) -> Iterator[Step]:
+    topics = [{"Name": DATA, "Partitions": [0, 9]}, {"Name": draw.fresh("absent"), "Partitions": [0]}]
+    yield Step({"Dirs": [{"Path": "/nowhere", "Topics": topics}]}, note="no such directory")
+    yield Step({"Dirs": [{"Path": "/nowhere", "Topics": topics}] * 2}, note="repeated")
+    yield Step({"Dirs": [{"Path": "/nowhere", "Topics": []}]}, note="no topics")
+    yield Step({"Dirs": []}, note="no directories")

@@ -27,6 +27,10 @@ Handle = Callable[[Request], list[Buffer] | Reply | None]
 
 _SHED_SECONDS = 0.05
 """How soon memory that is short is looked at again."""
+_GIVE_BACK_SECONDS = 1.0
+"""How soon what connections freed after that is given back to the system."""
+_GIVE_BACK_SHARE = 16
+"""Until no more than this part of the limit is in use."""
 
 
 class ListenError(Exception):
@@ -59,6 +63,7 @@ class Server:
         self._marked: list[Connection] = []
         self._relieving = False
         self._shedding: asyncio.Handle | None = None
+        self._giving_back: asyncio.TimerHandle | None = None
         self._draining = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
@@ -184,7 +189,7 @@ class Server:
         self._shedding = None
         memory = self.memory
         if not memory.short:
-            give_back_memory()
+            self._give_back()
             return
         now = self._loop.time()
         holding = []
@@ -203,6 +208,15 @@ class Server:
             connection.abort()
         self._shedding = self._loop.call_later(_SHED_SECONDS, self.shed)
         self._relieve()
+
+    def _give_back(self) -> None:
+        """The crowd is going: return its memory to the system now, and again until the last of it is gone."""
+        give_back_memory()
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+            self._giving_back = None
+        if self.memory.used > self.memory.limit // _GIVE_BACK_SHARE:
+            self._giving_back = self._loop.call_later(_GIVE_BACK_SECONDS, self._give_back)
 
     def _sweep(self) -> None:
         """Close the idle."""
@@ -249,6 +263,8 @@ class Server:
             self._sweeper = None
         if self._shedding is not None:
             self._shedding.cancel()
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         if self._connections:
             self._emptied = asyncio.Event()
             for connection in list(self._connections):

@@ -334,10 +334,10 @@ class Fetch(Reply):
             memory.hold(held)
         try:
             converted = []
-            size = 0
+            size, size_max = 0, max(found.size, CONVERTED_BYTES)
             for wanted, result in told:
-                # Records expand: beyond what was read for, the rest of the partitions is for the next fetch.
-                one = await self._down(wanted, result) if size <= found.size else nothing_of(result)
+                # Records expand: beyond what may be held, the rest of the partitions is for the next fetch.
+                one = await self._down(wanted, result) if size < size_max else nothing_of(result)
                 converted.append((wanted, one))
                 size += max(one.size, 0)
                 if memory is not None:
