@@ -8,7 +8,8 @@ close, and written with one call for many. Threads make system calls and little 
 for long would make the loop wait for the interpreter.
 
 Elsewhere each source is asked for as few times as possible, and the new object is put together in memory;
-it is bounded by what one settling holds.
+it is bounded by what one settling holds. What came over a network is checked before it is written: the source
+is deleted later, and a bit that was flipped on the way would be flipped for ever.
 
 What is written here survives a loss of power, on a directory too and whatever its durability: once the
 metadata log refers to it, other objects are deleted that hold the same records.
@@ -16,6 +17,7 @@ metadata log refers to it, other objects are deleted that hold the same records.
 
 import asyncio
 import contextlib
+import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -25,7 +27,11 @@ from typing import NamedTuple
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
 from penstock.storage.objects import ObjectStore, StoreError
+from penstock.wire.batch import check_batch
 from penstock.wire.buffers import Buffer
+from penstock.wire.errors import BatchError
+
+logger = logging.getLogger(__name__)
 
 _KERNEL_COPY_BYTES = 256 * 1024
 _READ_BYTES_MAX = 1024 * 1024
@@ -35,6 +41,8 @@ _RANGES_PER_STEP = 200
 _REMOTE_GAP_BYTES_MAX = 1024 * 1024
 """The same for a request to a remote store."""
 _REQUESTS_AT_ONCE = 8
+_CHECKED_PER_STEP = 16
+_ATTEMPTS_MAX = 3
 
 
 class CopyRange(NamedTuple):
@@ -101,11 +109,39 @@ async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffe
         for request, answer in zip(some, answers, strict=True):
             found.setdefault(request.key, []).append((request.position, memoryview(answer)))
     parts: list[Buffer] = []
-    for wanted in ranges:
+    for number, wanted in enumerate(ranges):
+        if number % _CHECKED_PER_STEP == 0:
+            await asyncio.sleep(0)
         pieces = found[wanted.key]
         start, piece = pieces[bisect_right(pieces, wanted.position, key=lambda one: one[0]) - 1]
-        parts.append(piece[wanted.position - start : wanted.position - start + wanted.length])
+        part = piece[wanted.position - start : wanted.position - start + wanted.length]
+        parts.append(part if _whole(part) else await _read_again(store, wanted, part))
     return parts
+
+
+def _whole(part: Buffer) -> bool:
+    """Whether these are whole batches in the order of offsets."""
+    at, least = 0, -1
+    try:
+        while at < len(part):
+            header = check_batch(part, at)
+            if header.base_offset <= least:
+                return False
+            at, least = at + header.size, header.last_offset
+    except BatchError:
+        return False
+    return True
+
+
+async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
+    """What a source that looks hurt gives when it is asked once more. If it is hurt indeed, it is copied as
+    it is: readers find that out and say so, there as here."""
+    for _ in range(_ATTEMPTS_MAX):
+        again = await store.get_range(*wanted)
+        if _whole(again):
+            return again
+    logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
+    return part
 
 
 async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:

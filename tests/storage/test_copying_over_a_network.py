@@ -1,0 +1,64 @@
+"""What is copied from an object store is checked on the way: a bit that flipped in an answer does not become
+a bit that is flipped for ever."""
+
+import asyncio
+
+from penstock.storage.composing import CopyRange, compose
+from penstock.storage.memory import MemoryStore
+from penstock.wire.batch import Record, build_batch, stamp
+
+
+class Noisy(MemoryStore):
+    """The first answers to some reads have a flipped bit."""
+
+    def __init__(self, noisy: int) -> None:
+        super().__init__()
+        self.noisy = noisy
+        self.reads = 0
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        found = bytearray(await super().get_range(key, start, length))
+        self.reads += 1
+        if self.noisy:
+            self.noisy -= 1
+            found[len(found) // 2] ^= 4
+        return bytes(found)
+
+
+def batch(base_offset: int) -> bytes:
+    made = bytearray(build_batch([Record(0, 1, b"key", b"value %d" % base_offset)]))
+    stamp(made, 0, base_offset, 0)
+    return bytes(made)
+
+
+def copied(store: Noisy, source: bytes, size: int) -> bytes:
+    store.objects["source"] = source
+    ranges = [CopyRange("source", at, size) for at in range(0, len(source), size)]
+    asyncio.run(compose(store, "target", ranges, b"tail"))
+    return store.objects["target"]
+
+
+def test_a_bit_that_flipped_on_the_way_is_read_again() -> None:
+    one = batch(10)
+    source = one + batch(11) + batch(12)
+    assert copied(Noisy(1), source, len(one)) == source + b"tail"
+
+
+def test_a_healthy_source_is_read_once() -> None:
+    one = batch(10)
+    store = Noisy(0)
+    assert copied(store, one + batch(11), 2 * len(one)) == one + batch(11) + b"tail"
+    assert store.reads == 1
+
+
+def test_what_is_hurt_in_the_source_is_copied_as_it_is() -> None:
+    hurt = bytearray(batch(10))
+    hurt[-3] ^= 1
+    assert copied(Noisy(0), bytes(hurt), len(hurt)) == bytes(hurt) + b"tail"
+
+
+def test_batches_out_of_order_are_looked_at_again() -> None:
+    store = Noisy(0)
+    source = batch(11) + batch(10)
+    assert copied(store, source, len(source)) == source + b"tail"
+    assert store.reads > 1
