@@ -1,0 +1,49 @@
+"""Records that the store lost: their readers are told so, and nobody else is held up."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.broker.groups.loading import load
+from penstock.groups.shard import Shard
+from penstock.log.manifest import HurtRange
+from penstock.storage.partition import Partition
+from penstock.wire.errors import ErrorCode
+from tests.broker.rig import Rig, batch
+from tests.broker.test_fetch import fetch, fill
+
+
+async def with_hurt_range(rig: Rig, topic: str) -> Partition:
+    """Offsets 0 to 5, of which 2 and 3 are lost."""
+    await rig.topic(topic)
+    partition = rig.broker.ledger.partition(rig.broker.image.topics[topic].id, 0)
+    assert partition is not None
+    await fill(rig, topic, batch(b"0", b"1"))
+    partition.pass_over(4)
+    partition.hurt = (HurtRange(2, 4, "lost"),)
+    await fill(rig, topic, batch(b"4", b"5"))
+    partition.tail.hide_below(partition.high_watermark)
+    return partition
+
+
+@pytest.mark.parametrize("version", [4, 12, 18])
+async def test_only_readers_of_a_hurt_range_get_an_error(rig: Rig, version: int) -> None:
+    await with_hurt_range(rig, "hurt")
+    await rig.topic("whole")
+    await fill(rig, "whole", batch(b"0"))
+    for offset in (2, 3):
+        hurt, whole = await fetch(rig, version, [("hurt", 0, offset), ("whole", 0, 0)])
+        assert hurt.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert whole.error_code == ErrorCode.NONE and whole.records
+    for offset in (0, 4):
+        (found,) = await fetch(rig, version, [("hurt", 0, offset)])
+        assert found.error_code == ErrorCode.NONE and found.records
+
+
+async def test_groups_are_loaded_around_a_hurt_range(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = await with_hurt_range(rig, "commits")
+    loaded: list[bytes] = []
+    monkeypatch.setattr(Shard, "load", lambda _self, key, _value, _producer: loaded.append(key))
+    shard = Shard.__new__(Shard)
+    assert await load(rig.broker.ledger, partition, shard) == 4, "all but those that are lost"
+    assert loaded
