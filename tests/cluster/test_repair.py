@@ -392,3 +392,39 @@ async def test_the_header_and_the_index_of_a_flush_are_told_by_the_rest(ward: Wa
     assert {key: await ward.get(key) for key in before} == before
     await ward.start()
     assert await everything(ward) == records
+
+
+async def test_records_that_a_log_lost_are_said_to_be_hurt_until_they_are_cut(ward: Ward) -> None:
+    records = await fill(ward)
+    await ward.kill()
+    (wal,) = (await ward.image()).wal_starts
+    start = (await ward.image()).wal_starts[wal]
+    prefix = f"wal/{wal.broker}/{wal.epoch}/"
+    if ward.on_directory:
+        key = f"{prefix}{start:020d}"
+        whole = await ward.get(key)
+        flushes = [at for at in range(len(whole)) if whole[at : at + 4] == b"PWF1"]
+        await ward.overwrite(key, flushes[2], b"?" * (flushes[3] - flushes[2]))
+    else:
+        key = f"{prefix}{start + 3:020d}"
+        await ward.change(key, b"?" * len(await ward.get(key)))
+    ward.leave_presence(wal)
+    left = await ward.repair(cut=True)
+    assert left.exit_code == 1 and all("Start the cluster" in one.advice for one in left.left)
+    await ward.start()
+    assert await ward.ledger.settle()
+    # Of a partition without later records nobody knows how many it lost.
+    hurt = {(one.topic, one.partition): one for one in (await ward.scrub()).damaged}
+    assert {one.what for one in hurt.values()} == {"hurt range"}
+    assert (hurt["orders", 0].start, hurt["orders", 0].end) == (14, 15)
+    steps = {(one.topic, one.partition): one for one in (await ward.repair(cut=True)).steps}
+    assert steps.keys() == hurt.keys() and {one.how for one in steps.values()} == {"cut"}
+    await ward.caught_up()
+    assert (await ward.scrub()).exit_code == 0
+    for place in TOPICS[1:]:
+        assert await ward.read(*place) == records[place]
+    kept = [one for one in records["orders", 0] if one[0] != 14]
+    assert await ward.read("orders", 0) == kept
+    assert ward.partition("orders", 0).hurt == ()
+    await ward.write("orders", 0, [b"next"])
+    assert (await ward.read("orders", 0))[-1] == (17, b"next")
