@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.log.flush import FLUSH_HEADER_SIZE, decode_flush_header
 from penstock.wire.batch import iter_batches
 
 from .ward import COMPACTED, Records, Ward, short_pauses
@@ -360,3 +361,70 @@ async def test_a_broker_that_writes_and_settles_meanwhile(ward: Ward) -> None:
     await ward.kill()
     await ward.start()
     assert await ward.read("orders", 1) == expected
+
+
+async def test_the_header_and_the_index_of_a_flush_are_told_by_the_rest(ward: Ward) -> None:
+    records = await fill(ward)
+    await ward.kill()
+    await ward.start()
+    await ward.kill()
+    image = await ward.image()
+    (wal,) = [wal for wal in image.wal_uses if image.wal_starts.get(wal)]
+    start = image.wal_starts[wal]
+    prefix = f"wal/{wal.broker}/{wal.epoch}/"
+    if ward.on_directory:
+        key = f"{prefix}{start:020d}"
+        whole = await ward.get(key)
+        flushes = [at for at in range(len(whole)) if whole[at : at + 4] == b"PWF1"]
+        places = [(key, at) for at in flushes[1:3]]
+    else:
+        places = [(f"{prefix}{start + number:020d}", 0) for number in (2, 3)]
+    before = {key: await ward.get(key) for key, _at in places}
+    (key, at), (other, index) = places
+    await ward.overwrite(key, at + 2, b"????")  # The magic and the checksum of the header.
+    header = decode_flush_header(before[other][index:])
+    index_at = index + FLUSH_HEADER_SIZE + header.data_size
+    await ward.overwrite(other, index_at + 45, b"??????")  # A batch header that the index repeats.
+    named = [(one.topic, one.start, one.end) for one in (await ward.scrub()).damaged]
+    assert named == [("orders", 13, 14), ("orders", 14, 15)]
+    report = await ward.repair()
+    assert report.exit_code == 0, report
+    assert {key: await ward.get(key) for key in before} == before
+    await ward.start()
+    assert await everything(ward) == records
+
+
+async def test_records_that_a_log_lost_are_said_to_be_hurt_until_they_are_cut(ward: Ward) -> None:
+    records = await fill(ward)
+    await ward.kill()
+    (wal,) = (await ward.image()).wal_starts
+    start = (await ward.image()).wal_starts[wal]
+    prefix = f"wal/{wal.broker}/{wal.epoch}/"
+    if ward.on_directory:
+        key = f"{prefix}{start:020d}"
+        whole = await ward.get(key)
+        flushes = [at for at in range(len(whole)) if whole[at : at + 4] == b"PWF1"]
+        await ward.overwrite(key, flushes[2], b"?" * (flushes[3] - flushes[2]))
+    else:
+        key = f"{prefix}{start + 3:020d}"
+        await ward.change(key, b"?" * len(await ward.get(key)))
+    ward.leave_presence(wal)
+    left = await ward.repair(cut=True)
+    assert left.exit_code == 1 and all("Start the cluster" in one.advice for one in left.left)
+    await ward.start()
+    assert await ward.ledger.settle()
+    # Of a partition without later records nobody knows how many it lost.
+    hurt = {(one.topic, one.partition): one for one in (await ward.scrub()).damaged}
+    assert {one.what for one in hurt.values()} == {"hurt range"}
+    assert (hurt["orders", 0].start, hurt["orders", 0].end) == (14, 15)
+    steps = {(one.topic, one.partition): one for one in (await ward.repair(cut=True)).steps}
+    assert steps.keys() == hurt.keys() and {one.how for one in steps.values()} == {"cut"}
+    await ward.caught_up()
+    assert (await ward.scrub()).exit_code == 0
+    for place in TOPICS[1:]:
+        assert await ward.read(*place) == records[place]
+    kept = [one for one in records["orders", 0] if one[0] != 14]
+    assert await ward.read("orders", 0) == kept
+    assert ward.partition("orders", 0).hurt == ()
+    await ward.write("orders", 0, [b"next"])
+    assert (await ward.read("orders", 0))[-1] == (17, b"next")

@@ -6,19 +6,24 @@ from penstock.cluster.health.bench import Bench
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
     FLUSH_HEADER_SIZE,
+    NONCE_AT,
     FileHeader,
     FlushError,
     FlushHeader,
     check_index,
     decode_file_header,
     decode_flush_header,
+    iter_blocks,
 )
+from penstock.log.salvage import salvage
 from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
 from penstock.wire.correction import CORRECTED_BYTES_MAX, corrections, find_flip
 
 _WINDOW_BYTES: Final = 256 * 1024
 _FLUSH_MAGIC: Final = b"PWF1"
+_SALVAGED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""More than a file of a log grows to."""
 
 
 class FlushAt(NamedTuple):
@@ -138,6 +143,25 @@ def _headers(stored: bytes) -> list[Buffer]:
     return found
 
 
+async def salvage_flush(
+    window: Readable, position: int, end: int, number: int, nonce: bytes | None
+) -> FlushAt | None:
+    """The flush that lies from `position` up to `end`, where something else begins, if what is left of it
+    proves what it was."""
+    if end - position > _SALVAGED_BYTES_MAX:
+        return None
+    region = await window.bytes(position, end - position)
+    found = salvage(region, number, nonce, 0)
+    if found.damage is not None or not found.time_ms:
+        return None
+    blocks = found.blocks
+    known = nonce if nonce is not None else region[NONCE_AT : NONCE_AT + 8]
+    data_size = found.size - len(blocks) - FLUSH_HEADER_SIZE
+    count = sum(block.batch_count for block in iter_blocks(blocks))
+    header = FlushHeader(number, known, data_size, len(blocks), crc32c(blocks), count, found.time_ms)
+    return FlushAt(header, position, blocks, position)
+
+
 async def find_flush(window: Readable, position: int, above: int, nonce: bytes | None) -> FlushAt | None:
     """The next whole flush behind a position whose number is greater than `above`."""
     while position < window.size:
@@ -166,6 +190,8 @@ async def any_flush(
     flush = await read_flush(window, position, number, nonce)
     if flush is None:
         flush = await correct_flush(window, position, number, nonce)
-    if flush is None and in_file:
-        flush = await find_flush(window, position + 1, number, nonce)
+    if flush is None:
+        following = await find_flush(window, position + 1, number, nonce) if in_file else None
+        end = following.position if following is not None else window.size
+        flush = await salvage_flush(window, position, end, number, nonce) or following
     return flush

@@ -11,9 +11,8 @@ from penstock.cluster.health.findings import Finding
 from penstock.cluster.health.flushes import (
     FlushAt,
     StoredBytes,
-    correct_flush,
+    any_flush,
     corrected_file_header,
-    find_flush,
     read_flush,
 )
 from penstock.cluster.health.logs import PartitionKey
@@ -71,13 +70,12 @@ async def mend_log(
         window = StoredBytes(key, bytes(whole))
         flush = await read_flush(window, position, number, nonce)
         if flush is None:
-            flush = await correct_flush(window, position, number, nonce)
-            if flush is not None:
+            flush = await any_flush(window, position, number, nonce, in_file=in_file)
+            if flush is not None and flush.header.number == number:
                 _patch(whole, flush)
+            elif flush is None and end is None:
+                break  # Where it was cut short.
             else:
-                flush = await find_flush(window, position + 1, number, nonce) if in_file else None
-                if flush is None and end is None:
-                    break  # Where it was cut short.
                 left.append((position, flush.position if flush is not None else len(whole)))
         if flush is None:
             break

@@ -24,6 +24,7 @@ from penstock.cluster.health.flushes import (
     corrected_file_header,
     find_flush,
     read_flush,
+    salvage_flush,
 )
 from penstock.log.flush import FILE_HEADER_SIZE, FlushedBatch, FlushError, decode_file_header, iter_blocks
 from penstock.metadata.image import WalRef
@@ -190,6 +191,9 @@ class LogCheck:
         following = None if flush else await find_flush(window, position + 1, number, nonce)
         if flush is None and following is None and stop is None:
             return None  # Cut short, or being written.
+        if flush is None:
+            end = following.position if following is not None else window.size
+            flush = await salvage_flush(window, position, end, number, nonce)
         if walk.end is None:
             await asyncio.sleep(_PAUSE_SECONDS)
             window.forget()
@@ -208,8 +212,8 @@ class LogCheck:
         return following
 
     def _hurt(self, walk: Walk, key: str, flush: FlushAt) -> None:
-        """A flush that can be read once a bit in its header or index is corrected."""
-        reason = f"a bit of flush {flush.header.number} is flipped in its header or index"
+        """A flush that can be read once its header or index is corrected."""
+        reason = f"the header or the index of flush {flush.header.number} is hurt, and can be corrected"
         spans: dict[PartitionKey, tuple[Need, int, int]] = {}
         for need, key_of, batch in walk.needed(flush):
             _need, start, _end = spans.get(key_of, (need, batch.header.base_offset, 0))
@@ -245,6 +249,8 @@ class LogCheck:
         flush = await read_flush(window, 0, number, None)
         if flush is None:
             flush = await correct_flush(window, 0, number, None)
+            if flush is None:
+                flush = await salvage_flush(window, 0, window.size, number, None)
             if flush is None:
                 walk.lost(window.key, number, number, "what is there is no flush", 0, window.size)
                 return
