@@ -23,7 +23,15 @@ from penstock.log.manifest import decode_manifest
 from penstock.metadata import preconditions
 from penstock.metadata.apply import apply
 from penstock.metadata.codec import Entry, decode_entry
-from penstock.metadata.commands import LEVEL_OF, Command, CreateTopic, DeleteTopic, RegisterBroker, SetLevel
+from penstock.metadata.commands import (
+    LEVEL_OF,
+    Command,
+    CreateTopic,
+    DeleteTopic,
+    FenceBroker,
+    RegisterBroker,
+    SetLevel,
+)
 from penstock.metadata.image import ClusterImage, Listener, WalRef
 from penstock.metadata.levels import FEATURE, LEVEL_MAX
 from penstock.metadata.refusal import Refusal
@@ -296,3 +304,25 @@ async def test_creating_at_level_one_writes_what_level_one_reads(tmp_path: Path)
     assert isinstance(decode_entry((tmp_path / entry_key(3)).read_bytes(), 3), Entry)
     await log.close()
     await store.close()
+
+
+async def test_a_broker_that_was_fenced_meanwhile_ends_too(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would register again for ever, and say so each time."""
+    await nodes.start(1)
+    broker = nodes.nodes[1].broker
+    fence = FenceBroker(1, broker.broker_epoch, 0)
+    begin_again = nodes.nodes[1].begin_again
+    number = 0
+
+    async def beginning() -> None:
+        nonlocal number
+        number = number or leave_future_entry(tmp_path / "store")
+        await begin_again()
+
+    monkeypatch.setattr(nodes.nodes[1], "begin_again", beginning)
+    await broker.metadata.propose(lambda _: [fence])
+    reason = await asyncio.wait_for(nodes.runs[1], 30)
+    assert reason is not None
+    assert reason.startswith(f"Broker 1 cannot follow the cluster any more: metadata entry {number} ")
