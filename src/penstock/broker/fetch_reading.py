@@ -76,9 +76,11 @@ def read_all(reader: Reader, wanted: Sequence[Wanted], max_bytes: int, *, min_on
     found: list[Result] = []
     partitions: list[Partition] = []
     size = 0
-    failed = False
+    failed = waits = False
     reads = cold_reads_of(reader.session)
-    stored_left = _STORED_SHARE * max_bytes - (reads.under_way_bytes if reads is not None else 0)
+    stored_left = _STORED_SHARE * max_bytes
+    if reads is not None:
+        stored_left -= reads.under_way_bytes
     cold: list[ColdRead] = []
     taken: list[ColdRead] = []
     for one in wanted:
@@ -88,15 +90,16 @@ def read_all(reader: Reader, wanted: Sequence[Wanted], max_bytes: int, *, min_on
             found.append(partition)
             continue
         partitions.append(partition)
-        limit = min(one.max_bytes, left)
+        limit = one.max_bytes if one.max_bytes < left else left
         if 0 <= partition.tail.start <= one.offset:
             outcome = _read(reader, partition, one, limit, min_one, reads)
         else:
             one_at_least = min_one and (stored_left > 0 or reads is None or not reads.under_way)
             outcome = _read(reader, partition, one, min(limit, stored_left), one_at_least, reads)
-        if isinstance(outcome, ColdRead):
+        if type(outcome) is ColdRead:
             cold.append(outcome)
             if not outcome.done:
+                waits = True
                 reads = make_cold_reads(reader.session, reader.broker.spawn)
                 stored_left = _STORED_SHARE * max_bytes - size - reads.under_way_bytes
                 found.append(_result(reader, partition, _EMPTY, one.offset))
@@ -104,6 +107,7 @@ def read_all(reader: Reader, wanted: Sequence[Wanted], max_bytes: int, *, min_on
             outcome = _completed(reader, partition, one, outcome, limit, min_one)
             if outcome.size or outcome.error is not ErrorCode.NONE:
                 taken.append(cold[-1])
+        assert type(outcome) is Result
         found.append(outcome)
         if outcome.error is not ErrorCode.NONE or outcome.diverging is not None:
             failed = True
@@ -114,8 +118,8 @@ def read_all(reader: Reader, wanted: Sequence[Wanted], max_bytes: int, *, min_on
             stored_left -= outcome.size
     if reads is not None:
         reads.keep(cold)
-    held_up = stored_left <= 0 and reads is not None and reads.under_way
-    return Pass(found, partitions, size, failed, held_up or not all(read.done for read in cold), taken)
+        waits = waits or (stored_left <= 0 and reads.under_way)
+    return Pass(found, partitions, size, failed, waits, taken)
 
 
 async def read_on(reader: Reader, wanted: Wanted, offset: int) -> Result:
@@ -187,7 +191,8 @@ def _read(
     except (OffsetOutOfRangeError, StoreError) as error:
         return _failure(partition, error)
     if isinstance(data, Slice):
-        return _limited(reader, partition, data, offset, limit_bytes, min_one)
+        fits = min_one or data.size <= limit_bytes
+        return _result(reader, partition, data if fits else _EMPTY, offset)
     reads = make_cold_reads(reader.session, reader.broker.spawn)
     return reads.begin(partition, offset, max(limit_bytes, 0), data)
 
@@ -203,14 +208,8 @@ def _completed(
         raise error
     end = partition.last_stable_offset if reader.committed else partition.high_watermark
     data = read.within(max(limit_bytes, 0), end)
-    return _limited(reader, partition, data, wanted.offset, limit_bytes, min_one)
-
-
-def _limited(
-    reader: Reader, partition: Partition, data: Slice, offset: int, limit_bytes: int, min_one: bool
-) -> Result:
-    """The ledger gives one batch at least, however large; the answer may have no room for it."""
-    return _result(reader, partition, data if data.size <= limit_bytes or min_one else _EMPTY, offset)
+    fits = min_one or data.size <= limit_bytes
+    return _result(reader, partition, data if fits else _EMPTY, wanted.offset)
 
 
 def _result(reader: Reader, partition: Partition, data: Slice, offset: int) -> Result:
