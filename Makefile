@@ -94,7 +94,7 @@ soak: $(VENV)/.dev ## an hour of a mixed load with kills: store, files, descript
 
 simulation: $(VENV)/.dev ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose
 	$(BIN)/python -m simulation --seeds 2000
-	for variant in fencing ack-early no-seal sealed-end stale-image stale-reads; do $(BIN)/python -m simulation --seeds 100 --lines 5 --broken $$variant || exit 1; done
+	for variant in $$($(BIN)/python -m simulation --variants); do $(BIN)/python -m simulation --seeds 500 --lines 5 --broken $$variant || exit 1; done
 
 s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
 	$(BIN)/python -m conformance.s3

@@ -4,6 +4,8 @@ python -m simulation --seeds 1000            seeds 0 to 999, on as many processe
 python -m simulation --seed 17               one seed again, exactly as it was, with all that happened
 python -m simulation --seeds 200 --broken fencing
                                              brokers broken on purpose, until they are caught
+python -m simulation --seed 17 --only power,sync
+                                             with these faults alone
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ import sys
 import time
 
 from simulation.broken import VARIANTS
+from simulation.faults import ALL_KINDS
 from simulation.play import LINES_SHOWN, play, play_all
-from simulation.scene import Outcome
+from simulation.scene import KINDS, Outcome
 
 LINES_ALL = 10**7
 
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.variants:
+        print(*VARIANTS)
+        return 0
     if arguments.seed is not None:
         return _replay(arguments)
     began = time.monotonic()
@@ -29,7 +35,8 @@ def main() -> int:
     done = acknowledged = reads = commits = steps = 0
     virtual = 0.0
     failed: list[Outcome] = []
-    for outcome in play_all(seeds, arguments.jobs, arguments.broken, arguments.seconds, arguments.store):
+    options = (arguments.broken, arguments.seconds, arguments.store, arguments.only)
+    for outcome in play_all(seeds, arguments.jobs, *options):
         done += 1
         acknowledged += outcome.acknowledged
         reads += outcome.reads
@@ -60,7 +67,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one seed, and show all that happened")
     parser.add_argument("--seconds", type=float, help="simulated seconds during which things go wrong")
-    parser.add_argument("--store", choices=("objects", "os", "fsync"), help="not whatever the seed says")
+    parser.add_argument("--store", choices=KINDS, help="not whatever the seed says")
+    parser.add_argument("--only", type=_kinds, default=(), help="these kinds of faults, with commas between")
     parser.add_argument("--minutes", type=float, help="begin nothing more after so many real minutes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many failing seeds")
@@ -68,11 +76,27 @@ def _arguments() -> argparse.Namespace:
         "--lines", type=int, default=LINES_SHOWN, help="lines shown of what happened before a failure"
     )
     parser.add_argument("--broken", choices=sorted(VARIANTS), help="brokers with something wrong with them")
+    parser.add_argument("--variants", action="store_true", help="name all that --broken knows")
     return parser.parse_args()
 
 
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    unknown = set(kinds) - ALL_KINDS
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{sorted(unknown)} are not among {sorted(ALL_KINDS)}")
+    return kinds
+
+
 def _replay(arguments: argparse.Namespace) -> int:
-    outcome = play(arguments.seed, arguments.broken, arguments.seconds, arguments.store, LINES_ALL)
+    outcome = play(
+        arguments.seed,
+        arguments.broken,
+        arguments.seconds,
+        arguments.store,
+        LINES_ALL,
+        only=arguments.only,
+    )
     for line in outcome.lines:
         print(line)
     for violation in outcome.violations:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from penstock.wire.errors import ErrorCode
 from simulation.client import Client, Unreachable
@@ -28,7 +33,10 @@ class Admin(Client):
     async def create(self, topic: Topic) -> bool:
         """True if the topic is there now, by this request or one before it."""
         broker = self.some_broker()
-        wanted = CreatableTopic(name=topic.name, num_partitions=topic.partitions, replication_factor=-1)
+        configs = [CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()]
+        wanted = CreatableTopic(
+            name=topic.name, num_partitions=topic.partitions, replication_factor=-1, configs=configs
+        )
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
         self.note(f"create {topic.name} through b{broker}")
         answer = await self.ask(broker, request, CreateTopicsResponse, CREATE_VERSION)

@@ -6,18 +6,40 @@ no-seal      a log that is taken over is read, but not sealed
 sealed-end   whoever takes a log over reads on beyond its end
 stale-image  a broker that does not know something says so without looking at the log
 stale-reads  a broker that slept is as sure as ever that it leads
+unopened     objects of partitions that are led here and could not be opened yet count as garbage
+closed       a partition that the store refused to give once is never opened
+late-base    a change of a manifest is committed on the one that is found when it is
+log-ends     a write-ahead log on a directory ends at the first flush that is not whole
+page-cache   whoever seals a log takes what is in memory for what is on the disk
+torn-entry   the metadata log is not synced, and an entry that is torn stops every start
+twice        retention by size counts what lies below the log start as well
+dead         what lives in objects that are mostly dead stays there
+copies       what an attempt wrote that failed is left behind
+one-stops    an object that cannot be judged keeps all others from being collected
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 from penstock.broker import partitions
 from penstock.broker.context import Broker
-from penstock.metadata.image import WalRef
+from penstock.cluster import metadata_log
+from penstock.log.extents import Extents
+from penstock.log.manifest import SegmentRef
+from penstock.metadata.image import ClusterImage, WalRef
+from penstock.storage import directory, settling_plan
+from penstock.storage.committing import Base, Change, Committer
+from penstock.storage.garbage import Garbage
+from penstock.storage.ledger import Ledger
+from penstock.storage.log_file import LogFile
+from penstock.storage.moving import Mover
+from penstock.storage.objects import StoreError
+from penstock.storage.recovery import Opening
+from penstock.storage.segment_writer import Attempt, PartitionKey
 from penstock.storage.wal import ScannedFlush
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.storage.wal_objects import SEAL, ObjectWalStore
@@ -74,10 +96,7 @@ def no_seal() -> Changes:
     async def seal(self: ObjectWalStore, wal: WalRef, start: int = 0) -> int:
         return max(await self._sizes(wal), default=0)
 
-    def seal_directory(self: DirectoryWalStore, wal: WalRef, start: int) -> int:
-        return self._count(wal, start)
-
-    return [(ObjectWalStore, "seal", seal), (DirectoryWalStore, "_seal", seal_directory)]
+    return [(ObjectWalStore, "seal", seal), (DirectoryWalStore, "_seal", DirectoryWalStore._count)]
 
 
 def sealed_end() -> Changes:
@@ -90,10 +109,13 @@ def sealed_end() -> Changes:
             if number > end and size > len(SEAL):
                 yield await self._scan_one(wal, number - 1, size)
 
-    real_collect = DirectoryWalStore._collect
-
     def collect(self: DirectoryWalStore, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
-        return real_collect(self, wal, start, max(end, self._count(wal, start)))
+        found: list[ScannedFlush] = []
+        for first in self._first_flushes(wal):
+            file = self._open(wal, first, None)
+            found += (flush for flush in file.flushes() if flush.number >= start)
+            file.close()
+        return found
 
     return [(ObjectWalStore, "scan", scan), (DirectoryWalStore, "_collect", collect)]
 
@@ -109,6 +131,98 @@ def stale_reads() -> Changes:
     return [(Broker, "leads_surely", True)]
 
 
+def unopened() -> Changes:
+    async def refers(self: Garbage, partition: PartitionKey, key: str, image: ClusterImage) -> bool:
+        info = image.partition(*partition)
+        if info is None or info.manifest is None or info.leader == self._own.broker:
+            return False
+        return key in await self._references_of(info.manifest)
+
+    return [(Garbage, "_refers", refers)]
+
+
+def closed() -> Changes:
+    real = Ledger._on_opened
+
+    def on_opened(self: Ledger, refused: list[Any], opening: Opening, error: StoreError | None) -> None:
+        real(self, refused, opening, error)
+        if error is not None and refused:
+            self._damaged[refused.pop().key] = error  # type: ignore[assignment]
+
+    return [(Ledger, "_on_opened", on_opened)]
+
+
+def log_ends() -> Changes:
+    def not_whole(self: LogFile, *where: Any, **how: Any) -> Iterator[ScannedFlush]:
+        return iter(())
+
+    return [(LogFile, "_not_whole", not_whole)]
+
+
+def page_cache() -> Changes:
+    def sync(self: LogFile, position: int = 0) -> None:
+        """What is in memory is taken for what is on the disk."""
+
+    return [(LogFile, "sync", sync)]
+
+
+def late_base() -> Changes:
+    real = Committer._commit_once
+
+    async def commit_once(self: Committer, attempt: Attempt, changes: Sequence[Change], *rest: Any) -> Any:
+        changes = [change._replace(base=Base.of(change.partition)) for change in changes]
+        return await real(self, attempt, changes, *rest)
+
+    return [(Committer, "_commit_once", commit_once)]
+
+
+def torn_entry() -> Changes:
+    return [
+        (directory, "_is_durable", lambda key: False),
+        (metadata_log, "can_be_torn", lambda store: False),
+    ]
+
+
+def twice() -> Changes:
+    def bytes_from(segments: Sequence[SegmentRef], unsettled: Extents, log_start: int) -> int:
+        return unsettled.total_bytes() + sum(
+            segment.size_bytes for segment in segments if segment.end_offset > log_start
+        )
+
+    return [(settling_plan, "bytes_from", bytes_from)]
+
+
+def dead() -> Changes:
+    async def move(self: Mover) -> bool:
+        return False
+
+    return [(Mover, "move", move)]
+
+
+def copies() -> Changes:
+    real = Garbage.end
+
+    def end(self: Garbage, attempt: Attempt, delay_ms: int) -> None:
+        if attempt.proposed:
+            real(self, attempt, delay_ms)
+
+    return [(Garbage, "end", end)]
+
+
+def one_stops() -> Changes:
+    real = Garbage._collect_one
+
+    async def collect_one(
+        self: Garbage, key: str, image: ClusterImage, manifests: Collection[str]
+    ) -> StoreError | None:
+        error = await real(self, key, image, manifests)
+        if error is not None:
+            raise error
+        return None
+
+    return [(Garbage, "_collect_one", collect_one)]
+
+
 VARIANTS: dict[str, Callable[[], Changes]] = {
     "fencing": fencing,
     "ack-early": ack_early,
@@ -116,6 +230,16 @@ VARIANTS: dict[str, Callable[[], Changes]] = {
     "sealed-end": sealed_end,
     "stale-image": stale_image,
     "stale-reads": stale_reads,
+    "unopened": unopened,
+    "closed": closed,
+    "late-base": late_base,
+    "log-ends": log_ends,
+    "page-cache": page_cache,
+    "torn-entry": torn_entry,
+    "twice": twice,
+    "dead": dead,
+    "copies": copies,
+    "one-stops": one_stops,
 }
 
 

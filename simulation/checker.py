@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from penstock.metadata.apply import apply_entry
@@ -71,6 +71,7 @@ class Checker:
         self.violations: list[Violation] = []
         self.images: dict[int, ClusterImage] = {0: ClusterImage()}
         self.version = 0
+        self._entries: dict[int, bytes] = {}
         self.written: dict[bytes, list[tuple[WalRef, int]]] = defaultdict(list)
         """By value, the logs it was written to, and the number of the flush."""
         self.log: dict[Key, dict[int, bytes]] = defaultdict(dict)
@@ -82,6 +83,22 @@ class Checker:
         self.reads = 0
         self.deleted: set[bytes] = set()
         """Ids of topics that somebody asked to delete."""
+        self.starts: dict[Key, Rising] = defaultdict(Rising)
+        self.may_start: dict[Key, int] = {}
+        """How far somebody asked to delete records; for others than these partitions, see `starts_freely`."""
+        self.starts_freely: set[bytes] = set()
+        """Ids of topics that retention takes records from."""
+        self.compacted: set[bytes] = set()
+        self.keys: dict[bytes, bytes] = {}
+        """The key of each value that has one."""
+        self.where: dict[bytes, Key] = {}
+        """The partition that each value was sent to."""
+        self.hurt: dict[Key, int] = {}
+        """Partitions of which something may be damaged, and from which offset on."""
+        self.closed: set[Key] = set()
+        """Partitions whose manifest rotted: until people decide, they cannot be opened."""
+        self.cuts = 0
+        """Power cuts after which what was not settled may be gone."""
 
     @property
     def image(self) -> ClusterImage:
@@ -104,6 +121,10 @@ class Checker:
         elif key == "meta/cluster" and operation == "create":
             self.images[0] = ClusterImage(cluster_id=decode_identity(contents).cluster_id)
 
+    def partitions_in(self, contents: bytes) -> set[Key]:
+        """Whose records are in there."""
+        return {self.where[value] for value in _VALUE.findall(contents) if value in self.where}
+
     def flush(self, wal: WalRef, number: int, contents: bytes) -> None:
         """A flush was written."""
         for value in set(_VALUE.findall(contents)):
@@ -116,7 +137,14 @@ class Checker:
             self.fail("P1 hole", f"entry {number} of the metadata log was written after {self.version}")
             return
         self.images[number] = apply_entry(self.image, decode_entry(contents, number).commands)
+        self._entries[number] = contents
         self.version = number
+
+    def log_is_cut(self, get: Callable[[str], bytes | None]) -> None:
+        """After a power cut: an entry that its writer did not see to its end may be gone."""
+        while self.version and get(f"meta/log/{self.version:012d}") != self._entries[self.version]:
+            del self.images[self.version]
+            self.version -= 1
 
     # What brokers hold.
 
@@ -179,19 +207,77 @@ class Checker:
             )
         self.ends[key].told(self._now(), end)
 
-    def log_is(self, key: Key, records: dict[int, bytes], start: int, end: int) -> None:
-        """The whole log of a partition, when everything is healthy again."""
+    def start_told(self, key: Key, start: int, asked_at: float, by: str) -> None:
+        """Where a partition begins."""
+        known = self.starts[key].known_before(asked_at)
+        if start < known:
+            self.fail("P3 start", f"{by} said that {_place(key, start)} is the start; it was at {known}")
+        if key[0] not in self.starts_freely and start > self.may_start.get(key, 0):
+            self.fail("P3 start", f"{by} said that {_place(key, start)} is the start, which nobody asked for")
+        self.starts[key].told(self._now(), start)
+
+    def power_lost(self, settled: dict[Key, int]) -> None:
+        """What was not settled may be gone, or not; what comes next may have its offsets."""
+        self.cuts += 1
+        self.may_be_hurt(settled)
+        for key in list(self.ends):
+            end = settled.get(key, 0)
+            self.ends[key] = Rising()
+            self.ends[key].told(self._now(), end)
+            known = self.log[key]
+            for offset in [offset for offset in known if offset >= end]:
+                value = known.pop(offset)
+                self.places.pop(value, None)
+                self.acknowledged.pop(value, None)
+
+    def may_be_hurt(self, settled: dict[Key, int]) -> None:
+        """The disk may have lost what was not settled, of every partition."""
+        for key in set(self.where.values()):
+            self.hurt[key] = min(settled.get(key, 0), self.hurt.get(key, settled.get(key, 0)))
+
+    def log_is(self, key: Key, records: dict[int, bytes], start: int, end: int, hurt: list[range]) -> None:
+        """The whole log of a partition, when everything is healthy again. `hurt`: the offsets that cannot be
+        read, and are said to be hurt."""
+        if hurt and hurt[0].start < self.hurt.get(key, end):
+            self.fail("P3 hurt", f"{_place(key, hurt[0].start)} is said to be damaged, and nothing of it is")
+        newest = self._newest(key, records) if key[0] in self.compacted else None
         for value, (place, offset) in self.acknowledged.items():
-            if place == key and offset >= start and records.get(offset) != value:
-                found = records.get(offset)
-                self.fail(
-                    "P3 lost", f"{value!r} was acknowledged at {_place(key, offset)}, where {found!r} is"
-                )
-        missing = [offset for offset in range(start, end) if offset not in records]
-        if missing:
-            self.fail("P3 hole", f"{_place(key, missing[0])} is missing")
+            if place != key or offset < start or records.get(offset) == value:
+                continue
+            if any(offset in damaged for damaged in hurt):
+                continue
+            if newest is not None and newest[self.keys[value]] > offset:
+                continue
+            found = records.get(offset)
+            self.fail("P3 lost", f"{value!r} was acknowledged at {_place(key, offset)}, where {found!r} is")
+        hole = _first_hole(records, start, end, hurt)
+        if hole is not None and newest is None:
+            self.fail("P3 hole", f"{_place(key, hole)} is missing")
         if end < self.ends[key].highest:
             self.fail("P3 watermark", f"{_place(key, end)} is the end, which was at {self.ends[key].highest}")
+
+    def _newest(self, key: Key, records: dict[int, bytes]) -> dict[bytes, int]:
+        """By key, the offset of the newest record that anybody knows of."""
+        newest: dict[bytes, int] = {}
+        known = [*self.log[key].items(), *records.items()]
+        for offset, value in known:
+            of = self.keys[value]
+            newest[of] = max(offset, newest.get(of, -1))
+        return newest
+
+
+def _first_hole(records: Container[int], start: int, end: int, hurt: list[range]) -> int | None:
+    """The first offset that is neither read nor said to be hurt."""
+    at = start
+    while at < end:
+        damaged = next((one for one in hurt if at in one), None)
+        if damaged is not None:
+            at = damaged.stop
+        elif at in records:
+            at += 1
+        else:
+            return at
+    return None
 
 
 def _place(key: Key, offset: int) -> str:

@@ -45,6 +45,7 @@ class Committer(Client):
         self._every = every
         self._offset = 0
         self._told = Rising()
+        self._cuts = 0
         self.commits = 0
 
     async def run(self) -> None:
@@ -62,7 +63,16 @@ class Committer(Client):
                 anew = True
             await self.pause(self._every)
 
+    def _began_again(self) -> bool:
+        """Whether the power was cut meanwhile: what was committed may be gone."""
+        if self._cuts == self.scene.checker.cuts:
+            return False
+        self._cuts = self.scene.checker.cuts
+        self._told = Rising()
+        return True
+
     async def _commit(self, coordinator: int) -> bool:
+        self._began_again()
         self._offset += 1
         offset = self._offset
         part = OffsetCommitRequestPartition(committed_offset=offset, committed_metadata=f"m{offset}")
@@ -75,6 +85,8 @@ class Committer(Client):
         if len(codes) != 1:
             self.scene.checker.fail("P5 whole", f"b{coordinator} answered a commit: {answer}")
         self.note(f"b{coordinator} said {self.code(codes[0])} to commit {offset}")
+        if self._began_again():
+            return False
         if codes[0] == 0:
             self.commits += 1
             self._told.told(self.scene.world.time(), offset)
@@ -85,6 +97,7 @@ class Committer(Client):
 
     async def fetch(self, coordinator: int) -> int | None:
         """What is committed; None if that was not told."""
+        self._began_again()
         asked_at = self.scene.world.time()
         request = OffsetFetchRequest(
             group_id=self.group,
@@ -99,7 +112,7 @@ class Committer(Client):
         parts = [part for topic in answer.topics for part in topic.partitions]
         if len(parts) != 1:
             self.scene.checker.fail("P5 whole", f"b{coordinator} answered an OffsetFetch: {answer}")
-        if parts[0].error_code:
+        if parts[0].error_code or self._began_again():
             return None
         self._check(parts[0].committed_offset, parts[0].metadata or "", asked_at, coordinator)
         return parts[0].committed_offset

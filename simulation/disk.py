@@ -1,4 +1,4 @@
-"""A file system in memory that several broker processes share, and one process's way to it.
+"""One process's way to a file system that several broker processes share.
 
 Between any two system calls a process may be stopped for a while, or killed: that is where a protocol of
 several calls (append, then look for the seal) can go wrong. Calls fail at times, before they did anything or
@@ -12,90 +12,23 @@ import fcntl
 import itertools
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from penstock.log.flush import FLUSH_HEADER_SIZE, FlushError, decode_flush_header
 from penstock.metadata.image import WalRef
 from penstock.storage.files import Entry, Files
 from penstock.wire.buffers import Buffer
-from simulation.loop import Crashed, Process, World
-from simulation.store import Weather
-from simulation.trace import Trace
+from simulation.filesystem import ROOT, Disk, Node, OpenNode, os_error
+from simulation.loop import Crashed, Process
+from simulation.store import UNCHECKED
+from simulation.weather import SLOW_FROM_SECONDS, Weather
 
-ROOT = "/store"
 COLD = 0.1
 """The share of reads that the page cache does not have."""
 BRIEF_SECONDS = 0.02
-SLOW_FROM_SECONDS = 0.1
-"""From here on a store counts as slow, and a call may take as long as its latency."""
 
-OnFlush = Callable[[WalRef, int, bytes], None]
-OnCreate = Callable[[str, str, bytes], None]
-
-
-class Node:
-    """A file or a directory."""
-
-    __slots__ = ("data", "entries", "locks", "modified", "number")
-
-    def __init__(self, number: int, *, directory: bool, modified: float) -> None:
-        self.number = number
-        self.entries: dict[str, Node] | None = {} if directory else None
-        self.data = bytearray()
-        self.locks: dict[_Open, bool] = {}
-        """Who holds a lock, and whether nobody else may."""
-        self.modified = modified
-
-
-class Disk:
-    """What all processes see."""
-
-    def __init__(self, world: World, trace: Trace) -> None:
-        self.world = world
-        self.trace = trace
-        self._numbers = itertools.count(1)
-        self.root = self.node(directory=True)
-        self.boot = bytes(15) + b"\1"
-        self.on_flush: OnFlush = lambda wal, number, contents: None
-        self.on_create: OnCreate = lambda operation, key, contents: None
-
-    def node(self, *, directory: bool) -> Node:
-        return Node(next(self._numbers), directory=directory, modified=self.time())
-
-    def time(self) -> float:
-        return 1_700_000_000 + self.world.time()
-
-    def find(self, path: str) -> Node:
-        node = self.root
-        for name in path.split("/"):
-            if not name:
-                continue
-            entries = node.entries
-            if entries is None:
-                raise _error(errno.ENOTDIR)
-            found = entries.get(name)
-            if found is None:
-                raise _error(errno.ENOENT)
-            node = found
-        return node
-
-    def parent(self, path: str) -> tuple[dict[str, Node], str]:
-        """The entries of the directory that `path` is or would be in, and its name there."""
-        above, _, name = path.rstrip("/").rpartition("/")
-        node = self.find(above) if above.strip("/") else self.root
-        if node.entries is None:
-            raise _error(errno.ENOTDIR)
-        node.modified = self.time()
-        return node.entries, name
-
-
-class _Open:
-    __slots__ = ("node", "path", "process")
-
-    def __init__(self, node: Node, path: str, process: Process) -> None:
-        self.node = node
-        self.path = path
-        self.process = process
+READS, WRITES, NAMES = "reads", "writes", "names"
+"""What a call does: names change on a full disk too, on a read-only one nothing does."""
 
 
 class SimulatedFiles(Files):
@@ -106,15 +39,17 @@ class SimulatedFiles(Files):
         self._process = process
         self._weather = weather
         self._rng = rng
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, OpenNode] = {}
         self._fds = itertools.count(1000)
 
-    def _call(self, name: str, path: str, *, can_fail: bool = True) -> bool:
+    def _call(self, name: str, path: str, doing: str = READS) -> bool:
         """Before a call is carried out. True: it is to fail after it was."""
-        weather, rng = self._weather, self._rng
-        world = self._disk.world
         if self._process.dead:
             raise Crashed
+        weather = self._weather
+        if weather.calm:
+            return False
+        rng, world = self._rng, self._disk.world
         chance = rng.random()
         if chance < weather.stops:
             seconds = rng.random() * (BRIEF_SECONDS if rng.random() < 0.5 else weather.stop_seconds)
@@ -124,17 +59,31 @@ class SimulatedFiles(Files):
         elif weather.latency >= SLOW_FROM_SECONDS and chance > 0.95:
             weather.troubled_at = world.time() + weather.latency
             world.preempt(self._process, weather.latency * rng.random())
-        if not can_fail:
+        if weather.fair:
             return False
-        if weather.out or rng.random() < weather.refused / 4:
+        number = self._errno(path, doing)
+        if number:
             weather.troubled_at = world.time()
-            self._disk.trace.note(self._process.name, f"{name} {path} refused")
-            raise _error(errno.EIO)
+            self._disk.trace.note(self._process.name, f"{name} {path}: {errno.errorcode[number]}")
+            raise os_error(number)
         if rng.random() < weather.lost / 4:
             weather.troubled_at = world.time()
             self._disk.trace.note(self._process.name, f"{name} {path} fails when it is done")
             return True
         return False
+
+    def _errno(self, path: str, doing: str) -> int:
+        """How the call fails without having done anything; 0 if it does not."""
+        weather = self._weather
+        if weather.denied is not None and path.startswith(weather.denied, len(ROOT) + 1):
+            return errno.EACCES
+        if doing != READS and weather.read_only:
+            return errno.EROFS
+        if doing == WRITES and weather.full:
+            return errno.ENOSPC
+        if weather.out or self._rng.random() < weather.refused / 4:
+            return errno.EIO
+        return 0
 
     def boot_id(self) -> bytes:
         return self._disk.boot
@@ -142,21 +91,19 @@ class SimulatedFiles(Files):
     # Files.
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
-        self._call("open", path)
         disk = self._disk
-        if flags & os.O_CREAT:
-            entries, name = disk.parent(path)
-            node = entries.get(name)
-            if node is not None and flags & os.O_EXCL:
-                raise _error(errno.EEXIST)
-            if node is None:
-                node = entries[name] = disk.node(directory=False)
+        self._call("open", path, NAMES if flags & os.O_CREAT else READS)
+        if flags & os.O_CREAT and not disk.has(path):
+            node = disk.node(directory=False)
+            disk.add(path, node)
+        elif flags & os.O_CREAT and flags & os.O_EXCL:
+            raise os_error(errno.EEXIST)
         else:
             node = disk.find(path)
         if flags & os.O_TRUNC:
-            node.data = bytearray()
+            node.truncate(0)
         fd = next(self._fds)
-        self._open[fd] = _Open(node, path, self._process)
+        self._open[fd] = OpenNode(node, path, self._process)
         return fd
 
     def close(self, fd: int) -> None:
@@ -172,22 +119,24 @@ class SimulatedFiles(Files):
                 raise BlockingIOError(errno.EAGAIN, "somebody else holds a lock")
         opened.node.locks[opened] = exclusive
 
+    def allocate(self, fd: int, length: int) -> None:
+        opened = self._open[fd]
+        self._call("allocate", opened.path, WRITES)
+        opened.node.write(bytes(length - len(opened.node.data)), len(opened.node.data))
+
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
         opened = self._open[fd]
-        fails = self._call("write", opened.path)
+        fails = self._call("write", opened.path, WRITES)
         contents = b"".join(buffers)
         if fails:
             contents = contents[: self._rng.randrange(len(contents) + 1)]
         self.write_to(opened, contents, position)
         if fails:
-            raise _error(errno.EIO)
+            raise os_error(errno.ENOSPC if self._rng.random() < 0.5 else errno.EIO)
         return len(contents)
 
-    def write_to(self, opened: _Open, contents: bytes, position: int) -> None:
-        data = opened.node.data
-        if len(data) < position:
-            data.extend(bytes(position - len(data)))
-        data[position : position + len(contents)] = contents
+    def write_to(self, opened: OpenNode, contents: bytes, position: int) -> None:
+        opened.node.write(contents, position)
         opened.node.modified = self._disk.time()
         self._tell_flush(opened.path, contents)
 
@@ -209,10 +158,10 @@ class SimulatedFiles(Files):
         opened = self._open[fd]
         self._call("read", opened.path)
         if flags and self._rng.random() < COLD:
-            raise _error(errno.EAGAIN)
+            raise os_error(errno.EAGAIN)
         count = 0
         for buffer in buffers:
-            part = opened.node.data[position + count : position + count + len(buffer)]
+            part = self._seen(opened, position + count, len(buffer))
             buffer[: len(part)] = part
             count += len(part)
         return count
@@ -220,117 +169,121 @@ class SimulatedFiles(Files):
     def pread(self, fd: int, length: int, position: int) -> bytes:
         opened = self._open[fd]
         self._call("read", opened.path)
-        return bytes(opened.node.data[position : position + length])
+        if length > 1 and self._weather.short and self._rng.random() < self._weather.short:
+            length = self._rng.randrange(1, length)
+        return bytes(self._seen(opened, position, length))
+
+    def _seen(self, opened: OpenNode, position: int, length: int) -> bytearray:
+        """What arrives of what is stored."""
+        read = opened.node.data[position : position + length]
+        flips = self._weather.flips if not opened.path.endswith(UNCHECKED) else 0.0
+        if flips and read and self._rng.random() < flips:
+            self._weather.troubled_at = self._disk.world.time()
+            read[self._rng.randrange(len(read))] ^= 1 << self._rng.randrange(8)
+        return read
 
     def copy_range(self, source: int, target: int, length: int, source_at: int, target_at: int) -> int:
-        raise _error(errno.EOPNOTSUPP)
+        raise os_error(errno.EOPNOTSUPP)
 
     def size(self, fd: int) -> int:
         return len(self._open[fd].node.data)
+
+    def size_of(self, path: str) -> int:
+        self._call("look at", path)
+        return len(self._disk.find(path).data)
 
     def inode(self, path: str) -> int:
         return self._disk.find(path).number
 
     def ftruncate(self, fd: int, length: int) -> None:
         opened = self._open[fd]
-        self._call("truncate", opened.path)
-        del opened.node.data[length:]
+        self._call("truncate", opened.path, NAMES)
+        opened.node.truncate(length)
 
     def fdatasync(self, fd: int) -> None:
-        if self._call("sync", self._open[fd].path):
-            raise _error(errno.EIO)
+        opened = self._open[fd]
+        fails = self._call("sync", opened.path, WRITES)
+        if fails or (self._weather.sync_fails and self._rng.random() < self._weather.sync_fails):
+            self._weather.troubled_at = self._disk.world.time()
+            self._disk.trace.note(self._process.name, f"sync {opened.path} failed")
+            opened.node.fail_to_sync()
+            raise os_error(errno.EIO)
+        opened.node.sync()
 
     def drop_cached(self, fd: int, position: int) -> None:
-        """What is written to this disk is on it."""
+        self._open[fd].node.drop_cached(position)
 
     def sync_directory(self, path: str) -> None:
-        if self._call("sync", path):
-            raise _error(errno.EIO)
+        if self._call("sync", path, NAMES):
+            raise os_error(errno.EIO)
+        self._disk.find(path)
+        self._disk.sync_names(path)
 
     # Names.
 
     def link(self, source: str, target: str) -> None:
-        fails = self._call("link", target)
+        fails = self._call("link", target, NAMES)
         disk = self._disk
         node = disk.find(source)
-        entries, name = disk.parent(target)
-        if name in entries:
-            raise _error(errno.EEXIST)
-        entries[name] = node
-        key = target.removeprefix(f"{ROOT}/")
+        if disk.has(target):
+            raise os_error(errno.EEXIST)
+        disk.add(target, node)
+        key = target[len(ROOT) + 1 :]
         disk.trace.note(self._process.name, f"create {key} {len(node.data)}")
         if key.startswith("meta/"):
             disk.on_create("create", key, bytes(node.data))
         if fails:
-            raise _error(errno.EIO)
+            raise os_error(errno.EIO)
 
     def rename(self, source: str, target: str) -> None:
-        fails = self._call("rename", target)
-        entries, name = self._disk.parent(source)
-        node = entries.get(name)
-        if node is None:
-            raise _error(errno.ENOENT)
-        there, other = self._disk.parent(target)
-        old = there.get(other)
-        if old is not None and old.entries:
-            raise _error(errno.ENOTEMPTY)
-        del entries[name]
-        there[other] = node
-        self._disk.trace.note(self._process.name, f"rename to {target.removeprefix(ROOT)}")
+        fails = self._call("rename", target, NAMES)
+        disk = self._disk
+        disk.find(source)
+        if disk.has(target) and disk.find(target).entries:
+            raise os_error(errno.ENOTEMPTY)
+        disk.rename(source, target)
+        disk.trace.note(self._process.name, f"rename to {target.removeprefix(ROOT)}")
         if fails:
-            raise _error(errno.EIO)
+            raise os_error(errno.EIO)
 
     def unlink(self, path: str) -> None:
-        self._call("unlink", path)
-        entries, name = self._disk.parent(path)
-        if name not in entries:
-            raise _error(errno.ENOENT)
-        del entries[name]
+        self._call("unlink", path, NAMES)
+        self._disk.remove(path)
         self._disk.trace.note(self._process.name, f"delete {path.removeprefix(ROOT)}")
 
     def mkdir(self, path: str) -> None:
-        self._call("mkdir", path)
-        entries, name = self._disk.parent(path)
-        if name in entries:
-            raise _error(errno.EEXIST)
-        entries[name] = self._disk.node(directory=True)
+        self._call("mkdir", path, NAMES)
+        if self._disk.has(path):
+            raise os_error(errno.EEXIST)
+        self._disk.add(path, self._disk.node(directory=True))
 
     def rmdir(self, path: str) -> None:
-        self._call("rmdir", path)
-        entries, name = self._disk.parent(path)
-        node = entries.get(name)
-        if node is None:
-            raise _error(errno.ENOENT)
-        if node.entries:
-            raise _error(errno.ENOTEMPTY)
-        del entries[name]
+        self._call("rmdir", path, NAMES)
+        if self._disk.find(path).entries:
+            raise os_error(errno.ENOTEMPTY)
+        self._disk.remove(path)
 
     def exists(self, path: str) -> bool:
         """As access(2) does it: a call that fails says no."""
         try:
             self._call("look for", path)
-            self._disk.find(path)
-            return True
         except OSError:
             return False
+        return self._disk.has(path)
 
     def listdir(self, path: str) -> list[str]:
         self._call("list", path)
-        node = self._disk.find(path)
-        if node.entries is None:
-            raise _error(errno.ENOTDIR)
-        return list(node.entries)
+        return list(self._directory(path))
 
     def entries(self, path: str) -> list[Entry]:
         self._call("list", path)
-        node = self._disk.find(path)
-        if node.entries is None:
-            raise _error(errno.ENOTDIR)
         return [
             Entry(name, below.entries is not None, len(below.data), below.modified)
-            for name, below in node.entries.items()
+            for name, below in self._directory(path).items()
         ]
 
-
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
+    def _directory(self, path: str) -> dict[str, Node]:
+        entries = self._disk.find(path).entries
+        if entries is None:
+            raise os_error(errno.ENOTDIR)
+        return entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import TYPE_CHECKING
 
@@ -26,14 +27,25 @@ KINDS = (
     "clock",
 )
 
+SICK = ("denied", "denied all", "locked out", "full", "read only", "doubt", "twice", "flips", "short", "rot")
+"""What happens to stores of every kind."""
+DIRECTORY = ("power", "sync", "sync")
+"""What happens to directories."""
+ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY)
+PREFIXES = ("", "manifests/", "manifests/", "segments/", "wal/", "meta/")
+"""What a broker may not have for a while."""
+
 
 class Faults:
-    def __init__(self, scene: Scene, rng: random.Random, every: float) -> None:
+    def __init__(self, scene: Scene, rng: random.Random, every: float, only: tuple[str, ...] = ()) -> None:
+        """`only`: these kinds of faults, and all of them."""
         self._scene = scene
         self._rng = rng
         self._every = every
-        self._kinds = rng.sample(KINDS, rng.randint(1, len(KINDS)))
+        kinds = KINDS + SICK + (DIRECTORY if scene.truth.on_directory else ())
+        self._kinds = list(only) or rng.sample(kinds, rng.randint(1, len(kinds)))
         """Not every world has every fault: some are only found where another does not hide them."""
+        self._rot_left = rng.choice((1, 1, 2))
         self._under_way: dict[asyncio.Task[None], None] = {}
 
     async def run(self, seconds: float) -> None:
@@ -54,10 +66,8 @@ class Faults:
         scene = self._scene
         scene.trace.note("faults", "everything is well again")
         for machine in scene.machines.values():
-            weather = machine.weather
-            weather.out = False
-            weather.refused = weather.lost = weather.late = weather.stops = 0.0
-            weather.latency = scene.latency
+            machine.weather.clear(scene.latency)
+            machine.weather.stops = 0.0
             if machine.paused:
                 machine.resume()
             if not machine.up:
@@ -87,6 +97,104 @@ class Faults:
                 await self._cut(machine)
             case "clock":
                 machine.clock.wall_ahead += self._rng.uniform(-20, 20)
+            case "rot":
+                self._rot()
+            case "locked out":
+                await self._locked_out(machine)
+            case "power":
+                await self._power()
+            case _:
+                await self._sick(kind, machine)
+
+    async def _sick(self, kind: str, machine: Machine) -> None:
+        machines = list(self._scene.machines.values()) if kind == "denied all" else [machine]
+        prefix = self._rng.choice(PREFIXES)
+        share = self._rng.choice((0.05, 0.3))
+        if kind == "sync" and self._scene.kind == "os":
+            # What nobody waits to see synced is gone where the kernel cannot write it.
+            self._scene.checker.may_be_hurt(self._scene.truth.settled(self._scene.checker.image))
+        self._scene.trace.note("faults", f"{kind} {prefix} for {[one.host for one in machines]}")
+        for one in machines:
+            weather = one.weather
+            match kind:
+                case "denied" | "denied all":
+                    weather.denied = prefix
+                case "full":
+                    weather.full = True
+                case "read only":
+                    weather.read_only = True
+                case "doubt":
+                    weather.late_prefix = self._rng.choice(("", "meta/log/", "meta/log/"))
+                    weather.late = 1.0 if weather.late_prefix else share
+                    weather.late_seconds = self._rng.choice((4.0, 8.0, 20.0))
+                    weather.latency = self._rng.choice((self._scene.latency, 0.5))
+                case "twice":
+                    weather.twice = share
+                case "sync":
+                    weather.sync_fails = share
+                case "flips":
+                    weather.flips = share / 5
+                    weather.flipped_at = math.inf
+                case "short":
+                    weather.short = share
+        await asyncio.sleep(self._length())
+        self._scene.trace.note("faults", f"no {kind} any more for {[one.host for one in machines]}")
+        for one in machines:
+            one.weather.clear(self._scene.latency)
+            one.weather.troubled_at = self._scene.world.time()
+            if kind == "flips":
+                one.weather.flipped_at = self._scene.world.time()
+
+    async def _locked_out(self, machine: Machine) -> None:
+        """A broker starts, and is not allowed to read what it needs, for longer than garbage is kept."""
+        if machine.up:
+            machine.crash()
+        machine.weather.denied = self._rng.choice(PREFIXES[1:])
+        self._scene.trace.note("faults", f"{machine.host} is locked out of {machine.weather.denied}")
+        machine.start()
+        await asyncio.sleep(self._rng.uniform(1.0, 4.0) * self._scene.session_seconds)
+        self._scene.trace.note("faults", f"{machine.host} is not locked out any more")
+        machine.weather.denied = None
+        machine.weather.troubled_at = self._scene.world.time()
+
+    def _rot(self) -> None:
+        """A bit that is stored changes. What belongs to groups is left alone: their members have no other."""
+        scene = self._scene
+        if not self._rot_left:
+            return
+        image = scene.checker.image
+        name = scene.truth.choose(self._rng, image)
+        if name is None:
+            return
+        self._rot_left -= 1
+        owners = scene.truth.owners(image, name)
+        owned = owners | scene.checker.partitions_in(scene.truth.get(name) or b"")
+        scene.checker.hurt.update(dict.fromkeys(owned, 0))
+        if name.startswith("manifests/"):
+            scene.checker.closed |= owners
+        scene.truth.rot(name, self._rng)
+
+    async def _power(self) -> None:
+        """All machines of the directory lose their power at once."""
+        scene = self._scene
+        for machine in scene.machines.values():
+            if machine.up:
+                machine.crash()
+            machine.weather.clear(scene.latency)
+        scene.trace.note("faults", "the power is cut")
+        await asyncio.sleep(0.01)  # What was on its way to clients arrives.
+        for machine in scene.machines.values():
+            if machine.up:
+                machine.crash()
+        settled = scene.truth.settled(scene.checker.image)
+        scene.disk.lose_power(self._rng)
+        scene.checker.log_is_cut(scene.truth.get)
+        if scene.kind == "os":
+            scene.checker.power_lost(settled)
+        await asyncio.sleep(self._rng.random() * self._length())
+        for machine in scene.machines.values():
+            if not machine.up:
+                machine.start()
 
     def _length(self) -> float:
         """Around the session time-out, where it hurts, and shorter and longer at times."""

@@ -14,8 +14,8 @@ from penstock.settings import Settings
 from penstock.storage.objects import ObjectStore
 from simulation.loop import Process, World
 from simulation.network import Network, SimulatedServer
-from simulation.store import Weather
 from simulation.trace import Trace
+from simulation.weather import Weather
 
 START_AGAIN_SECONDS = 1.0
 """What a supervisor waits before it starts a broker again that could not start."""

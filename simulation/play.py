@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import queue
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import msgspec
 
 from simulation.broken import broken as broken_brokers
 from simulation.scene import Outcome, Scene
+from simulation.tempo import quick
 
 LINES_SHOWN = 60
 _LEFT: list[Scene] = []
@@ -30,14 +32,11 @@ def play(
     keep: int = LINES_SHOWN,
     *,
     tidy: bool = True,
+    only: tuple[str, ...] = (),
 ) -> Outcome:
     """Run one seed. Not `tidy`: for a process that ends soon, which leaves the tidying to the system."""
-    with broken_brokers(broken):
-        if not gc.get_freeze_count():
-            # What is there for good, the modules above all, need not be looked at after each seed.
-            gc.collect()
-            gc.freeze()
-        scene = Scene(seed, seconds=seconds, kind=kind, keep=keep)
+    with broken_brokers(broken), quick():
+        scene = Scene(seed, seconds=seconds, kind=kind, keep=keep, only=only)
         outcome = scene.run()
         if not tidy:
             _LEFT.append(scene)
@@ -49,28 +48,44 @@ def play(
         return outcome
 
 
+def prepare() -> None:
+    """Before a process runs seeds: what is there for good, the modules above all, need not be looked at when
+    memory is tidied up, and nobody else tidies up."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """Letting go of coroutines in the middle of things makes some of them complain."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    logging.disable()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         sys.unraisablehook = hook
+        logging.disable(logging.NOTSET)
 
 
 def play_all(
-    seeds: range, jobs: int, broken: str | None = None, seconds: float | None = None, kind: str | None = None
+    seeds: range,
+    jobs: int,
+    broken: str | None = None,
+    seconds: float | None = None,
+    kind: str | None = None,
+    only: tuple[str, ...] = (),
 ) -> Iterator[Outcome]:
     """Run seeds, several at once, each outcome as it comes. Closing the iterator ends the processes."""
     if jobs == 1:
+        prepare()
         for seed in seeds:
-            yield play(seed, broken, seconds, kind)
+            yield play(seed, broken, seconds, kind, only=only)
         return
     outcomes: queue.Queue[Outcome | None] = queue.Queue()
-    options = [broken or "", "" if seconds is None else str(seconds), kind or ""]
+    options = [broken or "", "" if seconds is None else str(seconds), kind or "", ",".join(only)]
     workers = [
         _worker([str(seeds.start + n), str(seeds.stop), str(jobs), *options], outcomes) for n in range(jobs)
     ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,15 +20,16 @@ from penstock.wire.api.produce import (
 from penstock.wire.batch import Record, build_batch
 from penstock.wire.errors import ErrorCode
 from simulation.client import NO_LEADER, Client, Unreachable
-from simulation.topics import Topic
+from simulation.topics import COMPACTED, Topic
 
 if TYPE_CHECKING:
     from simulation.scene import Scene
 
 IN_FLIGHT_MAX = 4
+RETRY_SECONDS = 0.2
 BARE_PATIENCE_SECONDS = 60.0
 """Who waits so long hears what a broker has to say that slept meanwhile."""
-BY_ID_FROM = 13
+KEYS = (b"a", b"b", b"c", b"d")
 
 TRY_AGAIN = frozenset(
     (
@@ -42,6 +45,16 @@ TRY_AGAIN = frozenset(
 )
 
 
+CONFUSED = frozenset((ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID))
+
+
+class Identity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    cuts: int
+    """Power cuts before it was given."""
+
+
 class Batch(msgspec.Struct):
     data: bytes
     values: list[bytes]
@@ -55,14 +68,23 @@ class Writer(Client):
         super().__init__(scene, name)
         self._numbers = 0
 
-    def batch(self, partition: int, producer_id: int, producer_epoch: int, sequence: int) -> Batch:
-        values = []
-        for _ in range(self.rng.choice((1, 1, 2, 3))):
-            self._numbers += 1
-            values.append(f"<{self.name}-{partition}-{self._numbers}>".encode())
+    def batch(
+        self, topic: Topic, partition: int, producer_id: int, producer_epoch: int, sequence: int
+    ) -> Batch:
+        checker = self.scene.checker
         time = 1_700_000_000_000 + int(self.scene.world.time() * 1000)
-        records = [Record(offset, time, None, value) for offset, value in enumerate(values)]
-        self.scene.checker.attempted.update(values)
+        values: list[bytes] = []
+        records = []
+        for offset in range(self.rng.choice((1, 1, 2, 3))):
+            self._numbers += 1
+            value = f"<{self.name}-{partition}-{self._numbers}>".encode()
+            key = None
+            if topic.kind == COMPACTED:
+                checker.keys[value] = key = self.rng.choice(KEYS)
+            checker.where[value] = (topic.id, partition)
+            values.append(value)
+            records.append(Record(offset, time, key, value))
+        checker.attempted.update(values)
         data = build_batch(
             records, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence
         )
@@ -108,72 +130,91 @@ class IdempotentProducer(Writer):
         super().__init__(scene, name)
         self._topics = topics
         self._every = every
-        self._id = self._epoch = -1
         self.unanswered = 0
 
     async def run(self) -> None:
-        while self._id < 0:
-            try:
-                answer = await self.ask(
-                    self.some_broker(),
-                    InitProducerIdRequest(transactional_id=None),
-                    InitProducerIdResponse,
-                    4,
-                )
-            except Unreachable:
-                await self.pause(0.2)
-                continue
-            if answer.error_code:
-                await self.pause(0.2)
-            else:
-                self._id, self._epoch = answer.producer_id, answer.producer_epoch
-                self.scene.producer_ids(self._id, self.name)
-        lanes = [self._lane(topic, index) for topic in self._topics for index in range(topic.partitions)]
+        identity = await self._identify()
+        lanes = [
+            self._lane(topic, index, identity) for topic in self._topics for index in range(topic.partitions)
+        ]
         await asyncio.gather(*lanes)
 
-    async def _lane(self, topic: Topic, partition: int) -> None:
+    async def _identify(self) -> Identity:
+        while True:
+            with contextlib.suppress(Unreachable):
+                cuts = self.scene.checker.cuts
+                request = InitProducerIdRequest(transactional_id=None)
+                answer = await self.ask(self.some_broker(), request, InitProducerIdResponse, 4)
+                if not answer.error_code:
+                    self.scene.producer_ids(answer.producer_id, self.name)
+                    return Identity(answer.producer_id, answer.producer_epoch, cuts)
+            await self.pause(0.2)
+
+    async def _lane(self, topic: Topic, partition: int, identity: Identity) -> None:
         sequence = 0
-        while not self.scene.ending:
+        while not self.scene.ending and topic.id not in self.scene.checker.deleted:
             batches = []
             for _ in range(self.rng.choice((1, 1, 1, 2, IN_FLIGHT_MAX))):
-                batches.append(self.batch(partition, self._id, self._epoch, sequence))
+                batches.append(self.batch(topic, partition, *identity[:2], sequence))
                 sequence += len(batches[-1].values)
             self.unanswered += len(batches)
-            await self._until_acknowledged(topic, partition, batches)
+            if not await self._until_acknowledged(topic, partition, batches, identity.cuts):
+                identity, sequence = await self._identify(), 0
             await self.pause(self._every)
 
-    async def _until_acknowledged(self, topic: Topic, partition: int, batches: list[Batch]) -> None:
+    async def _until_acknowledged(
+        self, topic: Topic, partition: int, batches: list[Batch], cuts: int
+    ) -> bool:
+        """False if what brokers knew of this producer is lost, as some faults may do."""
+        checker = self.scene.checker
+        key = (topic.id, partition)
         anew = False
         while batches:
             leader = await self.leader(topic.name, topic.id, partition, anew=anew)
+            anew = True
+            if topic.id in checker.deleted or (key in checker.closed and self.scene.ending):
+                return True
+            if checker.cuts != cuts:
+                return False
             if leader == NO_LEADER:
-                if topic.id in self.scene.checker.deleted:
-                    return
-                await self.pause(0.1)
-                anew = True
+                await self.pause(RETRY_SECONDS)
                 continue
             asked_at = self.scene.world.time()
-            results = await asyncio.gather(
-                *(self.produce(leader, topic, partition, batch, 8.0) for batch in batches),
-                return_exceptions=True,
-            )
             left: list[Batch] = []
+            results = await self._send(leader, topic, partition, batches)
+            if checker.cuts != cuts:
+                return False
             for batch, result in zip(batches, results, strict=True):
                 if isinstance(result, PartitionProduceResponse):
                     if result.error_code == 0:
                         self.acknowledged(topic, partition, batch, result.base_offset, asked_at, leader)
                         self.unanswered -= 1
                         continue
+                    if result.error_code in CONFUSED and key in checker.hurt:
+                        return False
                     self._judge(result.error_code, batch, first=not left, by=leader)
                 elif not isinstance(result, Unreachable):
                     raise result
                 left.append(batch)
             batches = left
-            anew = True
             if batches:
-                if topic.id in self.scene.checker.deleted:
-                    return
-                await self.pause(0.1)
+                await self.pause(RETRY_SECONDS)
+        return True
+
+    async def _send(
+        self, leader: int, topic: Topic, partition: int, batches: list[Batch]
+    ) -> Sequence[PartitionProduceResponse | BaseException]:
+        """What became of each batch. Nothing is made where nobody listens."""
+        try:
+            await self.link(leader)
+            if len(batches) == 1:
+                return (await self.produce(leader, topic, partition, batches[0], 8.0),)
+        except Unreachable as error:
+            return (error,) * len(batches)
+        return await asyncio.gather(
+            *(self.produce(leader, topic, partition, batch, 8.0) for batch in batches),
+            return_exceptions=True,
+        )
 
     def _judge(self, code: int, batch: Batch, *, first: bool, by: int) -> None:
         """Some refusals must not happen to a producer that does everything right."""
@@ -199,19 +240,21 @@ class BareWriter(Writer):
             topic = self.rng.choice(self._topics)
             partition = self.rng.randrange(topic.partitions)
             leader = await self.leader(topic.name, topic.id, partition, anew=self.rng.random() < 0.3)
-            if leader != NO_LEADER:
+            if leader != NO_LEADER and topic.id not in self.scene.checker.deleted:
                 task = asyncio.create_task(self._send(leader, topic, partition))
                 waiting.add(task)
                 task.add_done_callback(waiting.discard)
             await self.pause(self._every)
 
     async def _send(self, leader: int, topic: Topic, partition: int) -> None:
-        batch = self.batch(partition, -1, -1, -1)
-        asked_at = self.scene.world.time()
+        batch = self.batch(topic, partition, -1, -1, -1)
+        asked_at, cuts = self.scene.world.time(), self.scene.checker.cuts
         try:
             result = await self.produce(leader, topic, partition, batch, BARE_PATIENCE_SECONDS)
         except Unreachable:
             self.leaders.pop((topic.id, partition), None)
+            return
+        if self.scene.checker.cuts != cuts:
             return
         if result.error_code == 0:
             self.acknowledged(topic, partition, batch, result.base_offset, asked_at, leader)

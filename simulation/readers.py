@@ -13,16 +13,20 @@ from penstock.wire.api.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from penstock.wire.batch import iter_batches, iter_records
-from penstock.wire.errors import ErrorCode
+from penstock.wire.batch import check_batch, iter_batches, iter_records
+from penstock.wire.errors import BatchError, ErrorCode
 from simulation.client import NO_LEADER, Client, Unreachable
-from simulation.producers import TRY_AGAIN
+from simulation.producers import RETRY_SECONDS, TRY_AGAIN
 from simulation.topics import Topic
 
 if TYPE_CHECKING:
     from simulation.scene import Scene
 
 LATEST = -1
+EARLIEST = -2
+HURT = frozenset((ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR))
+HURT_AFTER = 8
+"""A partition may be unwell for a moment. Who is told so often that records are hurt believes it."""
 LIST_OFFSETS_VERSION = 7
 PATIENCE_SECONDS = 30.0
 
@@ -33,7 +37,14 @@ class Reader(Client):
         self._topic = topic
         self._partition = partition
         self.position = 0
+        self.start = 0
         self.records: dict[int, bytes] = {}
+        self.read_bytes = 0
+        """Of the batches that were read."""
+        self.hurt: list[range] = []
+        """Offsets that are said to be damaged."""
+        self._complaints = 0
+        self._cuts = 0
 
     async def run(self) -> None:
         while not self.scene.ending and self._topic.id not in self.scene.checker.deleted:
@@ -42,27 +53,76 @@ class Reader(Client):
     async def step(self) -> int | None:
         """One fetch; the end of the partition as it was told, None if nothing was."""
         topic, partition = self._topic, self._partition
+        if self._cuts != self.scene.checker.cuts:
+            self._begin_again()
         leader = await self.leader(topic.name, topic.id, partition, anew=self.rng.random() < 0.02)
         if leader == NO_LEADER:
-            await self.pause(0.1)
+            await self.pause(RETRY_SECONDS)
             return None
         asked_at = self.scene.world.time()
         try:
             told = await self._fetch(leader)
         except Unreachable:
             self.leaders.pop((topic.id, partition), None)
-            await self.pause(0.1)
+            await self.pause(RETRY_SECONDS)
+            return None
+        if self._cuts != self.scene.checker.cuts:
             return None
         if told.error_code:
             self.note(f"b{leader} said {self.code(told.error_code)} to a fetch at {self.position}")
-            if told.error_code not in TRY_AGAIN and topic.id not in self.scene.checker.deleted:
-                name = self.code(told.error_code)
-                self.scene.checker.fail("P3 read", f"b{leader} answered {name} to a fetch at {self.position}")
-            self.leaders.pop((topic.id, partition), None)
-            await self.pause(0.1)
+            await self._complain(leader, told)
+            await self.pause(RETRY_SECONDS)
             return None
+        self._complaints = 0
         self._take(told, f"b{leader}", asked_at)
         return told.high_watermark
+
+    def _begin_again(self) -> None:
+        """After a power cut: what was read may be gone."""
+        self._cuts = self.scene.checker.cuts
+        self.position = 0
+        self.records.clear()
+        self.hurt.clear()
+
+    async def _complain(self, leader: int, told: PartitionData) -> None:
+        checker = self.scene.checker
+        key = (self._topic.id, self._partition)
+        self.leaders.pop(key, None)
+        if self._topic.id in checker.deleted:
+            return
+        if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            start = await self.ask_start(leader)
+            if start is None or start > self.position:
+                self.position = max(self.position, start or 0)
+                return
+        elif told.error_code in HURT and key in checker.hurt:
+            self._complaints += 1
+            if self._complaints >= HURT_AFTER or told.error_code == ErrorCode.CORRUPT_MESSAGE:
+                end = self.scene.hurt_until(leader, key, self.position)
+                self.hurt.append(range(self.position, end))
+                self.position = end
+            return
+        elif told.error_code in TRY_AGAIN or self.scene.rots_in_flight(leader):
+            return
+        name = self.code(told.error_code)
+        checker.fail("P3 read", f"b{leader} answered {name} to a fetch at {self.position}")
+
+    async def ask_start(self, leader: int) -> int | None:
+        """Where the partition begins; None if that was not told."""
+        asked_at, cuts = self.scene.world.time(), self._cuts
+        one = ListOffsetsPartition(partition_index=self._partition, timestamp=EARLIEST)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(self._topic.name, [one])])
+        try:
+            answer = await self.ask(leader, request, ListOffsetsResponse, LIST_OFFSETS_VERSION)
+        except Unreachable:
+            return None
+        told = answer.topics[0].partitions[0]
+        if told.error_code or cuts != self.scene.checker.cuts:
+            return None
+        key = (self._topic.id, self._partition)
+        self.scene.checker.start_told(key, told.offset, asked_at, f"b{leader}")
+        self.start = max(self.start, told.offset)
+        return told.offset
 
     async def _fetch(self, leader: int) -> PartitionData:
         topic, partition = self._topic, self._partition
@@ -71,7 +131,7 @@ class Reader(Client):
             partition=partition, fetch_offset=self.position, partition_max_bytes=self.rng.choice((100, 4096))
         )
         request = FetchRequest(
-            max_wait_ms=self.rng.choice((0, 500, 1000)),
+            max_wait_ms=self.rng.choice((0, 1000, 1000)),
             min_bytes=1,
             max_bytes=65536,
             topics=[FetchTopic(topic=topic.name, topic_id=topic.id, partitions=[one])],
@@ -88,11 +148,18 @@ class Reader(Client):
         checker = self.scene.checker
         key = (self._topic.id, self._partition)
         data = told.records or b""
-        for at, _header in iter_batches(data):
+        for at, header in iter_batches(data):
+            try:
+                check_batch(memoryview(data)[at : at + header.size])
+            except BatchError as error:
+                checker.fail("P3 corrupt", f"{by} gave {self.name} a batch at {header.base_offset}: {error}")
+                return
+            if header.base_offset >= self.position:
+                self.read_bytes += header.size
             for record in iter_records(data, at):
                 if record.offset < self.position:
                     continue
-                if record.offset > self.position:
+                if record.offset > self.position and key[0] not in checker.compacted:
                     checker.fail(
                         "P3 hole", f"{by} gave {record.offset} to {self.name}, which was at {self.position}"
                     )
@@ -102,6 +169,8 @@ class Reader(Client):
                 value = bytes(record.value or b"")
                 self.records[record.offset] = value
                 checker.record_read(key, record.offset, value, f"{self.name} from {by}")
+            # Compaction may have taken the last records of a batch.
+            self.position = max(self.position, header.last_offset + 1)
         checker.end_told(key, told.high_watermark, asked_at, by)
 
 
@@ -137,7 +206,7 @@ class Observer(Client):
             await self.pause(self._every)
 
     async def _ask(self, leader: int, topic: Topic, partition: int) -> None:
-        asked_at = self.scene.world.time()
+        asked_at, cuts = self.scene.world.time(), self.scene.checker.cuts
         one = ListOffsetsTopic(
             topic.name, [ListOffsetsPartition(partition_index=partition, timestamp=LATEST)]
         )
@@ -153,6 +222,8 @@ class Observer(Client):
             self.scene.checker.fail(
                 "P5 whole", f"b{leader} was asked for the end of {topic.name}-{partition}: {answer}"
             )
+        if cuts != self.scene.checker.cuts:
+            return
         if parts[0].error_code == 0:
             self.scene.checker.end_told((topic.id, partition), parts[0].offset, asked_at, f"b{leader}")
             return

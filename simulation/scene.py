@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import random
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,20 +18,24 @@ from penstock.settings import Settings
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import ObjectStore
 from simulation.admin import Admin
-from simulation.checker import Checker, Violation
+from simulation.checker import Checker, Key, Violation
 from simulation.client import Client, Unreachable
 from simulation.committers import Committer
-from simulation.disk import ROOT, Disk, SimulatedFiles
+from simulation.disk import SimulatedFiles
 from simulation.faults import Faults
+from simulation.filesystem import ROOT, Disk
 from simulation.loop import CURRENT, Halted, Process, World
 from simulation.machines import Machine, host_of
 from simulation.network import Network
 from simulation.producers import BareWriter, IdempotentProducer
 from simulation.readers import Observer, Reader
-from simulation.store import SharedStore, StoreView, Weather
-from simulation.topics import Topic
+from simulation.store import SharedStore, StoreView
+from simulation.topics import BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.trace import LINES_KEPT, Trace, TraceHandler
+from simulation.trimmers import Trimmer
+from simulation.truth import Truth
 from simulation.views import Views
+from simulation.weather import Weather
 
 SETUP_SECONDS_MAX = 60.0
 HEALING_SECONDS_MAX = 60.0
@@ -54,7 +59,13 @@ class Outcome(msgspec.Struct):
 
 class Scene:
     def __init__(
-        self, seed: int, *, seconds: float | None = None, kind: str | None = None, keep: int = LINES_KEPT
+        self,
+        seed: int,
+        *,
+        seconds: float | None = None,
+        kind: str | None = None,
+        keep: int = LINES_KEPT,
+        only: tuple[str, ...] = (),
     ) -> None:
         self.seed = seed
         rng = random.Random(f"{seed}/scene")
@@ -68,20 +79,25 @@ class Scene:
         self.disk = Disk(self.world, self.trace)
         self.disk.on_flush = self.checker.flush
         self.disk.on_create = self.checker.effect
-        self.kind = rng.choice(("objects", "os", "fsync")) if kind is None else kind
+        self.truth = Truth(self)
+        self.kind = rng.choice(KINDS) if kind is None else kind
         """What the store is: an object store, or a directory with this durability."""
         self._stops = rng.choice((0.0, 0.0005, 0.003))
         self.latency = rng.choice((0.002, 0.01, 0.05))
         self.session_seconds = 3.0
         self.seconds = rng.uniform(10, 22) if seconds is None else seconds
+        self._waits_for_space = rng.random() < 0.3
+        self._settle_ms = rng.choice((1000, 2000, 6000))
         self.brokers = list(range(1, rng.choice((1, 2, 3, 3, 3, 3, 3, 3)) + 1))
         self.machines = {broker: self._machine(broker, rng) for broker in self.brokers}
         self.topics = [Topic(f"t{number}", rng.randint(1, 3)) for number in range(rng.randint(1, 2))]
+        self.topics[-1].kind = rng.choice((PLAIN, PLAIN, BOUNDED, COMPACTED, TRIMMED))
         self.clients: list[Client] = []
         self.ending = False
         self._settings: Settings
         self._rng = rng
-        self._faults = Faults(self, random.Random(f"{seed}/faults"), rng.choice((0.5, 1.0, 2.0, 4.0)))
+        every = rng.choice((0.5, 1.0, 2.0, 4.0))
+        self._faults = Faults(self, random.Random(f"{seed}/faults"), every, only)
         self._producer_ids: dict[int, str] = {}
 
     def _machine(self, broker: int, rng: random.Random) -> Machine:
@@ -89,6 +105,7 @@ class Scene:
             SETTINGS
             | {
                 "broker.id": str(broker),
+                "wal.settle.interval.ms": str(self._settle_ms),
                 "default.replication.factor": str(len(self.brokers)),
                 "listeners": f"PLAINTEXT://{host_of(broker)}:9092",
             }
@@ -124,6 +141,19 @@ class Scene:
         if other != who:
             self.checker.fail("P3 producer", f"{who} was given producer id {producer_id}, as was {other}")
 
+    def rots_in_flight(self, broker: int) -> bool:
+        """Whether what this broker read not long ago may have been wrong."""
+        return self.machines[broker].weather.flipped_at > self.world.time() - 10.0
+
+    def hurt_until(self, broker: int, key: Key, offset: int) -> int:
+        """Where the damage that an offset is part of ends, which a person would look up."""
+        node = self.machines[broker].node
+        partition = node.broker.ledger.partition(*key) if node is not None else None
+        for damaged in partition.hurt if partition is not None else ():
+            if damaged.start <= offset < damaged.end:
+                return damaged.end
+        return offset + 1
+
     def reads_well(self, broker: int, since: float) -> bool:
         """Could this broker read the store all the time?"""
         weather = self.machines[broker].weather
@@ -139,7 +169,9 @@ class Scene:
             except Halted:
                 main.cancel()
             except Exception as error:
-                self.checker.violations.append(Violation("simulator", f"{type(error).__name__}: {error}"))
+                self.checker.violations.append(
+                    Violation("simulator", "".join(traceback.format_exception(error)))
+                )
         commits = sum(client.commits for client in self.clients if isinstance(client, Committer))
         return Outcome(
             self.seed,
@@ -161,6 +193,11 @@ class Scene:
         admin = Admin(self, "admin", self._rng.choice((0.5, 2.0)))
         async with asyncio.timeout(SETUP_SECONDS_MAX):
             await admin.process.spawn(admin.make(self.topics))
+        for topic in self.topics:
+            if topic.kind == COMPACTED:
+                self.checker.compacted.add(topic.id)
+            if topic.kind == BOUNDED:
+                self.checker.starts_freely.add(topic.id)
         self.clients = [admin, *self._cast()]
         runs = [client.process.spawn(client.run()) for client in self.clients]  # type: ignore[attr-defined]
         await self._faults.run(self.seconds)
@@ -175,16 +212,19 @@ class Scene:
 
     def _cast(self) -> list[Client]:
         rng = self._rng
-        every = rng.choice((0.1, 0.4, 1.0))
+        every = rng.choice((0.3, 0.8, 1.2))
         cast: list[Client] = [
             IdempotentProducer(self, f"p{n}", self.topics, every) for n in range(rng.randint(1, 2))
         ]
         cast.append(BareWriter(self, "w0", self.topics, every))
-        cast.append(Observer(self, "o0", self.topics, 0.25))
+        cast.append(Observer(self, "o0", self.topics, 0.4))
         for topic in self.topics:
             for partition in range(topic.partitions):
                 if rng.random() < 0.6:
                     cast.append(Reader(self, f"r-{topic.name}-{partition}", topic, partition))
+        for topic in self.topics:
+            if topic.kind == TRIMMED:
+                cast.append(Trimmer(self, "d0", topic, 2.0))
         cast.extend(Committer(self, f"c{n}", self.topics[0], every) for n in range(rng.randint(1, 2)))
         return cast
 
@@ -226,6 +266,8 @@ class Scene:
     async def _last_look(self) -> None:
         for topic in self.topics:
             for partition in range(topic.partitions):
+                if (topic.id, partition) in self.checker.closed:
+                    continue
                 reader = Reader(self, f"last-{topic.name}-{partition}", topic, partition)
                 end = None
                 deadline = self.world.time() + HEALING_SECONDS_MAX
@@ -233,10 +275,28 @@ class Scene:
                     end = await reader.process.spawn(reader.step())
                     if self.world.time() > deadline:
                         self.checker.fail("liveness", f"{topic.name}-{partition} cannot be read to its end")
-                self.checker.log_is((topic.id, partition), reader.records, 0, end)
+                key = (topic.id, partition)
+                self.checker.log_is(key, reader.records, reader.start, end, reader.hurt)
+                if topic.kind == BOUNDED and reader.start and reader.read_bytes < BOUND_BYTES:
+                    self.checker.fail(
+                        "P3 retention", f"{topic.name}-{partition} is left with {reader.read_bytes} bytes"
+                    )
+        await self._look_at_store()
         for client in self.clients:
             if isinstance(client, Committer):
                 await client.process.spawn(self._last_commit(client))
+
+    async def _look_at_store(self) -> None:
+        """Nothing is gone that is needed; in some worlds, wait until all is gone that is not."""
+        missing = self.truth.missing(self.checker.image) if not self.checker.hurt else []
+        if missing:
+            self.checker.fail("P3 deleted", f"{missing[0]}, is not there")
+        if self._waits_for_space and not self.checker.hurt:
+            deadline = self.world.time() + HEALING_SECONDS_MAX
+            while told := self.truth.space(self.checker.image):
+                if self.world.time() > deadline:
+                    self.checker.fail("P6 space", f"all is well for {HEALING_SECONDS_MAX} s, but {told}")
+                await asyncio.sleep(1.0)
 
     async def _last_commit(self, client: Committer) -> None:
         for attempt in range(100):
@@ -275,15 +335,18 @@ class Scene:
 WAL_FILE_BYTES = 8192
 """Less than a person may set: files shall be rotated, adopted and deleted."""
 
+KINDS = ("objects", "os", "fsync")
+
 SETTINGS = {
     "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
+    "broker.heartbeat.interval.ms": "1000",
+    "metadata.poll.interval.ms": "500",
     "leader.imbalance.check.interval.seconds": "2",
     "metadata.snapshot.entries": "15",
-    "wal.settle.interval.ms": "2000",
     "offsets.topic.num.partitions": "3",
     "log.segment.delete.delay.ms": "3000",
-    "log.cleaner.backoff.ms": "3000",
+    "log.cleaner.backoff.ms": "2000",
+    "log.retention.check.interval.ms": "1000",
     "auto.create.topics.enable": "false",
     "shutdown.drain.ms": "5000",
 }

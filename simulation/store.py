@@ -1,9 +1,10 @@
 """Shared storage as brokers meet it: slow at times, out at times, and not always telling what it did.
 
-`SharedStore` is the truth, which nothing happens to. `StoreView` is one broker's way to it. A request goes
-out, takes effect, and its answer comes back; each of these may be late, and either message may be lost. A
-request whose sender was told that it failed may still take effect, much later: the sender has gone on by
-then, or died. The effects are the store's own: they happen whether the sender is paused or dead.
+`SharedStore` is the truth, which nothing happens to but rot. `StoreView` is one broker's way to it. A request
+goes out, takes effect, and its answer comes back; each of these may be late, and either message may be lost.
+A request whose sender was told that it failed may still take effect, much later, and one that was answered
+may take effect again: the sender has gone on by then, or died, or deleted what it wrote. The effects are the
+store's own: they happen whether the sender is paused or dead.
 """
 
 from __future__ import annotations
@@ -13,47 +14,37 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import msgspec
-
+from penstock.storage import objects
 from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectInfo, StoreUnavailableError
+from penstock.storage.objects import (
+    ObjectInfo,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
 from penstock.wire.buffers import Buffer
 from simulation.loop import Process, World
 from simulation.trace import Trace
+from simulation.weather import Weather
+
+UNCHECKED = "meta/cluster"
+"""The one object without a checksum."""
 
 OnEffect = Callable[[str, str, bytes], None]
 """Called with operation, key and contents after each write took effect."""
 
-
-class Weather(msgspec.Struct):
-    """How a store is at the moment."""
-
-    latency: float = 0.004
-    """Seconds that a request and its answer take together, typically."""
-    refused: float = 0.0
-    """The share of requests that fail without an effect."""
-    lost: float = 0.0
-    """The share of requests that take effect, but whose answer does not come."""
-    late: float = 0.0
-    """The share of writes that take effect long after their sender was told that they failed."""
-    late_seconds: float = 20.0
-    out: bool = False
-    """Nothing gets through."""
-    stops: float = 0.0
-    """How often a process is stopped between two system calls; half of the time for up to `stop_seconds`."""
-    stop_seconds: float = 6.0
-    troubled_at: float = -1e9
-    """When something last went wrong."""
+Refused: type[StoreError] = getattr(objects, "StoreRefusedError", StoreError)
 
 
 class SharedStore:
     """The contents, and who watches them change."""
 
-    def __init__(self, world: World, trace: Trace) -> None:
+    def __init__(self, world: World, trace: Trace, name: str = "store") -> None:
         self.world = world
         self.trace = trace
         self.memory = MemoryStore()
-        self.process = world.process("store")
+        self.process = world.process(name)
         self.on_effect: OnEffect = lambda operation, key, contents: None
 
     def create(self, key: str, contents: bytes) -> bool:
@@ -71,9 +62,18 @@ class SharedStore:
         if self.memory.objects.pop(key, None) is not None:
             self.on_effect("delete", key, b"")
 
+    def rot(self, key: str, at: int, bit: int) -> None:
+        """One bit is not what it was."""
+        data = bytearray(self.memory.objects[key])
+        data[at] ^= 1 << bit
+        self.memory.objects[key] = bytes(data)
+
 
 class StoreView:
     """The port, for one process of a broker."""
+
+    url = "etcd://simulated:2379/penstock"
+    """As which it is known where it holds metadata alone."""
 
     def __init__(self, shared: SharedStore, owner: Process, weather: Weather, rng: random.Random) -> None:
         self._shared = shared
@@ -85,31 +85,40 @@ class StoreView:
     async def create(self, key: str, *parts: Buffer) -> bool:
         contents = b"".join(parts)
         created: bool = await self._request(
-            f"create {key} {len(contents)}", lambda: self._shared.create(key, contents), writes=True
+            f"create {key} {len(contents)}", key, lambda: self._shared.create(key, contents), writes=True
         )
         return created
 
     async def put(self, key: str, *parts: Buffer) -> None:
         contents = b"".join(parts)
-        await self._request(f"put {key}", lambda: self._shared.put(key, contents), writes=True)
+        await self._request(f"put {key}", key, lambda: self._shared.put(key, contents), writes=True)
 
     async def get(self, key: str) -> bytes | None:
-        found: bytes | None = await self._request(f"get {key}", lambda: self._shared.memory.objects.get(key))
-        return found
+        stored = self._shared.memory.objects
+        found: bytes | None = await self._request(f"get {key}", key, lambda: stored.get(key))
+        return self._seen(found) if found and key != UNCHECKED else found
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        await self._request(f"read {key} {start}+{length}", lambda: None)
+        await self._request(f"read {key} {start}+{length}", key, lambda: None)
         # Nothing that is read by range is ever replaced, so the moment does not matter.
-        return await self._shared.memory.get_range(key, start, length)
+        return self._seen(await self._shared.memory.get_range(key, start, length))
+
+    async def size(self, key: str) -> int | None:
+        stored = self._shared.memory.objects
+        size: int | None = await self._request(
+            f"size {key}", key, lambda: len(stored[key]) if key in stored else None
+        )
+        return size
 
     async def delete(self, key: str) -> None:
-        await self._request(f"delete {key}", lambda: self._shared.delete(key), writes=True)
+        await self._request(f"delete {key}", key, lambda: self._shared.delete(key), writes=True)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        objects = self._shared.memory.objects
+        stored = self._shared.memory.objects
         found = await self._request(
             f"list {prefix}",
-            lambda: sorted(ObjectInfo(k, len(v)) for k, v in objects.items() if k.startswith(prefix)),
+            prefix,
+            lambda: sorted(ObjectInfo(k, len(v)) for k, v in stored.items() if k.startswith(prefix)),
         )
         for info in found:
             yield info
@@ -117,38 +126,72 @@ class StoreView:
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _request(self, what: str, effect: Callable[[], Any], *, writes: bool = False) -> asyncio.Future[Any]:
+    def _seen(self, read: bytes) -> bytes:
+        """What arrives of what is stored."""
+        weather, rng = self._weather, self._rng
+        if weather.flips and read and rng.random() < weather.flips:
+            weather.troubled_at = self._world.time()
+            hurt = bytearray(read)
+            hurt[rng.randrange(len(hurt))] ^= 1 << rng.randrange(8)
+            return bytes(hurt)
+        return read
+
+    def _request(
+        self, what: str, key: str, effect: Callable[[], Any], *, writes: bool = False
+    ) -> asyncio.Future[Any]:
         weather, rng, world = self._weather, self._rng, self._world
         answer: asyncio.Future[Any] = world.create_future()
         now = world.time()
         there = now + rng.random() * weather.latency
         back = there + rng.random() * weather.latency
-        chance = rng.random()
-        fate = ""
-        if weather.out or chance < weather.refused:
-            fate = "refused"
-        elif chance < weather.refused + weather.lost:
-            fate = "answer lost"
-        elif writes and chance < weather.refused + weather.lost + weather.late:
-            fate = "late"
-            there = now + rng.random() * weather.late_seconds
-        if fate:
+        fate = "" if weather.fair else self._fate(key, writes)
+        deliver = self._shared.process.post_at
+        self._shared.trace.note(self._owner.name, f"{what} {fate}" if fate else what)
+        if fate and fate != "twice":
             weather.troubled_at = now
             back = now + weather.latency + rng.random() ** 3 * 3.0
-        self._shared.trace.note(self._owner.name, f"{what} {fate}" if fate else what)
-        deliver = self._shared.process.post_at
-        if fate == "refused":
-            deliver(back, self._fail, answer, what)
-            return answer
-        if fate == "answer lost":
-            deliver(there, self._act, effect, None, what)
-            deliver(max(back, there), self._fail, answer, what)
-        elif fate == "late":
-            deliver(there, self._act, effect, None, what)
-            deliver(back, self._fail, answer, what)
-        else:
-            deliver(there, self._act, effect, (answer, back), what)
+        match fate:
+            case "denied":
+                deliver(back, _fail, answer, Refused(f"the store does not allow this: {what}"))
+            case "full":
+                deliver(back, _fail, answer, StoreFullError(f"there is no room: {what}"))
+            case "read only":
+                deliver(back, _fail, answer, StoreReadOnlyError(f"nothing is written: {what}"))
+            case "refused":
+                deliver(back, _fail, answer, _unavailable(what))
+            case "answer lost":
+                deliver(there, self._act, effect, None, what)
+                deliver(max(back, there), _fail, answer, _unavailable(what))
+            case "late":
+                deliver(now + rng.random() * weather.late_seconds, self._act, effect, None, what)
+                deliver(back, _fail, answer, _unavailable(what))
+            case "twice":
+                deliver(there, self._act, effect, (answer, back), what)
+                deliver(back + rng.random() * weather.late_seconds, self._act, effect, None, what)
+            case _:
+                deliver(there, self._act, effect, (answer, back), what)
         return answer
+
+    def _fate(self, key: str, writes: bool) -> str:
+        weather = self._weather
+        if weather.denied is not None and key.startswith(weather.denied):
+            return "denied"
+        if writes and weather.read_only:
+            return "read only"
+        if writes and weather.full:
+            return "full"
+        chance = self._rng.random()
+        if weather.out or chance < weather.refused:
+            return "refused"
+        chance -= weather.refused
+        if chance < weather.lost:
+            return "answer lost"
+        chance -= weather.lost
+        if not (writes and key.startswith(weather.late_prefix)):
+            return ""
+        if chance < weather.late:
+            return "late"
+        return "twice" if chance - weather.late < weather.twice else ""
 
     def _act(
         self, effect: Callable[[], Any], answer: tuple[asyncio.Future[Any], float] | None, what: str
@@ -160,10 +203,15 @@ class StoreView:
         future, back = answer
         self._shared.process.post_at(back, _resolve, future, result)
 
-    def _fail(self, answer: asyncio.Future[Any], what: str) -> None:
-        if not answer.done():
-            answer.set_exception(StoreUnavailableError(f"the store did not answer: {what}"))
-            answer.exception()
+
+def _unavailable(what: str) -> StoreError:
+    return StoreUnavailableError(f"the store did not answer: {what}")
+
+
+def _fail(answer: asyncio.Future[Any], error: StoreError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()
 
 
 def _resolve(answer: asyncio.Future[Any], result: Any) -> None:

@@ -2,8 +2,25 @@
 
 import msgspec
 
+PLAIN, BOUNDED, COMPACTED, TRIMMED = "plain", "bounded", "compacted", "trimmed"
+"""All stays; the newest bytes stay; the newest record of each key stays; what somebody deletes goes."""
+
+BOUND_BYTES = 600
+
+CONFIGS = {
+    PLAIN: {},
+    BOUNDED: {"retention.bytes": str(BOUND_BYTES), "retention.ms": "-1"},
+    COMPACTED: {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "2000"},
+    TRIMMED: {"retention.ms": "-1"},
+}
+
 
 class Topic(msgspec.Struct):
     name: str
     partitions: int
+    kind: str = PLAIN
     id: bytes = b""
+
+    @property
+    def configs(self) -> dict[str, str]:
+        return CONFIGS[self.kind]

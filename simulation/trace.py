@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import deque
+from array import array
 from collections.abc import Callable
 
 LINES_KEPT = 4000
@@ -12,22 +12,32 @@ LINES_KEPT = 4000
 
 
 class Trace:
+    """Only what is kept is ever put into words, and at the end."""
+
     def __init__(self, now: Callable[[], float], *, keep: int = LINES_KEPT) -> None:
         self._now = now
-        self._hash = hashlib.blake2b(digest_size=16)
-        self.lines: deque[str] = deque(maxlen=keep)
+        self._keep = keep
+        self._times = array("d")
+        self._words: list[str] = []
+        """Who and what, by turns."""
 
     def note(self, who: str, what: str) -> None:
-        line = f"{self._now():10.4f}  {who:<10} {what}"
-        self._hash.update(line.encode())
-        self.lines.append(line)
+        self._times.append(self._now())
+        self._words += (who, what)
 
     @property
     def digest(self) -> str:
-        return self._hash.hexdigest()
+        whole = hashlib.blake2b(self._times.tobytes(), digest_size=16)
+        whole.update("\0".join(self._words).encode())
+        return whole.hexdigest()
 
-    def last(self, count: int) -> list[str]:
-        return list(self.lines)[-count:]
+    @property
+    def lines(self) -> list[str]:
+        first = max(0, len(self._times) - self._keep)
+        return [
+            f"{self._times[at]:10.4f}  {self._words[2 * at]:<10} {self._words[2 * at + 1]}"
+            for at in range(first, len(self._times))
+        ]
 
 
 class TraceHandler(logging.Handler):
@@ -38,6 +48,11 @@ class TraceHandler(logging.Handler):
         self._trace = trace
         self._who = who
         self._on_bug = on_bug
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        # There are no threads, and no filters: what the class does around `emit` is for those.
+        self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()

@@ -9,30 +9,36 @@ import sys
 
 import msgspec
 
-from simulation.play import play
+from simulation.play import play, prepare
 
 SEEDS_PER_CHILD = 12
 """Each leaves some ten megabytes."""
 
 
 def main() -> None:
-    first, end, step, broken, seconds, kind = sys.argv[1:]
+    first, end, step, *options = sys.argv[1:]
     seeds = range(int(first), int(end), int(step))
+    prepare()
     for at in range(0, len(seeds), SEEDS_PER_CHILD):
         child = os.fork()
         if not child:
-            _run(seeds[at : at + SEEDS_PER_CHILD], broken, seconds, kind)
+            _run(seeds[at : at + SEEDS_PER_CHILD], *options)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status:
             sys.exit(f"a process that ran seeds from {seeds[at]} on ended with {status}")
 
 
-def _run(seeds: range, broken: str, seconds: str, kind: str) -> None:
+def _run(seeds: range, broken: str, seconds: str, kind: str, only: str) -> None:
     status = 1
     try:
         for seed in seeds:
             outcome = play(
-                seed, broken or None, float(seconds) if seconds else None, kind or None, tidy=False
+                seed,
+                broken or None,
+                float(seconds) if seconds else None,
+                kind or None,
+                tidy=False,
+                only=tuple(only.split(",")) if only else (),
             )
             sys.stdout.buffer.write(msgspec.json.encode(outcome) + b"\n")
             sys.stdout.buffer.flush()

@@ -295,7 +295,7 @@ class Ledger:
         """A partition that nothing was written to yet is open at once; another one must be recovered."""
         partition = Partition(topic.id, topic.name, index, info.leader_epoch)
         key = (topic.id, index)
-        if info.manifest is None and info.wals == (self.wal,):
+        if info.manifest is None and info.wals == (self.wal,) and not info.log_start:
             partition.lead()
             self._partitions[key] = partition
         else:

@@ -225,8 +225,8 @@ class DirectoryWalStore:
             except FileNotFoundError:
                 if not self._files.exists(f"{path}/{_SEALED}"):
                     raise
-            if self._store.sync:
-                self._files.sync_directory(path)
+            self._files.sync_directory(path)
+            self._files.sync_directory(os.path.dirname(path))
             return self._count(wal, start)
         except OSError as error:
             raise store_error(error, f"could not seal {path}") from error
@@ -251,7 +251,8 @@ class DirectoryWalStore:
         may_hole = file.synced or not file.same_boot
         # Whoever begins a file has written all before it; unless the disk was not told to keep that.
         count = file.first_flush if file.synced or file.same_boot else 0
-        if file.synced and following is None:
+        if following is None or not file.synced:
+            # How many flushes count is written down for good, so they must outlive a loss of power too.
             file.sync()
         held: ScannedFlush | None = None
         for flush in file.flushes(stop=following, sealed=True):

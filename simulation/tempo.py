@@ -1,0 +1,65 @@
+"""What takes minutes or megabytes outside takes seconds or kilobytes here: sweeps, retries, deadlines.
+
+Everything that people can set is set in `scene.SETTINGS`; this is the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from penstock.cluster import membership
+from penstock.cluster.metadata_log import MetadataLog
+from penstock.log import moving as log_moving
+from penstock.log.policy import LogPolicy
+from penstock.main import Policies
+from penstock.metadata.image import ClusterImage
+from penstock.storage import garbage, moving, upkeep
+
+SEGMENT_BYTES_MAX = 400
+WORTH_BYTES = 1024
+"""Dead bytes that are left where they are."""
+PROPOSE_SECONDS = 4.0
+"""Less than a late write may take."""
+
+_OF = Policies.of
+
+
+def _of(self: Policies, image: ClusterImage, topic: str) -> LogPolicy:
+    policy = _OF(self, image, topic)
+    return msgspec.structs.replace(policy, segment_bytes=min(policy.segment_bytes, SEGMENT_BYTES_MAX))
+
+
+CHANGES: list[tuple[Any, str, Any]] = [
+    (upkeep, "_SWEEP_AFTER_SECONDS", 2.0),
+    (upkeep, "_SWEEP_EVERY_SECONDS", 5.0),
+    (upkeep, "_RETRY_SECONDS", 1.0),
+    (garbage, "_RETRY_FIRST_SECONDS", 1.0),
+    (garbage, "_RETRY_MAX_SECONDS", 4.0),
+    (moving, "_RETRY_FIRST_SECONDS", 2.0),
+    (moving, "_RETRY_MAX_SECONDS", 4.0),
+    (moving, "_MANIFESTS_EVERY_SECONDS", 3.0),
+    (log_moving, "_WORTH_BYTES", WORTH_BYTES),
+    (membership, "PROCESS_LOOK_SECONDS", 0.5),
+    (Policies, "of", _of),
+]
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """It is so meanwhile."""
+    before = [(place, name, getattr(place, name)) for place, name, _ in CHANGES]
+    defaults = MetadataLog.__init__.__kwdefaults__
+    patience = defaults["propose_timeout"]
+    defaults["propose_timeout"] = PROPOSE_SECONDS
+    for place, name, instead in CHANGES:
+        setattr(place, name, instead)
+    try:
+        yield
+    finally:
+        defaults["propose_timeout"] = patience
+        for place, name, old in before:
+            setattr(place, name, old)
