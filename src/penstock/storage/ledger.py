@@ -257,7 +257,7 @@ class Ledger:
             self._tried.clear()
             task = asyncio.get_running_loop().create_task(self._recover(waiting), name="recovery")
             self._recovering.add(task)
-            task.add_done_callback(self._recovering.discard)
+            task.add_done_callback(partial(self._recovered, waiting))
 
     def _follow_topic(self, topic: TopicInfo, previous: ClusterImage) -> list[PartitionKey]:
         """The partitions of it that must be recovered."""
@@ -331,6 +331,12 @@ class Ledger:
         assert self._flusher is not None
         self._flusher.refuse(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition.wake()
+
+    def _recovered(self, keys: Sequence[PartitionKey], task: asyncio.Task[None]) -> None:
+        """Nobody waits for a recovery that ended, however it did."""
+        self._recovering.discard(task)
+        for key in keys:
+            self._was_tried(key)
 
     async def _recover(self, keys: Sequence[PartitionKey]) -> None:
         """Open partitions, those that the store does not give again and again until it does. What is to be
