@@ -346,3 +346,22 @@ async def test_an_index_outlives_the_file_that_it_describes(tmp_path: Path) -> N
         if key.endswith(".index"):
             assert key.removesuffix(".index") in deleted[: deleted.index(key)]
     await world.close()
+
+
+async def test_what_is_doomed_after_an_image_is_not_judged_by_it(store: SickStore) -> None:
+    """A collection waits for another one; what is committed meanwhile is not in its image."""
+    world = World(store)
+    world.policies["t"] = NO_DELAY
+    ledger = await world.start(settings=PROMPT)
+    topic = await world.create_topic("t")
+    await fill(ledger, own_partition(ledger, topic), 3)
+    garbage = ledger._garbage
+    async with garbage._one_at_a_time:
+        late = asyncio.create_task(garbage.collect(ledger._image))
+        await asyncio.sleep(0)
+        await ledger.settle()
+    await late
+    await world.kill(ledger)
+    ledger = await world.start(settings=PROMPT)
+    assert len(await read_all(ledger, own_partition(ledger, topic))) == 3
+    await world.close()

@@ -198,17 +198,20 @@ class Garbage:
     async def collect(self, image: ClusterImage) -> bool:
         """Delete what is due, a bounded number of objects. True if there is more to delete at once. What
         fails is tried again later, and holds up nothing else."""
+        # What was doomed after this image was taken may be referred to in a later one.
+        now = self._clock.monotonic()
+        due = {key: doomed for key, doomed in self._doomed.items() if doomed.due <= now}
+        logs = [wal for wal, doomed in self._logs.items() if doomed.due <= now]
         async with self._one_at_a_time:
-            now = self._clock.monotonic()
             failed = await self._collect_own_log(now)
-            for wal in [wal for wal, doomed in self._logs.items() if doomed.due <= now]:
+            for wal in logs:
                 failed = await self._collect_log(wal, image) or failed
-            due = [key for key, doomed in self._doomed.items() if doomed.due <= now]
-            if due:
-                failed = await self._collect_objects(due[:_DELETES_PER_PASS], image) or failed
+            some = [key for key, doomed in due.items() if self._doomed.get(key) == doomed]
+            if some:
+                failed = await self._collect_objects(some[:_DELETES_PER_PASS], image) or failed
             if failed is not None:
                 logger.warning("objects were not deleted and will be tried again: %s", failed)
-            return len(due) > _DELETES_PER_PASS
+            return len(some) > _DELETES_PER_PASS
 
     async def _collect_own_log(self, now: float) -> StoreError | None:
         starts = [flush for flush, due in self._own_starts if due <= now]
@@ -227,7 +230,9 @@ class Garbage:
         return None
 
     async def _collect_log(self, wal: WalRef, image: ClusterImage) -> StoreError | None:
-        doomed = self._logs[wal]
+        doomed = self._logs.get(wal)
+        if doomed is None:
+            return None
         if any(wal in partition.wals for partition in self._opening.values()):
             self._logs[wal] = self._later(doomed)
             return None
