@@ -138,7 +138,7 @@ async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Bu
     bytes twice; then it is copied as it is, and readers find that out and say so, there as here."""
     seen = {bytes(part)}
     for _ in range(_ATTEMPTS_MAX):
-        again = await store.get_range(*wanted)
+        again = bytes(await store.get_range(*wanted))
         if _whole(again):
             return again
         if again in seen:
