@@ -99,10 +99,12 @@ class SickProxy:
     async def _end(self) -> None:
         """Nothing is left that would complain when the loop is gone."""
         self._server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        # Connections that were just being accepted become tasks only now.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.sleep(0)
         await asyncio.sleep(0.01)  # Connections that were closed are told so.
 
     @contextlib.contextmanager

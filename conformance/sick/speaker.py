@@ -44,6 +44,8 @@ KEY_BYTES = 24
 """Of a value: keys are unique, so that compaction keeps everything."""
 SAID_AFTER_S = 3.0
 """An error that is still there after so long is the answer: readers of a moving partition get one, too."""
+HURT_AFTER_S = 1.0
+"""The same for an error that no retry is meant for."""
 PASSING = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -229,8 +231,11 @@ class Speaker:
                 reading.records |= new
                 at, since = max(new) + 1, time.monotonic()
                 continue
-            known = reading.hurt or reading.empty
-            patience_s = 0.0 if known and code not in PASSING else SAID_AFTER_S
+            patience_s = SAID_AFTER_S
+            if code not in PASSING and (reading.hurt or reading.empty):
+                patience_s = 0.0
+            elif code and code not in PASSING:
+                patience_s = HURT_AFTER_S
             if time.monotonic() - since < patience_s:
                 if code in PASSING:
                     client.refresh()

@@ -3,8 +3,11 @@ a bit that is flipped for ever."""
 
 import asyncio
 
+import pytest
+
 from penstock.storage.composing import CopyRange, compose
 from penstock.storage.memory import MemoryStore
+from penstock.storage.objects import StoreUnavailableError
 from penstock.wire.batch import Record, build_batch, stamp
 
 
@@ -21,7 +24,7 @@ class Noisy(MemoryStore):
         self.reads += 1
         if self.noisy:
             self.noisy -= 1
-            found[len(found) // 2] ^= 4
+            found[-self.reads] ^= 4
         return bytes(found)
 
 
@@ -49,6 +52,18 @@ def test_a_healthy_source_is_read_once() -> None:
     store = Noisy(0)
     assert copied(store, one + batch(11), 2 * len(one)) == one + batch(11) + b"tail"
     assert store.reads == 1
+
+
+def test_several_noisy_answers_prove_nothing() -> None:
+    one = batch(10)
+    assert copied(Noisy(4), one, len(one)) == one + b"tail"
+
+
+def test_a_source_that_is_read_differently_each_time_is_not_copied() -> None:
+    store = Noisy(100)
+    with pytest.raises(StoreUnavailableError, match="differently"):
+        copied(store, batch(10), len(batch(10)))
+    assert "target" not in store.objects
 
 
 def test_what_is_hurt_in_the_source_is_copied_as_it_is() -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
-from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
 from penstock.wire.batch import check_batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import BatchError
@@ -42,7 +42,7 @@ _REMOTE_GAP_BYTES_MAX = 1024 * 1024
 """The same for a request to a remote store."""
 _REQUESTS_AT_ONCE = 8
 _CHECKED_PER_STEP = 16
-_ATTEMPTS_MAX = 3
+_ATTEMPTS_MAX = 5
 
 
 class CopyRange(NamedTuple):
@@ -134,14 +134,18 @@ def _whole(part: Buffer) -> bool:
 
 
 async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
-    """What a source that looks hurt gives when it is asked once more. If it is hurt indeed, it is copied as
-    it is: readers find that out and say so, there as here."""
+    """What a source that looks hurt gives when it is asked once more. It is hurt indeed if it gives the same
+    bytes twice; then it is copied as it is, and readers find that out and say so, there as here."""
+    seen = {bytes(part)}
     for _ in range(_ATTEMPTS_MAX):
-        again = await store.get_range(*wanted)
+        again = bytes(await store.get_range(*wanted))
         if _whole(again):
             return again
-    logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
-    return part
+        if again in seen:
+            logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
+            return again
+        seen.add(again)
+    raise StoreUnavailableError(f"{wanted.key} is read differently each time")
 
 
 async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
