@@ -149,10 +149,10 @@ class Faults:
         """A broker starts, and is not allowed to read what it needs, for longer than garbage is kept."""
         if machine.up:
             machine.crash()
-        machine.weather.denied = self._rng.choice(PREFIXES[1:])
+        machine.weather.denied = self._rng.choice(("manifests/", "manifests/", "segments/", "wal/"))
         self._scene.trace.note("faults", f"{machine.host} is locked out of {machine.weather.denied}")
         machine.start()
-        await asyncio.sleep(self._rng.uniform(1.0, 4.0) * self._scene.session_seconds)
+        await asyncio.sleep(self._rng.uniform(1.0, 5.0) * self._scene.session_seconds)
         self._scene.trace.note("faults", f"{machine.host} is not locked out any more")
         machine.weather.denied = None
         machine.weather.troubled_at = self._scene.world.time()

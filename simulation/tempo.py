@@ -53,6 +53,7 @@ def quick() -> Iterator[None]:
     """It is so meanwhile."""
     before = [(place, name, getattr(place, name)) for place, name, _ in CHANGES]
     defaults = MetadataLog.__init__.__kwdefaults__
+    assert defaults is not None
     patience = defaults["propose_timeout"]
     defaults["propose_timeout"] = PROPOSE_SECONDS
     for place, name, instead in CHANGES:
