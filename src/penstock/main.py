@@ -26,7 +26,7 @@ from penstock.entropy import SYSTEM
 from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
 from penstock.settings import Settings, SettingsError, parse_listeners
-from penstock.storage.objects import StoreError
+from penstock.storage.objects import StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 REGISTER_AGAIN_SECONDS = 0.5
 """Pause before a fenced broker registers again, so that a flapping one does not fill the metadata log."""
+START_PATIENCE_SECONDS = 30.0
+"""A store that sheds load, or a service of keys that is replaced, is back by then."""
 
 
 class StartError(Exception):
@@ -118,6 +120,8 @@ class Node:
                 # The others waited longer for its first heartbeat than its start took.
                 log.warning("fenced while it started: %s; broker=%d", error, self.settings.broker_id)
                 await self.begin_again()
+            except (StoreUnavailableError, MetadataUnavailableError) as error:
+                await self._begin_later(error)
         except refused as error:
             await self._abandon()
             raise StartError(str(error)) from error
@@ -207,6 +211,25 @@ class Node:
         self._incarnation = incarnation = Incarnation(self, self._store, server)
         await incarnation.begin()
 
+    async def _begin_later(self, error: Exception) -> None:
+        """A store that gave the metadata log and then does not answer, or refuses, is asked again for a
+        while. One that gave nothing may not be the right one, and that is told at once."""
+        from penstock.cluster.metadata_log import MetadataUnavailableError
+
+        if self._incarnation is None or not self._incarnation.found_cluster:
+            raise error
+        deadline = self.clock.monotonic() + START_PATIENCE_SECONDS
+        while True:
+            log.warning("could not start yet: %s; broker=%d", error, self.settings.broker_id)
+            await asyncio.sleep(REGISTER_AGAIN_SECONDS)
+            try:
+                await self.begin_again()
+                return
+            except (StoreUnavailableError, MetadataUnavailableError) as again:
+                if self.clock.monotonic() >= deadline:
+                    raise
+                error = again
+
     async def begin_again(self) -> None:
         """Another incarnation, on the same addresses. What an attempt before it left running is ended."""
         if self._incarnation is not None:
@@ -249,6 +272,8 @@ class Incarnation:
         self._metadata: MetadataLog | None = None
         self._membership: Membership | None = None
         self._ledger: Ledger | None = None
+        self.found_cluster = False
+        """The metadata log was read."""
         self.broker: Broker
 
     async def begin(self) -> None:
@@ -264,6 +289,7 @@ class Incarnation:
         )
         self._metadata = metadata = _metadata_log(self._node, self._store, self._on_unreadable)
         await metadata.open()
+        self.found_cluster = True
         self._membership = membership = self._new_membership(wal_store, metadata)
         info = await membership.register()
         policies = Policies(settings)

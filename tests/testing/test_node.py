@@ -19,9 +19,12 @@ from penstock.metadata.image import BrokerInfo
 from penstock.server.server import Bound
 from penstock.settings import Settings
 from penstock.storage.directory import DirectoryStore
+from penstock.storage.memory import MemoryStore
+from penstock.storage.objects import StoreRefusedError
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.testing import Broker
 from penstock.testing.hosts import ProcessHost
+from penstock.wire.buffers import Buffer
 
 QUICK = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200}
 
@@ -81,6 +84,44 @@ async def test_a_port_is_refused_before_the_cluster_hears_of_it(tmp_path: Path) 
     assert list(first.broker.image.brokers) == [1]
     first.stop()
     assert await first.run() is None
+
+
+class Refusing(MemoryStore):
+    """Refuses to begin a write-ahead log, or to say what lives here, so many times."""
+
+    def __init__(self, prefix: str, times: int) -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._left = times
+
+    def _require(self, key: str) -> None:
+        if key.startswith(self._prefix) and self._left:
+            self._left -= 1
+            raise StoreRefusedError("refused for a while")
+
+    async def create(self, key: str, *parts: Buffer) -> bool:
+        self._require(key)
+        return await super().create(key, *parts)
+
+    async def get(self, key: str) -> bytes | None:
+        self._require(key)
+        return await super().get(key)
+
+
+async def test_a_store_that_refuses_in_the_midst_of_a_start_is_asked_again() -> None:
+    settings = Settings().with_values({"listeners": "PLAINTEXT://127.0.0.1:0"})
+    node = Node(settings, open_store=lambda settings: Refusing("wal/", 2))
+    await node.start()
+    assert node.broker.image.is_live(1)
+    node.stop()
+    assert await node.run() is None
+
+
+async def test_a_store_that_refuses_from_the_first_is_told_at_once() -> None:
+    settings = Settings().with_values({"listeners": "PLAINTEXT://127.0.0.1:0"})
+    node = Node(settings, open_store=lambda settings: Refusing("meta/cluster", 1))
+    with pytest.raises(StartError, match="refused for a while"):
+        await node.start()
 
 
 async def test_several_listeners(tmp_path: Path) -> None:
