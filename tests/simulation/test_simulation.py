@@ -10,7 +10,7 @@ from simulation.faults import KINDS
 from simulation.play import play
 
 ROOT = Path(__file__).parents[2]
-SEEDS_MAX = 40
+SEEDS_MAX = 150
 """Within so many seeds, brokers that are broken on purpose are caught; most in fewer than ten."""
 SICK_SEEDS_MAX = 120
 
@@ -49,6 +49,7 @@ SICK = {
     "page-cache": (("sync", "crash", "power"), "fsync"),
     "torn-entry": (("power",), "os"),
     "twice": (("pause",), None),
+    "unopened": (("locked out",), None),
 }
 """What is broken in dealing with a sick store: the faults that show it, and where."""
 
