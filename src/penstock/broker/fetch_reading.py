@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.fetch_cold import ColdRead, ColdReads, cold_reads_of, make_cold_reads
+from penstock.broker.fetch_cold import ColdRead, cold_reads_of, make_cold_reads
 from penstock.broker.fetch_results import Result
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.objects import HurtRangeError, StoreError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.broker.fetch_sessions import Wanted
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.storage.ledger import Partition
+    from penstock.wire.buffers import Buffer
     from penstock.wire.exchange import Session
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Pass(NamedTuple):
     """A partition has an error, so there is nothing to wait for."""
     cold: bool
     """Reads for it are under way, or must wait for others that are."""
-    taken: list[ColdRead]
+    taken: Sequence[ColdRead]
     """Complete ones that are in `found`."""
 
 
@@ -76,13 +77,9 @@ def read_all(reader: Reader, wanted: Sequence[Wanted], max_bytes: int, *, min_on
     found: list[Result] = []
     partitions: list[Partition] = []
     size = 0
-    failed = waits = False
-    reads = cold_reads_of(reader.session)
-    stored_left = _STORED_SHARE * max_bytes
-    if reads is not None:
-        stored_left -= reads.under_way_bytes
-    cold: list[ColdRead] = []
-    taken: list[ColdRead] = []
+    failed = False
+    # Most fetches are answered from memory, and need none of what the others do.
+    stored = _StoredReads(reader, max_bytes) if cold_reads_of(reader.session) is not None else None
     for one in wanted:
         partition = _find(reader, image, one)
         if isinstance(partition, Result):
@@ -91,35 +88,21 @@ def read_all(reader: Reader, wanted: Sequence[Wanted], max_bytes: int, *, min_on
             continue
         partitions.append(partition)
         limit = one.max_bytes if one.max_bytes < left else left
-        if 0 <= partition.tail.start <= one.offset:
-            outcome = _read(reader, partition, one, limit, min_one, reads)
-        else:
-            one_at_least = min_one and (stored_left > 0 or reads is None or not reads.under_way)
-            outcome = _read(reader, partition, one, min(limit, stored_left), one_at_least, reads)
-        if type(outcome) is ColdRead:
-            cold.append(outcome)
-            if not outcome.done:
-                waits = True
-                reads = make_cold_reads(reader.session, reader.broker.spawn)
-                stored_left = _STORED_SHARE * max_bytes - size - reads.under_way_bytes
-                found.append(_result(reader, partition, _EMPTY, one.offset))
-                continue
-            outcome = _completed(reader, partition, one, outcome, limit, min_one)
-            if outcome.size or outcome.error is not ErrorCode.NONE:
-                taken.append(cold[-1])
-        assert type(outcome) is Result
-        found.append(outcome)
-        if outcome.error is not ErrorCode.NONE or outcome.diverging is not None:
+        result = _read_memory(reader, partition, one, limit, min_one)
+        if result is None:
+            if stored is None:
+                stored = _StoredReads(reader, max_bytes)
+            result = stored.read(partition, one, limit, min_one, size)
+        found.append(result)
+        if result.error is not ErrorCode.NONE or result.diverging is not None:
             failed = True
-        elif outcome.size:
+        elif result.size:
             min_one = False
-            size += outcome.size
-            left = max(0, left - outcome.size)
-            stored_left -= outcome.size
-    if reads is not None:
-        reads.keep(cold)
-        waits = waits or (stored_left <= 0 and reads.under_way)
-    return Pass(found, partitions, size, failed, waits, taken)
+            size += result.size
+            left = max(0, left - result.size)
+    if stored is None:
+        return Pass(found, partitions, size, failed, False, ())
+    return Pass(found, partitions, size, failed, stored.finish(size), stored.taken)
 
 
 async def read_on(reader: Reader, wanted: Wanted, offset: int) -> Result:
@@ -162,15 +145,10 @@ def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Re
     return partition
 
 
-def _read(
-    reader: Reader,
-    partition: Partition,
-    wanted: Wanted,
-    limit_bytes: int,
-    min_one: bool,
-    reads: ColdReads | None,
-) -> Result | ColdRead:
-    ledger = reader.broker.ledger
+def _read_memory(
+    reader: Reader, partition: Partition, wanted: Wanted, limit_bytes: int, min_one: bool
+) -> Result | None:
+    """What is known without the store; None if the records must come from there."""
     offset = wanted.offset
     if wanted.last_fetched_epoch >= 0:
         diverging = _diverging(reader, partition, wanted)
@@ -179,22 +157,82 @@ def _read(
     if not partition.log_start_offset <= offset <= partition.high_watermark:
         return _OUT_OF_RANGE
     end = partition.last_stable_offset if reader.committed else partition.high_watermark
-    if offset < end and wanted.max_bytes < 0:
-        return _NEGATIVE_LIMIT
-    under_way = reads.find(partition, offset) if reads is not None else None
-    if under_way is not None and offset < end:
-        return under_way
-    if offset >= end or (limit_bytes <= 0 and not min_one):
+    if offset >= end:
         return _result(reader, partition, _EMPTY, offset)
-    try:
-        data = ledger.read(partition, offset, max(limit_bytes, 0), limit_offset=end)
-    except (OffsetOutOfRangeError, StoreError) as error:
-        return _failure(partition, error)
-    if isinstance(data, Slice):
-        fits = min_one or data.size <= limit_bytes
-        return _result(reader, partition, data if fits else _EMPTY, offset)
-    reads = make_cold_reads(reader.session, reader.broker.spawn)
-    return reads.begin(partition, offset, max(limit_bytes, 0), data)
+    if wanted.max_bytes < 0:
+        return _NEGATIVE_LIMIT
+    tail = partition.tail
+    if not 0 <= tail.start <= offset:
+        return None
+    if limit_bytes <= 0 and not min_one:
+        return _result(reader, partition, _EMPTY, offset)
+    data = tail.read(offset, limit_bytes, end)
+    return _result(reader, partition, data if min_one or data[1] <= limit_bytes else _EMPTY, offset)
+
+
+class _StoredReads:
+    """What one pass reads beyond memory."""
+
+    __slots__ = ("_asked", "_max_bytes", "_reader", "_reads", "_waits", "taken")
+
+    def __init__(self, reader: Reader, max_bytes: int) -> None:
+        self._reader = reader
+        self._max_bytes = max_bytes
+        self._reads = cold_reads_of(reader.session)
+        self._asked: list[ColdRead] = []
+        self._waits = False
+        self.taken: list[ColdRead] = []
+
+    def read(
+        self, partition: Partition, wanted: Wanted, limit_bytes: int, min_one: bool, found_bytes: int
+    ) -> Result:
+        """`found_bytes`: what the pass has so far."""
+        read = self._reads.find(partition, wanted.offset) if self._reads is not None else None
+        if read is None:
+            begun = self._begin(partition, wanted.offset, limit_bytes, min_one, self._left(found_bytes))
+            if isinstance(begun, Result):
+                return begun
+            read = begun
+        self._asked.append(read)
+        if not read.done:
+            self._waits = True
+            return _result(self._reader, partition, _EMPTY, wanted.offset)
+        result = _completed(self._reader, partition, wanted, read, limit_bytes, min_one)
+        if result.size or result.error is not ErrorCode.NONE:
+            self.taken.append(read)
+        return result
+
+    def finish(self, found_bytes: int) -> bool:
+        """No other partition is asked for. Whether reads are under way that this pass has to wait for."""
+        reads = self._reads
+        if reads is None:
+            return False
+        reads.keep(self._asked)
+        return self._waits or (reads.under_way and self._left(found_bytes) <= 0)
+
+    def _left(self, found_bytes: int) -> int:
+        under_way_bytes = self._reads.under_way_bytes if self._reads is not None else 0
+        return _STORED_SHARE * self._max_bytes - found_bytes - under_way_bytes
+
+    def _begin(
+        self, partition: Partition, offset: int, limit_bytes: int, min_one: bool, left: int
+    ) -> Result | ColdRead:
+        """The records themselves, if the store has them at hand."""
+        reader = self._reader
+        limit_bytes = max(0, min(limit_bytes, left))
+        min_one = min_one and (left > 0 or self._reads is None or not self._reads.under_way)
+        if not limit_bytes and not min_one:
+            return _result(reader, partition, _EMPTY, offset)
+        end = partition.last_stable_offset if reader.committed else partition.high_watermark
+        try:
+            data = reader.broker.ledger.read(partition, offset, limit_bytes, limit_offset=end)
+        except (OffsetOutOfRangeError, StoreError) as error:
+            return _failure(partition, error)
+        if isinstance(data, Slice):
+            fits = min_one or data.size <= limit_bytes
+            return _result(reader, partition, data if fits else _EMPTY, offset)
+        self._reads = make_cold_reads(reader.session, reader.broker.spawn)
+        return self._reads.begin(partition, offset, limit_bytes, data)
 
 
 def _completed(
@@ -212,7 +250,9 @@ def _completed(
     return _result(reader, partition, data if fits else _EMPTY, wanted.offset)
 
 
-def _result(reader: Reader, partition: Partition, data: Slice, offset: int) -> Result:
+def _result(
+    reader: Reader, partition: Partition, data: tuple[Sequence[Buffer], int, int], offset: int
+) -> Result:
     buffers, size, next_offset = data
     aborted = None
     if reader.committed:

@@ -506,11 +506,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(out)
             if _WRITELINES_NEVER_PAUSES:
                 self._transport.set_write_buffer_limits(high=0)
+            if self._write_paused:
+                self._hold_unsent(pinned_bytes(out))
         else:
-            out = [b"".join(out)]
-            self._transport.write(out[0])
-        if self._write_paused:
-            self._hold_unsent(pinned_bytes(out))
+            joined = b"".join(out)
+            self._transport.write(joined)
+            if self._write_paused:
+                self._hold_unsent(len(joined))
 
     def _hold_unsent(self, size: int) -> None:
         """The peer did not take all of an answer: until it has, all of its buffers are held."""

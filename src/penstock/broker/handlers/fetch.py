@@ -229,16 +229,21 @@ class Fetch(Reply):
             # Answers that slow readers do not take fill memory too: the fuller it is, the smaller they are,
             # so that a few dozen cannot fill it.
             share = (memory.limit - memory.used) // ANSWER_SHARE
-            max_bytes = min(max_bytes, max(ANSWER_BYTES_FLOOR, share))
-            exhausted = memory.exhausted
+            if share < ANSWER_BYTES_FLOOR:
+                max_bytes = min(max_bytes, ANSWER_BYTES_FLOOR)
+                exhausted = memory.exhausted
+            elif share < max_bytes:
+                max_bytes = share
         found = read_all(
             self.reader, self._context.wanted, 0 if exhausted else max_bytes, min_one=not exhausted
         )
-        enough = self._expired or found.size >= min(self._min_bytes, max_bytes)
-        if found.failed or (enough and (found.size or not found.cold or self._patience_is_over())):
+        size = found.size
+        enough = size >= self._min_bytes or size >= max_bytes or self._expired
+        if found.failed or (enough and (size or not found.cold or self._patience_is_over())):
             self._finish(found)
         else:
-            self._wait(found)
+            if not self._unwatch or found.cold:
+                self._wait(found)
             if exhausted:
                 self._scheduled = True
                 self._loop.call_later(NO_MEMORY_PAUSE_SECONDS, self._attempt_later)
