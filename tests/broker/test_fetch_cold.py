@@ -152,7 +152,7 @@ async def test_what_cold_reads_hold_is_counted_and_given_back(
     slow: Rig, store: GatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_cold, "KEPT_SECONDS", 0.01)
-    memory = slow.session.memory = Memory(100_000_000, lambda: None, lambda: None)
+    memory = slow.session.memory = Memory(100_000_000, lambda: None, lambda: None, lambda: None)
     both = [("cold", 0, 0), ("hot", 0, 0)]
     assert of(await fetch(slow, 11, both, max_wait_ms=1)) == [[], [b"h"]]
     assert memory.used == 2_000_000
@@ -168,7 +168,7 @@ async def test_what_cold_reads_hold_is_counted_and_given_back(
 
 
 async def test_reads_under_way_stay_within_two_answers(slow: Rig, store: GatedStore) -> None:
-    memory = slow.session.memory = Memory(100_000_000, lambda: None, lambda: None)
+    memory = slow.session.memory = Memory(100_000_000, lambda: None, lambda: None, lambda: None)
     asked = [("cold", index, 0) for index in range(3)]
     await fetch(slow, 11, asked, max_wait_ms=1, max_bytes=500_000, partition_max_bytes=500_000)
     assert len(store.ranges) == 2
@@ -180,7 +180,7 @@ async def test_reads_under_way_stay_within_two_answers(slow: Rig, store: GatedSt
 
 
 async def test_nothing_is_read_while_no_memory_is_left(slow: Rig, store: GatedStore) -> None:
-    memory = slow.session.memory = Memory(1_000_000, lambda: None, lambda: None)
+    memory = slow.session.memory = Memory(1_000_000, lambda: None, lambda: None, lambda: None)
     memory.hold(2_000_000)
     assert of(await fetch(slow, 11, [("cold", 0, 0), ("hot", 0, 0)], max_wait_ms=100)) == [[], []]
     assert not store.ranges

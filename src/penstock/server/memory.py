@@ -10,6 +10,9 @@ hold all there is. So beyond the limit
 - so that half-received frames cannot wait for each other, the one that began first may always go on;
 - the server closes those who hold memory and do not get on, the longest first, until the sum has fallen
   (`Server.shed`): they are the only ones who could give it back.
+
+What a crowd held goes back to the system when the crowd is gone, also one that stayed within the limit: the C
+library would keep it.
 """
 
 from __future__ import annotations
@@ -48,22 +51,49 @@ def pinned_bytes(buffers: Iterable[Buffer]) -> int:
 
 
 class Memory:
-    __slots__ = ("_on_relief", "_on_short", "_reserve", "limit", "line", "resume_at", "short", "used")
+    __slots__ = (
+        "_on_crowd",
+        "_on_relief",
+        "_on_short",
+        "_reserve",
+        "crowd",
+        "limit",
+        "line",
+        "peak",
+        "resume_at",
+        "short",
+        "used",
+    )
 
-    def __init__(self, limit: int, on_relief: Callable[[], None], on_short: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        on_relief: Callable[[], None],
+        on_short: Callable[[], None],
+        on_crowd: Callable[[], None],
+    ) -> None:
         self.limit = limit
         self.resume_at = limit - limit // 4
+        self.crowd = limit // 4
+        """Only those who hold more than this together leave enough behind to be given back."""
         self._reserve = limit // 4
         self._on_relief = on_relief
         self._on_short = on_short
+        self._on_crowd = on_crowd
         self.used = 0
+        self.peak = 0
+        """The most that was in use since the server last looked."""
         self.short = False
         self.line: dict[Connection, None] = {}
         """Connections with a frame half received, the one that began first in front."""
 
     def hold(self, size: int) -> None:
-        self.used += size
-        if self.used > self.limit and not self.short:
+        self.used = used = self.used + size
+        if used > self.peak:
+            self.peak = used
+            if used > self.crowd:
+                self._on_crowd()
+        if used > self.limit and not self.short:
             self.run_short()
 
     def run_short(self) -> None:

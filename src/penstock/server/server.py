@@ -27,10 +27,8 @@ Handle = Callable[[Request], list[Buffer] | Reply | None]
 
 _SHED_SECONDS = 0.05
 """How soon memory that is short is looked at again."""
-_GIVE_BACK_SECONDS = 1.0
-"""How soon what connections freed after that is given back to the system."""
-_GIVE_BACK_SHARE = 16
-"""Until no more than this part of the limit is in use."""
+_GIVE_BACK_SECONDS = 0.25
+"""What a crowd of peers held and nobody needed for so long is given back to the system."""
 
 
 class ListenError(Exception):
@@ -52,7 +50,7 @@ class Server:
         self.limits = limits if limits is not None else Limits()
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
-        self.memory = Memory(self.limits.memory_bytes_max, self._relieve, self._run_short)
+        self.memory = Memory(self.limits.memory_bytes_max, self._relieve, self._run_short, self._watch_crowd)
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.later = self._loop.call_soon
@@ -64,6 +62,8 @@ class Server:
         self._relieving = False
         self._shedding: asyncio.Handle | None = None
         self._giving_back: asyncio.TimerHandle | None = None
+        self._crowd_bytes = 0
+        """The most in use since memory was last given back."""
         self._draining = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
@@ -189,7 +189,7 @@ class Server:
         self._shedding = None
         memory = self.memory
         if not memory.short:
-            self._give_back()
+            give_back_memory()
             return
         now = self._loop.time()
         holding = []
@@ -209,14 +209,21 @@ class Server:
         self._shedding = self._loop.call_later(_SHED_SECONDS, self.shed)
         self._relieve()
 
-    def _give_back(self) -> None:
-        """The crowd is going: return its memory to the system now, and again until the last of it is gone."""
-        give_back_memory()
-        if self._giving_back is not None:
-            self._giving_back.cancel()
-            self._giving_back = None
-        if self.memory.used > self.memory.limit // _GIVE_BACK_SHARE:
+    def _watch_crowd(self) -> None:
+        if self._giving_back is None:
             self._giving_back = self._loop.call_later(_GIVE_BACK_SECONDS, self._give_back)
+
+    def _give_back(self) -> None:
+        """Return to the system what nobody needed lately, and look again until the crowd is gone."""
+        memory = self.memory
+        recent, memory.peak = memory.peak, memory.used
+        self._crowd_bytes = max(self._crowd_bytes, recent)
+        if recent <= max(memory.crowd, self._crowd_bytes // 2):
+            give_back_memory()
+            self._crowd_bytes = recent
+        self._giving_back = None
+        if recent > memory.crowd:
+            self._watch_crowd()
 
     def _sweep(self) -> None:
         """Close the idle."""
