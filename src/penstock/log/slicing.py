@@ -45,6 +45,8 @@ def plan_ranges(extents: Extents, first: int, max_bytes: int, limit_offset: int)
     Neighbours in one file become one range. A range never spans more than `max_bytes` and gaps.
     """
     ranges: list[Range] = []
+    pieces: list[Piece] = []
+    file = start = stop = -1  # Of the range that is being put together.
     total = 0
     at = first
     end = len(extents)
@@ -54,18 +56,20 @@ def plan_ranges(extents: Extents, first: int, max_bytes: int, limit_offset: int)
         if total and length > max_bytes - total + GAP_BYTES_MAX:
             break
         position = extents.positions[at]
-        file = extents.files[at]
-        last = ranges[-1] if ranges else None
-        gap = position - (last.position + last.length) if last is not None else -1
-        if last is not None and last.file == file and 0 <= gap <= GAP_BYTES_MAX:
-            last.pieces.append(Piece(last.length + gap, length))
-            ranges[-1] = last._replace(length=last.length + gap + length)
+        if pieces and extents.files[at] == file and 0 <= position - stop <= GAP_BYTES_MAX:
+            pieces.append(Piece(position - start, length))
         else:
-            ranges.append(Range(file, position, length, [Piece(0, length)]))
+            if pieces:
+                ranges.append(Range(file, start, stop - start, pieces))
+            pieces = [Piece(0, length)]
+            file, start = extents.files[at], position
+        stop = position + length
         total += length
         at += 1
         if total >= max_bytes:
             break
+    if pieces:
+        ranges.append(Range(file, start, stop - start, pieces))
     return ranges
 
 
