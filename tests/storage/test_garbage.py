@@ -134,7 +134,7 @@ async def two_brokers(world: World) -> tuple[Ledger, Ledger, bytes, bytes]:
     await first.settle()
     old = own_partition(first, u)
     refs = await first.surrender([(u, 0)])
-    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0])
+    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0].manifest)
     await world.metadata.change(AssignLeaders(1, first.wal.epoch, (move,)))
     await second.update(world.metadata.image)
     return first, second, t, u

@@ -28,8 +28,15 @@ from penstock.metadata.image import (
     WalRef,
 )
 from penstock.metadata.refusal import Refusal
-from penstock.storage.answers import Appended, EpochEnd, OffsetOutOfRangeError, Slice, TimestampOffset
-from penstock.storage.committing import Committer, Propose
+from penstock.storage.answers import (
+    Appended,
+    EpochEnd,
+    OffsetOutOfRangeError,
+    Slice,
+    Surrendered,
+    TimestampOffset,
+)
+from penstock.storage.committing import Committer, Propose, key_of
 from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
@@ -569,23 +576,24 @@ class Ledger:
 
     # Handing partitions over.
 
-    async def surrender(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, ManifestRef | None]:
+    async def surrender(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Surrendered]:
         """Stop accepting for partitions that are about to be given to another leader, and settle all of
-        them. The manifests that are returned cover every record; they belong into the command that gives
-        the partitions away. If that comes to nothing, call `resume`."""
+        them. The manifests that are returned belong into the command that gives the partitions away, if
+        the image still names their bases. If that comes to nothing, call `resume`."""
         assert self._flusher is not None
         partitions = [self._partitions[key] for key in keys if key in self._partitions]
         for partition in partitions:
             self._stop(partition)
-        refs: dict[PartitionKey, ManifestRef | None] = {}
+        surrendered: dict[PartitionKey, Surrendered] = {}
         try:
             for change in await self._settler.surrender(self._flusher, partitions):
-                key = (change.partition.topic_id, change.partition.index)
-                refs[key] = change.ref if change.ref is not None else change.partition.manifest_ref
+                base = change.base.ref
+                manifest = change.ref if change.ref is not None else base
+                surrendered[key_of(change.partition)] = Surrendered(base, manifest)
         except BaseException:
-            self.resume((p.topic_id, p.index) for p in partitions)
+            self.resume(map(key_of, partitions))
             raise
-        return refs
+        return surrendered
 
     def resume(self, keys: Iterable[PartitionKey]) -> None:
         """Accept again for partitions that were not given away after all."""
