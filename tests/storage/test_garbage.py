@@ -109,8 +109,8 @@ async def test_what_cannot_be_opened_is_not_garbage(store: SickStore, error: Sto
         store.unreadable = lambda key: None
         ledger = await world.start(settings=PROMPT)
         # Led, and not open yet.
-        ledger._opening[topic, 0] = ledger._partitions.pop((topic, 0))
-        ledger._garbage.forget(ledger._opening[topic, 0].manifest)
+        ledger._takeover.waiting[topic, 0] = ledger._partitions.pop((topic, 0))
+        ledger._garbage.forget(ledger._takeover.waiting[topic, 0].manifest)
         store.unreadable = lambda key: error if key.startswith("manifests/") else None
     assert ledger.partition(topic, 0) is None
     await fill(ledger, own_partition(ledger, other), 1)
