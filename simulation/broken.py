@@ -34,12 +34,12 @@ from penstock.metadata.image import ClusterImage, WalRef
 from penstock.storage import directory, settling_plan
 from penstock.storage.committing import Base, Change, Committer
 from penstock.storage.garbage import Garbage
-from penstock.storage.ledger import Ledger
 from penstock.storage.log_file import LogFile
 from penstock.storage.moving import Mover
 from penstock.storage.objects import StoreError
 from penstock.storage.recovery import Opening
 from penstock.storage.segment_writer import Attempt, PartitionKey
+from penstock.storage.takeover import Takeover
 from penstock.storage.wal import ScannedFlush
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.storage.wal_objects import SEAL, ObjectWalStore
@@ -142,14 +142,14 @@ def unopened() -> Changes:
 
 
 def closed() -> Changes:
-    real = Ledger._on_opened
+    real = Takeover._on_opened
 
-    def on_opened(self: Ledger, refused: list[Any], opening: Opening, error: StoreError | None) -> None:
+    def on_opened(self: Takeover, refused: list[Any], opening: Opening, error: StoreError | None) -> None:
         real(self, refused, opening, error)
         if error is not None and refused:
             self._damaged[refused.pop().key] = error  # type: ignore[assignment]
 
-    return [(Ledger, "_on_opened", on_opened)]
+    return [(Takeover, "_on_opened", on_opened)]
 
 
 def log_ends() -> Changes:

@@ -9,10 +9,20 @@ import pytest
 from penstock.cluster.leases import lease_key
 from penstock.cluster.membership import Lost, Membership, PartitionKey
 from penstock.cluster.metadata_log import MetadataLog
-from penstock.metadata.commands import AnyCommand, CreateTopic, FenceBroker, MoveLeader, SetReplicas
+from penstock.metadata.commands import (
+    AnyCommand,
+    CreateTopic,
+    FenceBroker,
+    MoveLeader,
+    RepairPartition,
+    SetReplicas,
+    Settled,
+    SettlePartitions,
+)
 from penstock.metadata.image import NO_LEADER, ClusterImage, Listener, ManifestRef
-from penstock.metadata.placement import spread
+from penstock.metadata.placement import HandOver, spread
 from penstock.metadata.refusal import Refusal
+from penstock.storage.answers import Surrendered
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import StoreUnavailableError
 from penstock.wire.errors import ErrorCode
@@ -27,7 +37,8 @@ FLUSHES = 7
 class FakeLedger:
     """Surrenders what it is told to, and remembers."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: MetadataLog) -> None:
+        self._log = log
         self.surrendered: list[PartitionKey] = []
         self.resumed: list[PartitionKey] = []
         self.resumed_often = asyncio.Event()
@@ -42,12 +53,16 @@ class FakeLedger:
     def led(self) -> Iterable[PartitionKey]:
         return self.open
 
-    async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
+    async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, Surrendered]:
         if self.fail:
             raise StoreUnavailableError("not settled")
         surrendered = list(keys)
         self.surrendered.extend(surrendered)
-        return {key: ManifestRef("manifest", 0, 1) for key in surrendered}
+        return {key: Surrendered(self.manifest(key), ManifestRef("manifest", 0, 1)) for key in surrendered}
+
+    def manifest(self, key: PartitionKey) -> ManifestRef | None:
+        info = self._log.image.partition(*key)
+        return info.manifest if info is not None else None
 
     def resume(self, keys: Iterable[PartitionKey]) -> None:
         self.resumed.extend(keys)
@@ -62,7 +77,7 @@ class Node:
         self.store = FaultyStore(world.inner, seed)
         self.log: MetadataLog = open_log(self.store)
         self.lost: list[Lost] = []
-        self.ledger = FakeLedger()
+        self.ledger = FakeLedger(self.log)
         self.running = True
         self.member = Membership(
             self.log,
@@ -665,7 +680,7 @@ async def test_a_hand_over_to_a_broker_that_dies_meanwhile_is_resumed(world: Wor
 
     async def surrender_while_two_dies(
         keys: Iterable[PartitionKey],
-    ) -> Mapping[PartitionKey, ManifestRef | None]:
+    ) -> Mapping[PartitionKey, Surrendered]:
         await world.nodes[2].member.leave()
         world.kill(2)
         return await real_surrender(keys)
@@ -674,6 +689,78 @@ async def test_a_hand_over_to_a_broker_that_dies_meanwhile_is_resumed(world: Wor
     await node.member.balance()
     assert sorted(node.ledger.resumed) == sorted(node.ledger.surrendered) != []
     assert (await world.image()).leader_counts == {1: 4}
+
+
+SETTLED = ManifestRef("settled", 0, 1)
+REPAIRED = ManifestRef("repaired", 0, 1)
+
+
+async def repaired_during_surrender(world: World, broker: int) -> PartitionKey:
+    """The first partition that a broker leads is settled, and repaired as soon as it is surrendered."""
+    node = world.nodes[broker]
+    topic = (await world.image()).topics["t"]
+    at, info = next((at, p) for at, p in enumerate(topic.partitions) if p.leader == broker)
+    settled = Settled(topic.id, at, info.leader_epoch, SETTLED)
+    await node.log.propose(lambda _: [SettlePartitions(broker, node.member.epoch, (settled,))])
+    real_surrender = node.ledger.surrender
+
+    async def surrender(keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, Surrendered]:
+        node.ledger.surrender = real_surrender  # type: ignore[method-assign]
+        surrendered = await real_surrender(keys)
+        other = next(one for number, one in world.nodes.items() if number != broker)
+        await other.log.propose(lambda _: [RepairPartition(topic.id, at, SETTLED, REPAIRED)])
+        return surrendered
+
+    node.ledger.surrender = surrender  # type: ignore[method-assign]
+    return topic.id, at
+
+
+async def test_a_hand_over_that_was_prepared_before_a_repair_does_not_undo_it(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 4)
+    node = world.nodes[1]
+    key = await repaired_during_surrender(world, 1)
+    before = node.log.image.partition(*key)
+    assert before is not None
+    plan = HandOver(*key, before.leader_epoch, 2)
+    assert await node.member.hand_over([plan]) == 0
+    info = (await world.image()).partition(*key)
+    assert info is not None and (info.leader, info.manifest) == (1, REPAIRED)
+    assert node.ledger.resumed == [key]
+    assert await node.member.hand_over([plan]) == 1, "it is settled anew, from what was repaired"
+
+
+async def test_a_leaver_leaves_what_was_repaired_meanwhile_in_its_sealed_log(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 4)
+    leaver = world.nodes[2]
+    key = await repaired_during_surrender(world, 2)
+    own = leaver.log.image.brokers[2].wal
+    leaver.ledger.open = [key]
+    await leaver.member.leave()
+    leaver.running = False
+    info = (await world.image()).partition(*key)
+    assert info is not None and (info.leader, info.manifest) == (1, REPAIRED)
+    assert own in info.wals
+
+
+async def test_what_is_asked_for_is_handed_over_once_a_repair_is_known(world: World) -> None:
+    await world.start(1, 2)
+    await world.create("t", 2, factor=2)
+    node = world.nodes[1]
+    topic_id, at = await repaired_during_surrender(world, 1)
+    info = (await world.image()).partition(topic_id, at)
+    assert info is not None
+    node.member._heartbeat_interval = 0.01
+    obeying = asyncio.ensure_future(node.member._obey())
+    try:
+        move = MoveLeader(topic_id, at, info.leader_epoch, 2)
+        await world.nodes[2].log.propose(lambda _: [move])
+        await node.log.catch_up()
+        await until_led_by(node.log, "t", at, 2)
+    finally:
+        obeying.cancel()
+    assert node.ledger.resumed == [(topic_id, at)]
 
 
 async def test_heartbeats_do_not_touch_the_log(world: World) -> None:
@@ -710,7 +797,7 @@ async def test_in_the_background_a_broker_is_heard_and_stops_when_told() -> None
             heard.set()
 
     store.before = count
-    await member.start(FakeLedger())
+    await member.start(FakeLedger(log))
     await heard.wait()
     await member.stop()
     puts = len(store.requests)

@@ -10,6 +10,7 @@ from penstock.metadata.apply import apply_entry
 from penstock.metadata.commands import AnyCommand, AssignLeaders, LeaderMove, SettlePartitions
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
+from penstock.storage.answers import Surrendered
 from penstock.storage.ledger import Ledger
 from penstock.storage.memory import MemoryStore
 from penstock.storage.partition import Partition
@@ -203,7 +204,7 @@ async def test_a_partition_is_given_away_only_when_nothing_of_it_is_in_doubt(lat
     topic = partition.topic_id
     refs = await ledger.surrender([(topic, 0)])
     assert partition.settled_end == 6, "it was asked what became of it"
-    move = LeaderMove(topic, 0, partition.leader_epoch, 2, settled=True, manifest=refs[topic, 0])
+    move = LeaderMove(topic, 0, partition.leader_epoch, 2, settled=True, manifest=refs[topic, 0].manifest)
     await late.metadata.change(AssignLeaders(1, ledger.wal.epoch, (move,)))
     await other.update(late.metadata.image)
     await collect(ledger)
@@ -212,6 +213,23 @@ async def test_a_partition_is_given_away_only_when_nothing_of_it_is_in_doubt(lat
     assert [offset for offset, _ in await read_all(other, theirs)] == list(range(6))
     assert theirs.manifest is not None
     assert set(await keys_of(late.store, "segments/")) == {s.key for s in theirs.manifest.segments}
+    await late.close()
+
+
+async def test_what_is_given_away_names_the_manifest_that_it_was_computed_from(late: LateWorld) -> None:
+    """So that whoever gives it away sees that another came in between, also if nothing was to be settled."""
+    ledger = await late.start(settings=PROMPT)
+    topic = await late.create_topic("t")
+    partition = own_partition(ledger, topic)
+    await fill(ledger, partition, 3)
+    await ledger.settle()
+    base = partition.manifest_ref
+    assert base is not None
+    assert await ledger.surrender([(topic, 0)]) == {(topic, 0): Surrendered(base, base)}
+    ledger.resume([(topic, 0)])
+    await fill(ledger, partition, 3)
+    surrendered = (await ledger.surrender([(topic, 0)]))[topic, 0]
+    assert surrendered.base == base != surrendered.manifest
     await late.close()
 
 

@@ -109,8 +109,8 @@ async def test_what_cannot_be_opened_is_not_garbage(store: SickStore, error: Sto
         store.unreadable = lambda key: None
         ledger = await world.start(settings=PROMPT)
         # Led, and not open yet.
-        ledger._opening[topic, 0] = ledger._partitions.pop((topic, 0))
-        ledger._garbage.forget(ledger._opening[topic, 0].manifest)
+        ledger._takeover.waiting[topic, 0] = ledger._partitions.pop((topic, 0))
+        ledger._garbage.forget(ledger._takeover.waiting[topic, 0].manifest)
         store.unreadable = lambda key: error if key.startswith("manifests/") else None
     assert ledger.partition(topic, 0) is None
     await fill(ledger, own_partition(ledger, other), 1)
@@ -134,7 +134,7 @@ async def two_brokers(world: World) -> tuple[Ledger, Ledger, bytes, bytes]:
     await first.settle()
     old = own_partition(first, u)
     refs = await first.surrender([(u, 0)])
-    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0])
+    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0].manifest)
     await world.metadata.change(AssignLeaders(1, first.wal.epoch, (move,)))
     await second.update(world.metadata.image)
     return first, second, t, u

@@ -154,7 +154,7 @@ class RefusingStore(MemoryStore):
 async def test_what_is_refused_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, settled: bool, error: type[StoreUnavailableError]
 ) -> None:
-    monkeypatch.setattr("penstock.storage.ledger._RETRY_MAX_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.storage.takeover._RETRY_MAX_SECONDS", 0.1)
     store = RefusingStore()
     world = World(store)
     ledger = await world.start()

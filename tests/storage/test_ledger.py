@@ -219,7 +219,7 @@ async def test_a_leader_surrenders_a_partition_with_everything_settled(world: Wo
     first.resume([(topic, 0)])
     await append_ok(first, old, batch(b"c"))
     refs = await first.surrender([(topic, 0)])
-    move = LeaderMove(topic, 0, old.leader_epoch, 2, settled=True, manifest=refs[topic, 0])
+    move = LeaderMove(topic, 0, old.leader_epoch, 2, settled=True, manifest=refs[topic, 0].manifest)
     await world.metadata.change(AssignLeaders(1, first.wal.epoch, (move,)))
     await second.update(world.metadata.image)
     partition = own_partition(second, topic)
@@ -228,7 +228,7 @@ async def test_a_leader_surrenders_a_partition_with_everything_settled(world: Wo
     await append_ok(second, partition, batch(b"d"))
     # And back again, to the same incarnation.
     refs = await second.surrender([(topic, 0)])
-    move = LeaderMove(topic, 0, partition.leader_epoch, 1, settled=True, manifest=refs[topic, 0])
+    move = LeaderMove(topic, 0, partition.leader_epoch, 1, settled=True, manifest=refs[topic, 0].manifest)
     await world.metadata.change(AssignLeaders(2, second.wal.epoch, (move,)))
     await first.update(world.metadata.image)
     again = own_partition(first, topic)

@@ -134,7 +134,7 @@ async def test_watchers_are_woken_until_they_stop(local: World) -> None:
 
 
 async def test_a_log_that_is_missing_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.ledger._RETRY_MAX_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.storage.takeover._RETRY_MAX_SECONDS", 0.1)
     ledger = await world.start()
     t, u = await world.create_topic("t"), await world.create_topic("u")
     await fill(ledger, own_partition(ledger, t), 3)

@@ -332,7 +332,7 @@ async def test_a_shared_object_outlives_the_partition_of_another_broker(world: W
 
     old = own_partition(first, u)
     refs = await first.surrender([(u, 0)])
-    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0])
+    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0].manifest)
     await world.metadata.change(AssignLeaders(1, first.wal.epoch, (move,)))
     await second.update(world.metadata.image)
     await world.delete_topic(t)

@@ -197,7 +197,7 @@ async def test_each_leader_moves_its_own_share() -> None:
         await first.settle()
     old = own_partition(first, u)
     refs = await first.surrender([(u, 0)])
-    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0])
+    move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0].manifest)
     await world.metadata.change(AssignLeaders(1, first.wal.epoch, (move,)))
     await second.update(world.metadata.image)
     await world.delete_topic(dead)
@@ -230,7 +230,9 @@ async def test_leaders_that_change_move_nothing_that_is_alive() -> None:
     partitions = [own_partition(first, topic, index) for index in range(5, 10)]
     refs = await first.surrender([(topic, one.index) for one in partitions])
     moves = tuple(
-        LeaderMove(topic, one.index, one.leader_epoch, 2, settled=True, manifest=refs[topic, one.index])
+        LeaderMove(
+            topic, one.index, one.leader_epoch, 2, settled=True, manifest=refs[topic, one.index].manifest
+        )
         for one in partitions
     )
     await world.metadata.change(AssignLeaders(1, first.wal.epoch, moves))

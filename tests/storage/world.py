@@ -149,7 +149,7 @@ class World:
         """As kill -9 does: what the operating system has stays, nothing else happens."""
         self.forget(ledger)
         self.ledgers.remove(ledger)
-        for task in (ledger._upkeep_task, *ledger._recovering, ledger._cleaner_task):
+        for task in (ledger._upkeep_task, *ledger._takeover._tasks, ledger._cleaner_task):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

@@ -47,6 +47,7 @@ from penstock.metadata.placement import (
 )
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
+from penstock.storage.answers import Surrendered
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.wire.errors import ErrorCode
 
@@ -77,9 +78,9 @@ class Leadership(Protocol):
     def led(self) -> Iterable[PartitionKey]:
         """The partitions that are open here."""
 
-    async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, ManifestRef | None]:
+    async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, Surrendered]:
         """Stop accepting writes to these partitions, and settle everything that was accepted. Returns those
-        that were settled, with their manifest (None: the one in the image covers everything)."""
+        that were settled."""
 
     def resume(self, keys: Iterable[PartitionKey]) -> None:
         """The partitions stay here after all: accept writes again."""
@@ -271,8 +272,8 @@ class Membership:
         logger.info("left the cluster broker=%d epoch=%d", self.broker, self.epoch)
         await self._store.delete(lease_key(self.broker))
 
-    async def _surrender_all(self) -> Mapping[PartitionKey, ManifestRef | None]:
-        """Stop all writes. Returns the manifests of what is settled."""
+    async def _surrender_all(self) -> Mapping[PartitionKey, Surrendered]:
+        """Stop all writes. Returns what is settled."""
         leadership = self._leadership
         if leadership is None:
             return {}
@@ -285,14 +286,14 @@ class Membership:
             return {}
 
     def _departure(
-        self, image: ClusterImage, settled: Mapping[PartitionKey, ManifestRef | None], flush_count: int
+        self, image: ClusterImage, settled: Mapping[PartitionKey, Surrendered], flush_count: int
     ) -> list[AnyCommand]:
         moves = successors(image, self.broker)
         given, left = [], []
         for move in moves:
-            key = (move.topic_id, move.partition)
-            if key in settled:
-                given.append(msgspec.structs.replace(move, settled=True, manifest=settled[key]))
+            one = settled.get((move.topic_id, move.partition))
+            if one is not None and _replaces(image, move, one):
+                given.append(msgspec.structs.replace(move, settled=True, manifest=one.manifest))
             else:
                 left.append(move)
         commands: list[AnyCommand] = []
@@ -560,21 +561,25 @@ class Membership:
             await self._asked.wait()
             self._asked.clear()
             try:
-                await self.hand_over_asked()
+                done = await self.hand_over_asked()
             except Exception as error:
                 logger.warning("what was asked for was not handed over yet error=%s", error)
+                done = False
+            if not done:
                 await asyncio.sleep(self._heartbeat_interval)
                 self._asked.set()
 
-    async def hand_over_asked(self) -> None:
-        """Hand over what administrators asked for and can be had, until nothing is left of it."""
+    async def hand_over_asked(self) -> bool:
+        """Hand over what administrators asked for and can be had. False if some of it stays here for now."""
         while True:
             image = self._log.image
             if not image.moves or not image.is_current(self.broker, self.epoch):
-                return
+                return True
             plans = asked_hand_overs(image, self.broker)[:HAND_OVERS_PER_ROUND_MAX]
-            if not plans or not await self.hand_over(plans):
-                return
+            if not plans:
+                return True
+            if not await self.hand_over(plans):
+                return False
 
     async def hand_over(self, plans: Sequence[HandOver]) -> int:
         """Give partitions that this broker leads to others. Returns how many went."""
@@ -594,11 +599,16 @@ class Membership:
         except Exception:
             self._leadership.resume(list(by_key))
             raise
-        moves = {key: _move(by_key[key], manifest) for key, manifest in surrendered.items() if key in by_key}
+        moves = {key: _move(by_key[key], one.manifest) for key, one in surrendered.items() if key in by_key}
 
         def decide(image: ClusterImage) -> list[AnyCommand]:
-            possible = tuple(move for move in moves.values() if self._is_ours(image, move))
-            possible = tuple(move for move in possible if image.is_live(move.leader))
+            possible = tuple(
+                move
+                for key, move in moves.items()
+                if self._is_ours(image, move)
+                and image.is_live(move.leader)
+                and _replaces(image, move, surrendered[key])
+            )
             return [AssignLeaders(self.broker, self.epoch, possible)] if possible else []
 
         while True:
@@ -615,11 +625,21 @@ class Membership:
         if kept:
             self._leadership.resume(kept)
         gone = len(by_key) - len(kept)
-        logger.info("handed partitions over broker=%d partitions=%d kept=%d", self.broker, gone, len(kept))
+        if gone:
+            logger.info(
+                "handed partitions over broker=%d partitions=%d kept=%d", self.broker, gone, len(kept)
+            )
         return gone
 
     def _is_ours(self, image: ClusterImage, move: LeaderMove | HandOver) -> bool:
         return image.leads(self.broker, self.epoch, move.topic_id, move.partition, move.leader_epoch)
+
+
+def _replaces(image: ClusterImage, move: LeaderMove, surrendered: Surrendered) -> bool:
+    """Whether what was settled still follows on the manifest in the image. A repair may have replaced that
+    since; it would be undone."""
+    info = image.partition(move.topic_id, move.partition)
+    return info is not None and info.manifest == surrendered.base
 
 
 def _move(plan: HandOver, manifest: ManifestRef | None) -> LeaderMove:

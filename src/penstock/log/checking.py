@@ -15,15 +15,22 @@ from typing import NamedTuple
 
 from penstock.log.epochs import EpochStart, epoch_at
 from penstock.log.extents import Extent
-from penstock.wire.batch import HEADER_SIZE, LENGTH_FROM, BatchHeader, check_batch, read_header
+from penstock.wire.batch import (
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_FROM,
+    BatchHeader,
+    check_batch,
+    read_header,
+)
 from penstock.wire.buffers import Buffer
 from penstock.wire.correction import corrections
 from penstock.wire.errors import BatchError
 
 _PREFIX = Struct(">qiib")
 """Base offset, length, leader epoch, magic."""
-_CRC_AT = 17
-_CRC_FROM = 21
 
 
 class Whole(NamedTuple):
@@ -133,9 +140,20 @@ def _places(stored: Buffer, start: int, end: int, expected: int, last: int) -> I
             yield place
 
 
+def logged_problem(stored: Buffer, header: BatchHeader) -> str | None:
+    """Why `stored` is not the batch of a flush whose header the flush's index repeats; None if it is."""
+    try:
+        check_batch(stored, 0, min(header.size, len(stored)))
+    except BatchError as error:
+        return str(error)
+    if bytes(stored[:HEADER_SIZE]) != HEADER.pack(*header):
+        return "the header of a batch is not what the flush's index repeats"
+    return None
+
+
 def correct_batch(stored: Buffer, fits: Callable[[BatchHeader], bool]) -> bytes | None:
     """The batch that fills `stored`, if it is whole but for one bit and then fits."""
-    for candidate in corrections(stored, _CRC_FROM, len(stored), _CRC_AT):
+    for candidate in corrections(stored, CRC_FROM, len(stored), CRC_AT):
         try:
             header = check_batch(candidate)
         except BatchError:

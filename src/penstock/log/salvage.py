@@ -17,19 +17,30 @@ from typing import NamedTuple
 
 from penstock.log.flush import (
     BLOCK_HEADER,
+    FILE_HEADER_SIZE,
     FLUSH_HEADER_SIZE,
+    FileHeader,
     FlushHeader,
     iter_blocks,
+    unpack_file_body,
     unpack_flush_body,
 )
-from penstock.log.mending import mended
-from penstock.wire.batch import CONTROL, CRC_FROM, HEADER, HEADER_SIZE, BatchHeader, check_batch, read_header
+from penstock.wire.batch import (
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    HEADER_SIZE,
+    BatchHeader,
+    check_batch,
+    read_header,
+)
 from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
+from penstock.wire.correction import mended
 from penstock.wire.errors import BatchError
 
 _POSITION = 20  # In a block header the position follows the topic id and the partition.
-_CRC_AT = CRC_FROM - 4
 _SECTOR_BYTES = 512
 
 
@@ -49,6 +60,8 @@ class Salvaged(NamedTuple):
     blocks: bytes
     damage: FlushDamage | None
     """None: nothing of the flush is lost."""
+    nonce: bytes | None = None
+    """As its header says, if that is known."""
 
 
 class _Batch(NamedTuple):
@@ -66,7 +79,7 @@ def salvage(region: bytes, number: int, nonce: bytes | None, time_ms: int) -> Sa
         if header is not None and header.size <= len(region):
             index = _index(region, header)
             if index is not None:
-                return Salvaged(header.size, header.time_ms, index, None)
+                return Salvaged(header.size, header.time_ms, index, None, header.nonce)
     if proven is not None and proven.size <= len(region):
         index_at = FLUSH_HEADER_SIZE + proven.data_size
         batches, end = _whole_batches(region, index_at)
@@ -80,6 +93,15 @@ def salvage(region: bytes, number: int, nonce: bytes | None, time_ms: int) -> Sa
     batches, _end = _whole_batches(region, len(region))
     reason = "its header and its index are damaged" if region else "it is not there"
     return _in_part(region, batches, time_ms, reason, complete=False)
+
+
+def mended_file_header(stored: bytes, first_flush: int) -> FileHeader | None:
+    """The header of a file that begins with flush `first_flush`, if at most one byte of it is hurt."""
+    if len(stored) < FILE_HEADER_SIZE:
+        return None
+    body = mended(stored[: FILE_HEADER_SIZE - 4], int.from_bytes(stored[FILE_HEADER_SIZE - 4 :][:4], "big"))
+    header = unpack_file_body(body) if body is not None else None
+    return header if header is not None and header.first_flush == first_flush else None
 
 
 def is_cut_short(region: Buffer, number: int, nonce: bytes | None) -> bool:
@@ -156,7 +178,7 @@ def _corrected(region: bytes, start: int, end: int) -> bytes:
             size = read_header(index, at).size
             try:
                 check_batch(region, position, start)
-                index[at + _CRC_AT : at + HEADER_SIZE] = region[position + _CRC_AT : position + HEADER_SIZE]
+                index[at + CRC_AT : at + HEADER_SIZE] = region[position + CRC_AT : position + HEADER_SIZE]
             except BatchError:
                 pass  # The index is all that is known of it.
             at += HEADER_SIZE
@@ -284,9 +306,9 @@ def _offsets(region: bytes, index_at: int, batch: _Batch) -> Iterator[tuple[int,
     """The offsets of a batch: as it says, and as the index says if that differs, since no CRC covers them."""
     position, header = batch
     yield header.base_offset, header.last_offset
-    found = region.find(region[position + _CRC_AT : position + HEADER_SIZE], index_at + _CRC_AT)
+    found = region.find(region[position + CRC_AT : position + HEADER_SIZE], index_at + CRC_AT)
     if found >= 0:
-        base = read_header(region, found - _CRC_AT).base_offset
+        base = read_header(region, found - CRC_AT).base_offset
         if base != header.base_offset:
             yield base, base + header.last_offset_delta
 

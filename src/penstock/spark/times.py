@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
-from penstock.log.extents import Extents, ExtentsError
+from penstock.log.extents import ExtentsError
 from penstock.log.times import first_at_or_after
 from penstock.spark.errors import CorruptLogError
 from penstock.spark.view import PartitionView, TailPiece
 from penstock.storage.objects import ObjectStore
+from penstock.storage.reading import decode_index
 
 
 class _Place(NamedTuple):
@@ -37,7 +38,7 @@ async def _places(store: ObjectStore, view: PartitionView, time_ms: int, limit: 
             return
         stored = await store.get_range(segment.index_key, segment.index_start, segment.index_length)
         try:
-            extents = Extents.decode(stored)
+            extents = decode_index(stored, segment)
         except ExtentsError as error:
             raise CorruptLogError(
                 f"Topic {view.topic!r} partition {view.index} has a damaged index in"

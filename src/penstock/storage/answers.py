@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from penstock.log.markers import AbortedTransaction
 from penstock.log.producers import ProducerEntry
+from penstock.metadata.image import ManifestRef
 from penstock.wire.buffers import Buffer
 
 __all__ = (
@@ -14,6 +15,7 @@ __all__ = (
     "OffsetOutOfRangeError",
     "ProducerView",
     "Slice",
+    "Surrendered",
     "TimestampOffset",
     "producer_views",
 )
@@ -49,6 +51,15 @@ class TimestampOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+class Surrendered(NamedTuple):
+    """A partition that accepts no more, so that it can be given to another leader."""
+
+    base: ManifestRef | None
+    """The manifest that `manifest` was computed from, and the only one that it may replace."""
+    manifest: ManifestRef | None
+    """Covers every record."""
 
 
 class EpochEnd(NamedTuple):

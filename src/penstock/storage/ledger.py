@@ -11,8 +11,7 @@ Everything runs on one event loop. Only the store and the write-ahead log use th
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.log.manifest import Manifest
@@ -28,22 +27,30 @@ from penstock.metadata.image import (
     WalRef,
 )
 from penstock.metadata.refusal import Refusal
-from penstock.storage.answers import Appended, EpochEnd, OffsetOutOfRangeError, Slice, TimestampOffset
-from penstock.storage.committing import Committer, Propose
+from penstock.storage.answers import (
+    Appended,
+    EpochEnd,
+    OffsetOutOfRangeError,
+    Slice,
+    Surrendered,
+    TimestampOffset,
+)
+from penstock.storage.committing import Committer, Propose, key_of
 from penstock.storage.flusher import Flusher
 from penstock.storage.garbage import Garbage
 from penstock.storage.ledger_settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
 from penstock.storage.moving import Mover
-from penstock.storage.objects import DamagedObjectError, ObjectStore, StoreError
+from penstock.storage.objects import DamagedObjectError, ObjectStore
 from penstock.storage.opening import Openers
 from penstock.storage.partition import Partition
 from penstock.storage.reading import Reader
-from penstock.storage.recovery import Opening, Recovery
+from penstock.storage.recovery import Recovery
 from penstock.storage.repaired import Repaired
 from penstock.storage.rewriting import Rewriter
 from penstock.storage.segment_writer import PartitionKey, SegmentWriter
 from penstock.storage.settler import Settler
 from penstock.storage.tail_cache import TailCache
+from penstock.storage.takeover import Takeover
 from penstock.storage.times import TimeSearch
 from penstock.storage.upkeep import Upkeep
 from penstock.storage.wal import Fenced, WalStore, WalWriter
@@ -69,22 +76,11 @@ logger = logging.getLogger(__name__)
 PolicyOf = Callable[[ClusterImage, str], LogPolicy]
 CleanerSettingsOf = Callable[[ClusterImage], CleanerSettings]
 
-_RETRY_FIRST_SECONDS = 0.1
-_RETRY_MAX_SECONDS = 5.0
-_TELL_SECONDS = 30.0
 _FIRST_CLEAN_SECONDS = 1.0  # Not while a broker starts.
 
 
 class FencedError(Exception):
     """This incarnation's log was sealed: another one took over."""
-
-
-class _Refused(NamedTuple):
-    """A partition that could not be opened, and as what it is opened the next time."""
-
-    key: PartitionKey
-    fresh: Partition
-    error: StoreError
 
 
 class Ledger:
@@ -115,8 +111,6 @@ class Ledger:
         self._cleaner_settings_of = cleaner_settings_of
         self._on_end_callback = on_end
         self._partitions: dict[PartitionKey, Partition] = {}
-        self._opening: dict[PartitionKey, Partition] = {}
-        self._damaged: dict[PartitionKey, DamagedObjectError] = {}
         self._image = ClusterImage()
         self._files = WalFiles()
         self._cache = TailCache(settings.tail_cache_bytes)
@@ -125,6 +119,7 @@ class Ledger:
         """For batches that must be opened and may cost much: the broker's handlers use them too."""
         self._times = TimeSearch(self._reader, self.openers)
         self._recovery = Recovery(store, wal_store, self.wal, self._files)
+        self._takeover = Takeover(self._recovery, clock, lambda: self._image, self._on_open)
         self._segment_writer = SegmentWriter(store, self.wal, clock)
         self._garbage = Garbage(
             store,
@@ -134,7 +129,7 @@ class Ledger:
             clock,
             writer=self._segment_writer,
             partitions=self._partitions,
-            opening=self._opening,
+            opening=self._takeover.waiting,
             held=self._reader.held.__contains__,
         )
         self._committer = Committer(
@@ -174,10 +169,6 @@ class Ledger:
         self._repaired = Repaired(
             self._partitions, lambda: self._image, self._recovery.manifest, self._committer.adopt_repaired
         )
-        self._recovering: set[asyncio.Task[None]] = set()
-        self._untried: set[PartitionKey] = set()
-        """Of those that are opening: nobody tried to yet."""
-        self._tried = asyncio.Event()
         self._writer: WalWriter | None = None
         self._flusher: Flusher | None = None
         self._upkeep: Upkeep | None = None
@@ -224,8 +215,7 @@ class Ledger:
     async def update(self, image: ClusterImage) -> None:
         """`follow`, and wait until everything that is newly led here is open, or was refused."""
         self.follow(self._image, image)
-        while self._untried:
-            await self._tried.wait()
+        await self._takeover.tried()
 
     def follow(self, old: ClusterImage, new: ClusterImage) -> None:
         """Follow the cluster: open what is newly led here, close what is not any more, take over settings,
@@ -253,11 +243,7 @@ class Ledger:
                     for index in range(len(topic.partitions)):
                         self._close_partition((topic.id, index), deleted=True)
         if waiting:
-            self._untried.update(waiting)
-            self._tried.clear()
-            task = asyncio.get_running_loop().create_task(self._recover(waiting), name="recovery")
-            self._recovering.add(task)
-            task.add_done_callback(partial(self._recovered, waiting))
+            self._takeover.begin(waiting)
 
     def _follow_topic(self, topic: TopicInfo, previous: ClusterImage) -> list[PartitionKey]:
         """The partitions of it that must be recovered."""
@@ -268,7 +254,7 @@ class Ledger:
             if not self._leads(info):
                 self._close_partition(key)
                 continue
-            partition = self._partitions.get(key) or self._opening.get(key)
+            partition = self._partitions.get(key) or self._takeover.waiting.get(key)
             if partition is not None and partition.leader_epoch != info.leader_epoch:
                 before = previous.partition(*key)
                 if before is not None and (before.manifest, before.wals) == (info.manifest, info.wals):
@@ -280,7 +266,7 @@ class Ledger:
                     partition = None
             if partition is None:
                 partition = self._begin_partition(topic, index, info)
-                if key in self._opening:
+                if key in self._takeover.waiting:
                     waiting.append(key)
             partition.wals = info.wals
             partition.policy = policy
@@ -299,7 +285,7 @@ class Ledger:
             partition.lead()
             self._partitions[key] = partition
         else:
-            self._opening[key] = partition
+            self._takeover.waiting[key] = partition
         return partition
 
     def _leads(self, info: PartitionInfo) -> bool:
@@ -310,9 +296,7 @@ class Ledger:
         return info.leader == self.wal.broker and bool(info.wals) and info.wals[-1] == self.wal
 
     def _close_partition(self, key: PartitionKey, *, deleted: bool = False) -> None:
-        self._opening.pop(key, None)
-        self._was_tried(key)
-        self._damaged.pop(key, None)
+        self._takeover.drop(key)
         partition = self._partitions.pop(key, None)
         if partition is None:
             return
@@ -332,97 +316,17 @@ class Ledger:
         self._flusher.refuse(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition.wake()
 
-    def _recovered(self, keys: Sequence[PartitionKey], task: asyncio.Task[None]) -> None:
-        """Nobody waits for a recovery that ended, however it did."""
-        self._recovering.discard(task)
-        for key in keys:
-            self._was_tried(key)
-
-    async def _recover(self, keys: Sequence[PartitionKey]) -> None:
-        """Open partitions, those that the store does not give again and again until it does. What is to be
-        opened later does not wait for them."""
-        waiting = {key: self._opening[key] for key in keys if key in self._opening}
-        recovery = self._recovery
-        pause = _RETRY_FIRST_SECONDS
-        told_at = -_TELL_SECONDS
-        while waiting:
-            image = self._image
-            openings = []
-            for (topic_id, index), partition in waiting.items():
-                info = image.partition(topic_id, index)
-                assert info is not None, "what is not led any more was taken out"
-                openings.append(Opening(partition, info))
-            before = recovery.logs_scanned, recovery.flushes_scanned
-            began = self._clock.monotonic()
-            refused: list[_Refused] = []
-            await recovery.open(openings, image, partial(self._on_opened, refused))
-            now = self._clock.monotonic()
-            if len(refused) < len(openings):
-                logger.info(
-                    "opened partitions count=%d logs=%d flushes=%d seconds=%.3f",
-                    len(openings) - len(refused),
-                    recovery.logs_scanned - before[0],
-                    recovery.flushes_scanned - before[1],
-                    now - began,
-                )
-            if refused and now - told_at >= _TELL_SECONDS:
-                told_at = now
-                logger.warning(
-                    "partitions could not be opened yet count=%d: %s", len(refused), refused[0].error
-                )
-            if refused:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _RETRY_MAX_SECONDS)
-            # Whoever is led no more, or under another epoch, is not waited for here.
-            waiting = {one.key: one.fresh for one in refused if self._opening.get(one.key) is one.fresh}
-
-    def _on_opened(self, refused: list["_Refused"], opening: Opening, error: StoreError | None) -> None:
-        partition = opening.partition
-        key = (partition.topic_id, partition.index)
-        if self._opening.get(key) is not partition:
-            return  # Led no more, or under another epoch.
-        if error is not None:
-            refused.append(_Refused(key, self._begin_again(key, partition), error))
-            self._note_damage(key, partition, error)
-        else:
-            del self._opening[key]
-            self._damaged.pop(key, None)
-            self._partitions[key] = partition
-            self._garbage.hold(partition.manifest)
-            info = self._image.partition(partition.topic_id, partition.index)
-            if info is not None:
-                partition.advance_log_start(info.log_start)
-                if info.manifest != partition.manifest_ref:
-                    self._repaired.found(partition)
-            assert self._upkeep is not None
-            self._upkeep.wake()
-        self._was_tried(key)
-
-    def _note_damage(self, key: PartitionKey, partition: Partition, error: StoreError) -> None:
-        if not isinstance(error, DamagedObjectError):
-            self._damaged.pop(key, None)
-            return
-        if key not in self._damaged:
-            logger.error(
-                "a partition cannot be opened topic=%s partition=%d: %s",
-                partition.topic,
-                partition.index,
-                error,
-            )
-        self._damaged[key] = error
-
-    def _begin_again(self, key: PartitionKey, partition: Partition) -> Partition:
-        fresh = Partition(partition.topic_id, partition.topic, partition.index, partition.leader_epoch)
-        fresh.wals = partition.wals
-        fresh.policy = partition.policy
-        fresh.log_append_time = partition.log_append_time
-        self._opening[key] = fresh
-        return fresh
-
-    def _was_tried(self, key: PartitionKey) -> None:
-        self._untried.discard(key)
-        if not self._untried:
-            self._tried.set()
+    def _on_open(self, key: PartitionKey, partition: Partition) -> None:
+        """A partition is recovered."""
+        self._partitions[key] = partition
+        self._garbage.hold(partition.manifest)
+        info = self._image.partition(*key)
+        if info is not None:
+            partition.advance_log_start(info.log_start)
+            if info.manifest != partition.manifest_ref:
+                self._repaired.found(partition)
+        assert self._upkeep is not None
+        self._upkeep.wake()
 
     # Appending.
 
@@ -433,7 +337,7 @@ class Ledger:
     def damaged(self, topic_id: bytes, index: int) -> str | None:
         """Why a partition led here cannot be opened: its manifest is provably not what was written. Clients
         get KAFKA_STORAGE_ERROR, until it is as it was again."""
-        error = self._damaged.get((topic_id, index))
+        error = self._takeover.damage((topic_id, index))
         return str(error) if error is not None else None
 
     def append(
@@ -462,7 +366,7 @@ class Ledger:
 
     def _on_end(self, reason: str) -> None:
         logger.error("the incarnation ended broker=%d epoch=%d: %s", self.wal.broker, self.wal.epoch, reason)
-        for key in [*self._partitions, *self._opening]:
+        for key in [*self._partitions, *self._takeover.waiting]:
             self._close_partition(key)
         self._on_end_callback(reason)
 
@@ -569,23 +473,24 @@ class Ledger:
 
     # Handing partitions over.
 
-    async def surrender(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, ManifestRef | None]:
+    async def surrender(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Surrendered]:
         """Stop accepting for partitions that are about to be given to another leader, and settle all of
-        them. The manifests that are returned cover every record; they belong into the command that gives
-        the partitions away. If that comes to nothing, call `resume`."""
+        them. The manifests that are returned belong into the command that gives the partitions away, if
+        the image still names their bases. If that comes to nothing, call `resume`."""
         assert self._flusher is not None
         partitions = [self._partitions[key] for key in keys if key in self._partitions]
         for partition in partitions:
             self._stop(partition)
-        refs: dict[PartitionKey, ManifestRef | None] = {}
+        surrendered: dict[PartitionKey, Surrendered] = {}
         try:
             for change in await self._settler.surrender(self._flusher, partitions):
-                key = (change.partition.topic_id, change.partition.index)
-                refs[key] = change.ref if change.ref is not None else change.partition.manifest_ref
+                base = change.base.ref
+                manifest = change.ref if change.ref is not None else base
+                surrendered[key_of(change.partition)] = Surrendered(base, manifest)
         except BaseException:
-            self.resume((p.topic_id, p.index) for p in partitions)
+            self.resume(map(key_of, partitions))
             raise
-        return refs
+        return surrendered
 
     def resume(self, keys: Iterable[PartitionKey]) -> None:
         """Accept again for partitions that were not given away after all."""
@@ -598,8 +503,8 @@ class Ledger:
     async def close(self, timeout_seconds: float = 5.0) -> None:
         """Stop accepting, finish what was begun (or give up after a while: nothing of it is then
         acknowledged), release files. The store stays open: its owner closes it."""
-        background = (*self._recovering, self._upkeep_task, self._cleaner_task)
-        tasks = [task for task in background if task is not None]
+        await self._takeover.close()
+        tasks = [task for task in (self._upkeep_task, self._cleaner_task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

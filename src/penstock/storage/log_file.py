@@ -19,6 +19,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 
+from penstock.log.checking import logged_problem
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
     FILE_SYNCED,
@@ -33,12 +34,17 @@ from penstock.log.flush import (
     iter_blocks,
     unpack_file_body,
 )
-from penstock.log.mending import mended
-from penstock.log.salvage import FlushDamage, has_hole, is_cut_short, is_off_by_a_byte, salvage
+from penstock.log.salvage import (
+    FlushDamage,
+    has_hole,
+    is_cut_short,
+    is_off_by_a_byte,
+    mended_file_header,
+    salvage,
+)
 from penstock.storage.files import Files
 from penstock.storage.wal import ScannedFlush
-from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
-from penstock.wire.errors import BatchError
+from penstock.wire.batch import HEADER
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +97,12 @@ class LogFile:
             return None
         self.mended += 1
         first = self._header_at(FILE_HEADER_SIZE)
-        body = mended(raw[:-4], int.from_bytes(raw[-4:], "big"))
-        header = unpack_file_body(body if body is not None else raw[:-4])
+        proven = mended_file_header(raw, self.first_flush)
+        # What is not known to be of another boot is judged by the stricter rules.
+        header = proven or unpack_file_body(raw[:-4])._replace(boot=_ANY_BOOT)
         known = {told for told in (nonce, first.nonce if first is not None else None) if told is not None}
         if header.first_flush == self.first_flush and known <= {header.nonce}:
-            # What is not known to be of another boot is judged by the stricter rules.
-            return header if body is not None else header._replace(boot=_ANY_BOOT)
+            return header
         if nonce is None and first is not None and first.number == self.first_flush:
             nonce = first.nonce
         if nonce is None:
@@ -233,14 +239,8 @@ class LogFile:
         for block in iter_blocks(flush.blocks):
             for batch in block.batches():
                 stored = self._files.pread(self._fd, batch.header.size, flush.position + batch.position)
-                header = HEADER.pack(*batch.header)
-                try:
-                    check_batch(stored)
-                except BatchError:
-                    yield stored, header
-                    continue
-                if stored[:HEADER_SIZE] != header:
-                    yield stored, header
+                if logged_problem(stored, batch.header) is not None:
+                    yield stored, HEADER.pack(*batch.header)
 
     def _bytes(self, position: int, length: int) -> bytes:
         at = position - self._window_at

@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from penstock.log.checking import Rules
 from penstock.log.extents import Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
-from penstock.log.mending import mended
 from penstock.log.slicing import Range, cut, plan_ranges
 from penstock.log.verifying import ExtentBytes, Verification
 from penstock.storage.answers import OffsetOutOfRangeError, Slice
@@ -25,6 +24,7 @@ from penstock.storage.objects import DamagedObjectError, HurtRangeError, ObjectM
 from penstock.storage.partition import Partition
 from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
+from penstock.wire.correction import mended
 
 logger = logging.getLogger(__name__)
 
@@ -322,13 +322,23 @@ def decode_index(stored: Buffer, segment: SegmentRef) -> Extents:
     try:
         return Extents.decode(stored)
     except ExtentsError:
-        body = mended(bytes(stored[:-4]), int.from_bytes(stored[-4:], "little"))
-        if body is None:
-            raise
-        extents = Extents.decode(body + crc32c(body).to_bytes(4, "little"))
-        if not extents.is_of(segment.base_offset, segment.end_offset, segment.size_bytes):
+        extents = mended_index(stored, segment)
+        if extents is None:
             raise
         logger.warning(
             "a byte of an index was mended key=%s start=%d", segment.index_key, segment.index_start
         )
         return extents
+
+
+def mended_index(stored: Buffer, segment: SegmentRef) -> Extents | None:
+    """What an index of a segment was before one byte of it was changed; None if it is beyond that."""
+    body = mended(bytes(stored[:-4]), int.from_bytes(stored[-4:], "little"))
+    if body is None:
+        return None
+    try:
+        extents = Extents.decode(body + crc32c(body).to_bytes(4, "little"))
+    except ExtentsError:
+        return None
+    fits = extents.is_of(segment.base_offset, segment.end_offset, segment.size_bytes)
+    return extents if fits else None

@@ -24,6 +24,7 @@ HEADER = Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
 LENGTH_FROM = 12
 """The length field counts what follows it."""
+CRC_AT = 17
 CRC_FROM = 21
 """The CRC covers all from the attributes on: not base offset, length, leader epoch and magic."""
 

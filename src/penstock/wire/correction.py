@@ -1,12 +1,14 @@
-"""Finding the one bit that was flipped, by what it did to a CRC32C.
+"""Finding what was changed in bytes, by what it did to their CRC32C.
 
 A CRC is linear: the checksum of hurt bytes differs from that of the whole ones by something that depends only
-on which bits were flipped and how far from the end. So the difference is walked back from the end, a byte at
-a time, until it is that of a single bit. A step costs a table look-up, and the bytes themselves are not read.
+on which bits were changed and how far from the end. So the difference is walked back from the end, a byte at
+a time, to where it fits into a single byte. A step costs a table look-up, and the bytes themselves are not
+read.
 
-That is proof only as far as 32 bits go. Of damage that is not one flipped bit, one case in 2**32 / (8 *
-bytes) looks as if it were. So long stretches are not corrected here, and callers check whatever else the
-bytes must agree with.
+That is proof only as far as 32 bits go. Of other damage, one case in 2**32 / (255 * bytes) looks as if one
+byte was changed, and one in 2**32 / (8 * bytes) as if one bit was. So long stretches are left alone, and
+callers check whatever else the bytes must agree with. `mended` is for what says the same more than once:
+numbers that are known, offsets and lengths that join. `corrections` is for the rest, and flips single bits.
 """
 
 from collections.abc import Iterator
@@ -17,8 +19,11 @@ from penstock.wire.checksum import crc32c
 
 CORRECTED_BYTES_MAX: Final = 128 * 1024
 """Of other damage to this many bytes, one case in 4096 would be taken for a flipped bit."""
+MENDED_BYTES_MAX: Final = 1024 * 1024
+"""Some tenths of a second."""
 
 _POLYNOMIAL: Final = 0x82F63B78
+_BYTES_OF_CRC: Final = (0xFF, 0xFF00, 0xFF0000, 0xFF000000)
 
 
 def _table() -> tuple[int, ...]:
@@ -33,19 +38,27 @@ def _table() -> tuple[int, ...]:
 
 _TABLE: Final = _table()
 _BY_TOP: Final = {value >> 24: index for index, value in enumerate(_TABLE)}
-_BITS: Final = {_TABLE[1 << bit]: bit for bit in range(8)}
 
 
-def find_flip(length: int, difference: int) -> tuple[int, int] | None:
-    """The byte and the bit whose flip changes the CRC32C of `length` bytes by `difference`."""
+def _changes(length: int, difference: int) -> Iterator[tuple[int, int]]:
+    """Each of `length` bytes whose change alone changes the CRC32C by `difference`, from the last one on, and
+    which bits of it."""
     state = difference
     for at in range(length - 1, -1, -1):
-        bit = _BITS.get(state)
-        if bit is not None:
-            return at, bit
         low = _BY_TOP[state >> 24]
         state = ((state ^ _TABLE[low]) << 8 & 0xFFFFFFFF) | low
-    return None
+        if state < 256:
+            yield at, state
+
+
+def mended(data: bytes, crc: int) -> bytes | None:
+    """`data` as it must have been if at most one byte was changed, of it or of `crc`; None if it is more."""
+    if len(data) > MENDED_BYTES_MAX:
+        return None
+    difference = crc32c(data) ^ crc
+    if not difference or any(difference & mask == difference for mask in _BYTES_OF_CRC):
+        return data
+    return next((bytes(_changed(data, *change)) for change in _changes(len(data), difference)), None)
 
 
 def corrections(
@@ -63,18 +76,18 @@ def corrections(
         for at in range(len(stored)):
             if at not in covered:
                 for bit in range(8):
-                    yield _flipped(stored, at, bit)
+                    yield _changed(stored, at, 1 << bit)
         return
     if difference.bit_count() == 1:
-        bit = difference.bit_length() - 1
-        byte = bit // 8
-        yield _flipped(stored, checksum_at + (byte if order == "little" else 3 - byte), bit % 8)
-    found = find_flip(end - start, difference)
-    if found is not None:
-        yield _flipped(stored, start + found[0], found[1])
+        right = bytearray(stored)
+        right[checksum_at : checksum_at + 4] = (checksum ^ difference).to_bytes(4, order)
+        yield right
+    for at, bits in _changes(end - start, difference):
+        if bits.bit_count() == 1:
+            yield _changed(stored, start + at, bits)
 
 
-def _flipped(stored: Buffer, at: int, bit: int) -> bytearray:
+def _changed(stored: Buffer, at: int, bits: int) -> bytearray:
     changed = bytearray(stored)
-    changed[at] ^= 1 << bit
+    changed[at] ^= bits
     return changed

@@ -1,24 +1,19 @@
-"""Reading one flush of a write-ahead log, and what one flipped bit in it can be corrected to."""
+"""Reading one flush of a write-ahead log through an object store, and what is left of one that is hurt."""
 
 from typing import Final, NamedTuple, Protocol
 
 from penstock.cluster.health.bench import Bench
 from penstock.log.flush import (
-    FILE_HEADER_SIZE,
     FLUSH_HEADER_SIZE,
-    NONCE_AT,
-    FileHeader,
     FlushError,
     FlushHeader,
     check_index,
-    decode_file_header,
     decode_flush_header,
     iter_blocks,
 )
 from penstock.log.salvage import salvage
 from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
-from penstock.wire.correction import CORRECTED_BYTES_MAX, corrections, find_flip
 
 _WINDOW_BYTES: Final = 256 * 1024
 _FLUSH_MAGIC: Final = b"PWF1"
@@ -31,8 +26,6 @@ class FlushAt(NamedTuple):
     position: int
     blocks: bytes
     """Its index."""
-    hurt_at: int = -1
-    """Where a bit had to be corrected for it to be read; -1: nowhere."""
 
 
 class Window:
@@ -80,15 +73,6 @@ class Readable(Protocol):
         """As much of the range as there is."""
 
 
-def corrected_file_header(stored: bytes) -> FileHeader | None:
-    for candidate in corrections(stored, 0, FILE_HEADER_SIZE - 4, FILE_HEADER_SIZE - 4):
-        try:
-            return decode_file_header(candidate)
-        except FlushError:
-            continue
-    return None
-
-
 async def read_flush(window: Readable, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
     """The flush that begins at a position, if it is whole and the one that is looked for."""
     try:
@@ -102,47 +86,6 @@ async def read_flush(window: Readable, position: int, number: int, nonce: bytes 
     return FlushAt(header, position, index)
 
 
-async def correct_flush(window: Readable, position: int, number: int, nonce: bytes | None) -> FlushAt | None:
-    """The same, if one flipped bit in its header or in its index is all that is hurt."""
-    stored = await window.bytes(position, FLUSH_HEADER_SIZE)
-    for candidate in _headers(stored):
-        header = decode_flush_header(candidate)
-        if header.number != number or (nonce is not None and header.nonce != nonce):
-            continue
-        index_at = position + FLUSH_HEADER_SIZE + header.data_size
-        index = await window.bytes(index_at, header.index_size)
-        if len(index) != header.index_size:
-            continue
-        difference = crc32c(index) ^ header.index_crc
-        if not difference:
-            return FlushAt(header, position, index, position)
-        found = find_flip(len(index), difference) if len(index) <= CORRECTED_BYTES_MAX else None
-        if found is not None and bytes(candidate) == stored:
-            whole = bytearray(index)
-            whole[found[0]] ^= 1 << found[1]
-            return FlushAt(header, position, bytes(whole), index_at + found[0])
-    return None
-
-
-def _headers(stored: bytes) -> list[Buffer]:
-    """The header as it is, or as it may have been."""
-    if len(stored) < FLUSH_HEADER_SIZE:
-        return []
-    try:
-        decode_flush_header(stored)
-        return [stored]
-    except FlushError:
-        pass
-    found: list[Buffer] = []
-    for candidate in corrections(stored, 8, FLUSH_HEADER_SIZE, 4):
-        try:
-            decode_flush_header(candidate)
-        except FlushError:
-            continue
-        found.append(candidate)
-    return found
-
-
 async def salvage_flush(
     window: Readable, position: int, end: int, number: int, nonce: bytes | None
 ) -> FlushAt | None:
@@ -152,14 +95,13 @@ async def salvage_flush(
         return None
     region = await window.bytes(position, end - position)
     found = salvage(region, number, nonce, 0)
-    if found.damage is not None or not found.time_ms:
+    if found.damage is not None or found.nonce is None:
         return None
     blocks = found.blocks
-    known = nonce if nonce is not None else region[NONCE_AT : NONCE_AT + 8]
     data_size = found.size - len(blocks) - FLUSH_HEADER_SIZE
     count = sum(block.batch_count for block in iter_blocks(blocks))
-    header = FlushHeader(number, known, data_size, len(blocks), crc32c(blocks), count, found.time_ms)
-    return FlushAt(header, position, blocks, position)
+    header = FlushHeader(number, found.nonce, data_size, len(blocks), crc32c(blocks), count, found.time_ms)
+    return FlushAt(header, position, blocks)
 
 
 async def find_flush(window: Readable, position: int, above: int, nonce: bytes | None) -> FlushAt | None:
@@ -186,10 +128,8 @@ async def find_flush(window: Readable, position: int, above: int, nonce: bytes |
 async def any_flush(
     window: Readable, position: int, number: int, nonce: bytes | None, *, in_file: bool
 ) -> FlushAt | None:
-    """The flush at a position, corrected if need be, or else the next one of the file that is whole."""
+    """The flush at a position, salvaged if need be, or else the next one of the file that is whole."""
     flush = await read_flush(window, position, number, nonce)
-    if flush is None:
-        flush = await correct_flush(window, position, number, nonce)
     if flush is None:
         following = await find_flush(window, position + 1, number, nonce) if in_file else None
         end = following.position if following is not None else window.size

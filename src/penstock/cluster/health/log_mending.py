@@ -12,12 +12,11 @@ from penstock.cluster.health.flushes import (
     FlushAt,
     StoredBytes,
     any_flush,
-    corrected_file_header,
     read_flush,
 )
 from penstock.cluster.health.logs import PartitionKey
 from penstock.cluster.health.sources import Sources
-from penstock.log.checking import Rules, correct_batch
+from penstock.log.checking import Rules, correct_batch, logged_problem
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
     FLUSH_HEADER_SIZE,
@@ -28,6 +27,7 @@ from penstock.log.flush import (
     encode_flush_header,
     iter_blocks,
 )
+from penstock.log.salvage import mended_file_header
 from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
 from penstock.wire.errors import BatchError
 
@@ -62,7 +62,7 @@ async def mend_log(
     position = 0
     nonce = None
     if in_file:
-        nonce = _mend_file_header(whole, left)
+        nonce = _mend_file_header(whole, number, left)
         position = FILE_HEADER_SIZE
     if not in_file:
         end = number + 1
@@ -85,12 +85,12 @@ async def mend_log(
     return MendedLog(bytes(whole), left)
 
 
-def _mend_file_header(whole: bytearray, left: list[tuple[int, int]]) -> bytes | None:
+def _mend_file_header(whole: bytearray, first: int, left: list[tuple[int, int]]) -> bytes | None:
     try:
         return decode_file_header(whole).nonce
     except FlushError:
         pass
-    header = corrected_file_header(bytes(whole[:FILE_HEADER_SIZE]))
+    header = mended_file_header(bytes(whole[:FILE_HEADER_SIZE]), first)
     if header is None:
         left.append((0, FILE_HEADER_SIZE))
         return None
@@ -119,20 +119,12 @@ async def _mend_batches(
         for batch in block.batches():
             start = flush.position + batch.position
             stop = start + batch.header.size
-            if not _is_whole(whole, start, batch):
+            if logged_problem(whole[start:stop], batch.header) is not None:
                 mended = await _mended(bytes(whole[start:stop]), batch, key, sources, rules)
                 if mended is None:
                     left.append((start, stop))
                 else:
                     whole[start:stop] = mended
-
-
-def _is_whole(whole: bytearray, start: int, batch: FlushedBatch) -> bool:
-    try:
-        header = check_batch(whole, start, min(start + batch.header.size, len(whole)))
-    except BatchError:
-        return False
-    return header == batch.header
 
 
 async def _mended(

@@ -20,21 +20,26 @@ from penstock.cluster.health.findings import FLUSH, LOG_FILE, LOGGED_BATCH, RECO
 from penstock.cluster.health.flushes import (
     FlushAt,
     Window,
-    correct_flush,
-    corrected_file_header,
     find_flush,
     read_flush,
     salvage_flush,
 )
-from penstock.log.flush import FILE_HEADER_SIZE, FlushedBatch, FlushError, decode_file_header, iter_blocks
+from penstock.log.checking import logged_problem
+from penstock.log.flush import (
+    FILE_HEADER_SIZE,
+    FLUSH_HEADER_SIZE,
+    FlushedBatch,
+    FlushError,
+    decode_file_header,
+    iter_blocks,
+)
+from penstock.log.salvage import mended_file_header
 from penstock.metadata.image import WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import ObjectMissingError, StoreError
 from penstock.storage.wal import SEAL_BYTES_MAX, WAL_PREFIX
 from penstock.storage.wal_objects import SEAL
-from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
 from penstock.wire.buffers import Buffer
-from penstock.wire.errors import BatchError
 
 PartitionKey = tuple[bytes, int]
 Span = tuple[int, int]
@@ -179,7 +184,7 @@ class LogCheck:
             return None  # Begun a moment ago.
         finding = Finding(LOG_FILE, window.key, problem, 0, FILE_HEADER_SIZE)
         walk.findings.append(LogFinding(finding, first if stop is None else stop - 1))
-        corrected = corrected_file_header(stored)
+        corrected = mended_file_header(stored, first)
         return corrected.nonce if corrected is not None else None
 
     async def _broken(
@@ -187,13 +192,11 @@ class LogCheck:
     ) -> FlushAt | None:
         """No whole flush `number` begins here. What it was before a bit was flipped, or the next one that is
         whole; None if there is none."""
-        flush = await correct_flush(window, position, number, nonce)
-        following = None if flush else await find_flush(window, position + 1, number, nonce)
+        following = await find_flush(window, position + 1, number, nonce)
+        end = following.position if following is not None else window.size
+        flush = await salvage_flush(window, position, end, number, nonce)
         if flush is None and following is None and stop is None:
             return None  # Cut short, or being written.
-        if flush is None:
-            end = following.position if following is not None else window.size
-            flush = await salvage_flush(window, position, end, number, nonce)
         if walk.end is None:
             await asyncio.sleep(_PAUSE_SECONDS)
             window.forget()
@@ -214,17 +217,16 @@ class LogCheck:
     def _hurt(self, walk: Walk, key: str, flush: FlushAt) -> None:
         """A flush that can be read once its header or index is corrected."""
         reason = f"the header or the index of flush {flush.header.number} is hurt, and can be corrected"
+        place = (flush.position, FLUSH_HEADER_SIZE)
         spans: dict[PartitionKey, tuple[Need, int, int]] = {}
         for need, key_of, batch in walk.needed(flush):
             _need, start, _end = spans.get(key_of, (need, batch.header.base_offset, 0))
             spans[key_of] = (need, start, batch.header.last_offset + 1)
         for key_of, (need, start, end) in spans.items():
-            finding = Finding(FLUSH, key, reason, flush.hurt_at, 1, need.topic, need.partition, start, end)
+            finding = Finding(FLUSH, key, reason, *place, need.topic, need.partition, start, end)
             walk.findings.append(LogFinding(finding, flush.header.number, key_of))
         if not spans:
-            walk.findings.append(
-                LogFinding(Finding(FLUSH, key, reason, flush.hurt_at, 1), flush.header.number)
-            )
+            walk.findings.append(LogFinding(Finding(FLUSH, key, reason, *place), flush.header.number))
 
     # Objects of one flush each.
 
@@ -248,9 +250,7 @@ class LogCheck:
     async def _walk_object(self, walk: Walk, window: Window, number: int) -> None:
         flush = await read_flush(window, 0, number, None)
         if flush is None:
-            flush = await correct_flush(window, 0, number, None)
-            if flush is None:
-                flush = await salvage_flush(window, 0, window.size, number, None)
+            flush = await salvage_flush(window, 0, window.size, number, None)
             if flush is None:
                 walk.lost(window.key, number, number, "what is there is no flush", 0, window.size)
                 return
@@ -306,16 +306,11 @@ def check_logged(stored: Buffer, together: Sequence[Logged]) -> list[tuple[Logge
     """Those batches that are hurt, and why. They lie side by side from the beginning of `stored` on."""
     found = []
     first = together[0].batch.position
+    view = memoryview(stored)
     for one in together:
-        at = one.batch.position - first
-        end = at + one.batch.header.size
-        try:
-            check_batch(stored, at, min(end, len(stored)))
-        except BatchError as error:
-            found.append((one, str(error)))
-            continue
-        if bytes(stored[at : at + HEADER_SIZE]) != HEADER.pack(*one.batch.header):
-            found.append((one, "the header of a batch is not what the flush's index repeats"))
+        reason = logged_problem(view[one.batch.position - first :], one.batch.header)
+        if reason is not None:
+            found.append((one, reason))
     return found
 
 

@@ -17,9 +17,9 @@ from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
 from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
 from penstock.storage.objects import ObjectMissingError
+from penstock.storage.reading import mended_index
 from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
 from penstock.wire.buffers import Buffer
-from penstock.wire.correction import corrections
 from penstock.wire.errors import BatchError, WireError
 
 
@@ -152,10 +152,10 @@ class Mender:
             return list(_each(Extents.decode(stored)))
         except ExtentsError:
             pass
-        if len(stored) > 4:
-            for candidate in corrections(stored, 0, len(stored) - 4, len(stored) - 4, "little"):
-                mended.append(Mended(*span, CORRECTED, "a bit of the index"))
-                return list(_each(Extents.decode(candidate)))
+        corrected = mended_index(stored, segment)
+        if corrected is not None:
+            mended.append(Mended(*span, CORRECTED, "a byte of the index"))
+            return list(_each(corrected))
         rebuilt = Mended(*span, REBUILT, "the index, from the batches")
         if segment.index_key != segment.key:
             mended.append(rebuilt)
