@@ -7,6 +7,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
+from simulation import elsewhere
 from simulation.machines import Machine
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ SICK = ("denied", "denied all", "locked out", "full", "read only", "doubt", "twi
 """What happens to stores of every kind."""
 DIRECTORY = ("power", "sync", "sync")
 """What happens to directories."""
-ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY)
+ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY + elsewhere.FAULTS)
 PREFIXES = ("", "manifests/", "manifests/", "segments/", "wal/", "meta/")
 """What a broker may not have for a while."""
 
@@ -45,6 +46,8 @@ class Faults:
         kinds = KINDS + SICK + (DIRECTORY if scene.truth.on_directory else ())
         self._kinds = list(only) or rng.sample(kinds, rng.randint(1, len(kinds)))
         """Not every world has every fault: some are only found where another does not hide them."""
+        if scene.elsewhere is not None and not only:
+            self._kinds += rng.sample(elsewhere.FAULTS, rng.randint(1, len(elsewhere.FAULTS)))
         self._rot_left = rng.choice((1, 1, 2))
         self._under_way: dict[asyncio.Task[None], None] = {}
 
@@ -67,6 +70,7 @@ class Faults:
         scene.trace.note("faults", "everything is well again")
         for machine in scene.machines.values():
             machine.weather.clear(scene.latency)
+            machine.elsewhere.clear(scene.latency)
             machine.weather.stops = 0.0
             if machine.paused:
                 machine.resume()
@@ -103,6 +107,9 @@ class Faults:
                 await self._locked_out(machine)
             case "power":
                 await self._power()
+            case _ if kind in elsewhere.FAULTS:
+                if self._scene.elsewhere is not None:
+                    await self._scene.elsewhere.fault(kind, machine, self._rng, self._length())
             case _:
                 await self._sick(kind, machine)
 

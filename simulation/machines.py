@@ -23,6 +23,7 @@ START_SECONDS_MAX = 5.0
 PORT = 9092
 
 OpenStore = Callable[[Process, Weather, Entropy], ObjectStore]
+OpenElsewhere = Callable[[Process, Weather], ObjectStore]
 
 
 class MachineClock:
@@ -69,6 +70,9 @@ class Machine:
         self.host = host_of(broker)
         self.settings = settings
         self.weather = weather
+        self.elsewhere = Weather(latency=weather.latency)
+        """Its way to etcd, where the metadata log is there."""
+        self.open_elsewhere: OpenElsewhere | None = None
         self.clock = MachineClock(world, rng)
         self._seed = seed
         self.process: Process | None = None
@@ -139,6 +143,7 @@ class Machine:
 
     async def _run(self, process: Process) -> None:
         entropy = SeededEntropy(f"{self._seed}/{process.name}/entropy")
+        elsewhere = self.open_elsewhere
         while True:
             began = self._world.time()
             self.node = node = Node(
@@ -147,6 +152,7 @@ class Machine:
                 lambda settings: self._open_store(process, self.weather, entropy),
                 partial(SimulatedServer, self._network),
                 entropy,
+                None if elsewhere is None else lambda location: elsewhere(process, self.elsewhere),
             )
             try:
                 await node.start()
@@ -174,8 +180,9 @@ class Machine:
 
     def _undisturbed(self, since: float) -> bool:
         """Nothing was wrong with this machine and its store, whatever was wrong with others."""
-        weather = self.weather
-        return weather.troubled_at < since and self.paused_at < since and weather.latency < 0.1
+        return self.paused_at < since and all(
+            weather.troubled_at < since and weather.latency < 0.1 for weather in (self.weather, self.elsewhere)
+        )
 
     def _gone(self) -> None:
         self.process = self.node = None

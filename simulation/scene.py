@@ -22,6 +22,7 @@ from simulation.checker import Checker, Key, Violation
 from simulation.client import Client, Unreachable
 from simulation.committers import Committer
 from simulation.disk import SimulatedFiles
+from simulation.elsewhere import Elsewhere
 from simulation.faults import Faults
 from simulation.filesystem import ROOT, Disk
 from simulation.loop import CURRENT, Halted, Process, World
@@ -36,6 +37,7 @@ from simulation.trimmers import Trimmer
 from simulation.truth import Truth
 from simulation.views import Views
 from simulation.weather import Weather
+from simulation.worlds import ETCD, RECORDS, variety_of
 
 SETUP_SECONDS_MAX = 60.0
 HEALING_SECONDS_MAX = 60.0
@@ -80,8 +82,11 @@ class Scene:
         self.disk.on_flush = self.checker.flush
         self.disk.on_create = self.checker.effect
         self.truth = Truth(self)
-        self.kind = rng.choice(KINDS) if kind is None else kind
+        self.variety = variety_of(seed, kind, only)
+        drawn = rng.choice(RECORDS)
+        self.kind = drawn if kind is None else kind.removeprefix(ETCD)
         """What the store is: an object store, or a directory with this durability."""
+        self.elsewhere = Elsewhere(self) if self.variety.etcd else None
         self._stops = rng.choice((0.0, 0.0005, 0.003))
         self.latency = rng.choice((0.002, 0.01, 0.05))
         self.session_seconds = 3.0
@@ -108,6 +113,7 @@ class Scene:
                 "wal.settle.interval.ms": str(self._settle_ms),
                 "default.replication.factor": str(len(self.brokers)),
                 "listeners": f"PLAINTEXT://{host_of(broker)}:9092",
+                "metadata": StoreView.url if self.elsewhere is not None else "",
             }
         )
         settings = msgspec.structs.replace(settings, wal_segment_bytes=WAL_FILE_BYTES)
@@ -115,6 +121,7 @@ class Scene:
         machine = Machine(
             self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather, self.seed
         )
+        machine.open_elsewhere = self.elsewhere.open if self.elsewhere is not None else None
         machine.on_image = self._image_held
         machine.on_slow_start = lambda text: self.checker.fail("P2 start", text)
         machine.on_bug = lambda text: self.checker.fail("bug", text)
@@ -156,8 +163,11 @@ class Scene:
 
     def reads_well(self, broker: int, since: float) -> bool:
         """Could this broker read the store all the time?"""
-        weather = self.machines[broker].weather
-        return weather.latency < 0.1 and weather.troubled_at < since - 15.0
+        machine = self.machines[broker]
+        return all(
+            weather.latency < 0.1 and weather.troubled_at < since - 15.0
+            for weather in (machine.weather, machine.elsewhere)
+        )
 
     # The course of things.
 
@@ -334,8 +344,6 @@ class Scene:
 
 WAL_FILE_BYTES = 8192
 """Less than a person may set: files shall be rotated, adopted and deleted."""
-
-KINDS = ("objects", "os", "fsync")
 
 SETTINGS = {
     "broker.session.timeout.ms": "3000",
