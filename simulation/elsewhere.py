@@ -30,7 +30,9 @@ class Elsewhere:
         self.shared.on_effect = scene.checker.effect
 
     def open(self, process: Process, weather: Weather) -> StoreView:
-        return StoreView(self.shared, process, weather, random.Random(f"{self._scene.seed}/{process.name}/etcd"))
+        return StoreView(
+            self.shared, process, weather, random.Random(f"{self._scene.seed}/{process.name}/etcd")
+        )
 
     def get(self, key: str) -> bytes | None:
         return self.shared.memory.objects.get(key)

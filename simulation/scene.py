@@ -113,6 +113,7 @@ class Scene:
                 "wal.settle.interval.ms": str(self._settle_ms),
                 "default.replication.factor": str(len(self.brokers)),
                 "listeners": f"PLAINTEXT://{host_of(broker)}:9092",
+                "log.message.timestamp.after.max.ms": str(LATE_MS_MAX if self.variety.jumps else 3_600_000),
                 "metadata": StoreView.url if self.elsewhere is not None else "",
             }
         )
@@ -122,6 +123,8 @@ class Scene:
             self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather, self.seed
         )
         machine.open_elsewhere = self.elsewhere.open if self.elsewhere is not None else None
+        if self.variety.jumps:
+            machine.clock.drift(random.Random(f"{self.seed}/{machine.host}/clock"))
         machine.on_image = self._image_held
         machine.on_slow_start = lambda text: self.checker.fail("P2 start", text)
         machine.on_bug = lambda text: self.checker.fail("bug", text)
@@ -341,6 +344,9 @@ class Scene:
             logger.setLevel(before[0])
             logger.propagate = before[1]
 
+
+LATE_MS_MAX = 2 * 24 * 3_600_000
+"""By more than wall clocks are wrong."""
 
 WAL_FILE_BYTES = 8192
 """Less than a person may set: files shall be rotated, adopted and deleted."""

@@ -36,11 +36,12 @@ def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
     rng = random.Random(f"{seed}/worlds")
     etcd, recreates, moves, sleeps = (rng.random() < share for share in (0.35, 0.3, 0.3, 0.2))
     clocks = rng.random()
+    jumps = clocks > 0.8 or "jump" in only
     return Variety(
         etcd=etcd if kind is None else kind.startswith(ETCD),
         recreates=recreates,
         moves=moves,
-        ages=clocks < 0.15 and "clock" not in only,
-        jumps=clocks > 0.8,
+        ages=clocks < 0.15 and not jumps and "clock" not in only,
+        jumps=jumps,
         sleeps=sleeps,
     )
