@@ -27,6 +27,7 @@ from simulation.faults import Faults
 from simulation.filesystem import ROOT, Disk
 from simulation.loop import CURRENT, Halted, Process, World
 from simulation.machines import Machine, host_of
+from simulation.movers import Mover
 from simulation.network import Network
 from simulation.producers import BareWriter, IdempotentProducer
 from simulation.readers import Observer, Reader
@@ -239,6 +240,8 @@ class Scene:
             if topic.kind == TRIMMED:
                 cast.append(Trimmer(self, "d0", topic, 2.0))
         cast.extend(Committer(self, f"c{n}", self.topics[0], every) for n in range(rng.randint(1, 2)))
+        if self.variety.moves:
+            cast.append(Mover(self, "m0", self.topics, 1.0))
         return cast
 
     async def _converge(self) -> None:
