@@ -181,6 +181,10 @@ class Checker:
         self.reads += 1
         if value not in self.attempted:
             self.fail("P3 unwritten", f"{by} read {value!r} at {_place(key, offset)}, which nobody sent")
+        elif self.where.get(value, key) != key:
+            self.fail(
+                "P3 elsewhere", f"{by} read {value!r} at {_place(key, offset)}, not where it was sent to"
+            )
         elif not self.written.get(value):
             self.fail(
                 "P3 early", f"{by} read {value!r} at {_place(key, offset)}, which is not written anywhere"

@@ -31,6 +31,7 @@ from simulation.movers import Mover
 from simulation.network import Network
 from simulation.producers import BareWriter, IdempotentProducer
 from simulation.readers import Observer, Reader
+from simulation.recreation import Recreator
 from simulation.store import SharedStore, StoreView
 from simulation.topics import BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.trace import LINES_KEPT, Trace, TraceHandler
@@ -242,6 +243,8 @@ class Scene:
         cast.extend(Committer(self, f"c{n}", self.topics[0], every) for n in range(rng.randint(1, 2)))
         if self.variety.moves:
             cast.append(Mover(self, "m0", self.topics, 1.0))
+        if self.variety.recreates:
+            cast.append(Recreator(self, "x0", every))
         return cast
 
     async def _converge(self) -> None:
@@ -280,7 +283,8 @@ class Scene:
         return None if all(view == views[0] for view in views) else f"topics differ: {views}"
 
     async def _last_look(self) -> None:
-        for topic in self.topics:
+        made_again = [client.topic for client in self.clients if isinstance(client, Recreator)]
+        for topic in [*self.topics, *made_again]:
             for partition in range(topic.partitions):
                 if (topic.id, partition) in self.checker.closed:
                     continue
@@ -293,7 +297,8 @@ class Scene:
                         self.checker.fail("liveness", f"{topic.name}-{partition} cannot be read to its end")
                 key = (topic.id, partition)
                 self.checker.log_is(key, reader.records, reader.start, end, reader.hurt)
-                if topic.kind == BOUNDED and reader.start and reader.read_bytes < BOUND_BYTES:
+                whole = key not in self.checker.hurt
+                if topic.kind == BOUNDED and whole and reader.start and reader.read_bytes < BOUND_BYTES:
                     self.checker.fail(
                         "P3 retention", f"{topic.name}-{partition} is left with {reader.read_bytes} bytes"
                     )

@@ -20,6 +20,8 @@ class Topic(msgspec.Struct):
     partitions: int
     kind: str = PLAIN
     id: bytes = b""
+    by_id: bool = False
+    """Others had its name before, or will: who means this one says its id."""
 
     @property
     def configs(self) -> dict[str, str]:
