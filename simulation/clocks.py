@@ -7,6 +7,8 @@ import random
 from simulation.loop import World
 from simulation.worlds import HOURS_MAX
 
+AHEAD_SECONDS_MAX = 5.0
+"""By how much wall clocks differ from the clients' before anything happens to them."""
 DRIFT_MAX = 0.01
 """Far more than any clock that is worth its name."""
 
@@ -17,7 +19,7 @@ class MachineClock:
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
         self._since = rng.random() * 1e6
-        self.wall_ahead = rng.uniform(-5, 5)
+        self.wall_ahead = rng.uniform(-AHEAD_SECONDS_MAX, AHEAD_SECONDS_MAX)
         self.rate = 1.0
 
     def time_ms(self) -> int:

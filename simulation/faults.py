@@ -47,6 +47,8 @@ class Faults:
         self._rng = rng
         self._every = every
         kinds = KINDS + SICK + (DIRECTORY if scene.truth.on_directory else ())
+        if scene.variety.ages:
+            kinds = tuple(kind for kind in kinds if kind != "clock")
         self._kinds = list(only) or rng.sample(kinds, rng.randint(1, len(kinds)))
         """Not every world has every fault: some are only found where another does not hide them."""
         if not only:

@@ -84,6 +84,7 @@ class Writer(Client):
             if topic.kind == COMPACTED:
                 checker.keys[value] = key = self.rng.choice(KEYS)
             checker.where[value] = (topic.id, partition)
+            self.scene.ages.sent[value] = self.scene.world.time()
             values.append(value)
             records.append(Record(offset, time, key, value))
         checker.attempted.update(values)

@@ -18,8 +18,10 @@ from penstock.settings import Settings
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import ObjectStore
 from simulation.admin import Admin
+from simulation.ages import APART_SECONDS_MAX, Ages
 from simulation.checker import Checker, Key, Violation
 from simulation.client import Client, Unreachable
+from simulation.clocks import AHEAD_SECONDS_MAX
 from simulation.committers import Committer
 from simulation.disk import SimulatedFiles
 from simulation.elsewhere import Elsewhere
@@ -33,7 +35,7 @@ from simulation.producers import BareWriter, IdempotentProducer
 from simulation.readers import Observer, Reader
 from simulation.recreation import Recreator
 from simulation.store import SharedStore, StoreView
-from simulation.topics import BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
+from simulation.topics import AGED, BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.trace import LINES_KEPT, Trace, TraceHandler
 from simulation.trimmers import Trimmer
 from simulation.truth import Truth
@@ -76,6 +78,8 @@ class Scene:
         self.world = World(random.Random(f"{seed}/turns"))
         self.trace = Trace(self.world.time, keep=keep)
         self.checker = Checker(self.world.time, self._found)
+        self.ages = Ages(self.checker, self.world.time)
+        self.checker.on_start = self.ages.start_told
         self.views = Views(self)
         self.network = Network(self.world, random.Random(f"{seed}/network"))
         self.shared = SharedStore(self.world, self.trace)
@@ -99,6 +103,8 @@ class Scene:
         self.machines = {broker: self._machine(broker, rng) for broker in self.brokers}
         self.topics = [Topic(f"t{number}", rng.randint(1, 3)) for number in range(rng.randint(1, 2))]
         self.topics[-1].kind = rng.choice((PLAIN, PLAIN, BOUNDED, COMPACTED, TRIMMED))
+        if self.variety.ages:
+            self.topics[-1].kind = AGED
         self.clients: list[Client] = []
         self.ending = False
         self._settings: Settings
@@ -125,6 +131,8 @@ class Scene:
             self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather, self.seed
         )
         machine.open_elsewhere = self.elsewhere.open if self.elsewhere is not None else None
+        if self.variety.ages:
+            machine.clock.wall_ahead *= APART_SECONDS_MAX / AHEAD_SECONDS_MAX
         if self.variety.jumps:
             machine.clock.drift(random.Random(f"{self.seed}/{machine.host}/clock"))
         machine.on_image = self._image_held
@@ -211,8 +219,10 @@ class Scene:
         for topic in self.topics:
             if topic.kind == COMPACTED:
                 self.checker.compacted.add(topic.id)
-            if topic.kind == BOUNDED:
+            if topic.kind in (BOUNDED, AGED):
                 self.checker.starts_freely.add(topic.id)
+            if topic.kind == AGED:
+                self.ages.aged.add(topic.id)
         self.clients = [admin, *self._cast()]
         runs = [client.process.spawn(client.run()) for client in self.clients]  # type: ignore[attr-defined]
         await self._faults.run(self.seconds)
