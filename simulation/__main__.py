@@ -18,7 +18,8 @@ import time
 from simulation.broken import VARIANTS
 from simulation.faults import ALL_KINDS
 from simulation.play import LINES_SHOWN, play, play_all
-from simulation.scene import KINDS, Outcome
+from simulation.scene import Outcome
+from simulation.worlds import KINDS
 
 LINES_ALL = 10**7
 

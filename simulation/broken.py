@@ -44,6 +44,7 @@ from penstock.storage.wal import ScannedFlush
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.storage.wal_objects import SEAL, ObjectWalStore
 from penstock.wire.buffers import Buffer
+from simulation.clocks import MachineClock
 from simulation.disk import SimulatedFiles
 from simulation.store import StoreView
 
@@ -223,6 +224,16 @@ def one_stops() -> Changes:
     return [(Garbage, "_collect_one", collect_one)]
 
 
+def asleep() -> Changes:
+    """The clock that leases are measured with stands still while its machine is suspended, as Linux's
+    monotonic clock does."""
+
+    def slept(self: MachineClock, seconds: float) -> None:
+        self._since -= seconds * self.rate
+
+    return [(MachineClock, "slept", slept)]
+
+
 VARIANTS: dict[str, Callable[[], Changes]] = {
     "fencing": fencing,
     "ack-early": ack_early,
@@ -240,6 +251,7 @@ VARIANTS: dict[str, Callable[[], Changes]] = {
     "dead": dead,
     "copies": copies,
     "one-stops": one_stops,
+    "asleep": asleep,
 }
 
 

@@ -84,6 +84,7 @@ class Checker:
         self.deleted: set[bytes] = set()
         """Ids of topics that somebody asked to delete."""
         self.starts: dict[Key, Rising] = defaultdict(Rising)
+        self.on_start: Callable[[Key, int], None] = lambda key, start: None
         self.may_start: dict[Key, int] = {}
         """How far somebody asked to delete records; for others than these partitions, see `starts_freely`."""
         self.starts_freely: set[bytes] = set()
@@ -181,6 +182,10 @@ class Checker:
         self.reads += 1
         if value not in self.attempted:
             self.fail("P3 unwritten", f"{by} read {value!r} at {_place(key, offset)}, which nobody sent")
+        elif self.where.get(value, key) != key:
+            self.fail(
+                "P3 elsewhere", f"{by} read {value!r} at {_place(key, offset)}, not where it was sent to"
+            )
         elif not self.written.get(value):
             self.fail(
                 "P3 early", f"{by} read {value!r} at {_place(key, offset)}, which is not written anywhere"
@@ -215,6 +220,7 @@ class Checker:
         if key[0] not in self.starts_freely and start > self.may_start.get(key, 0):
             self.fail("P3 start", f"{by} said that {_place(key, start)} is the start, which nobody asked for")
         self.starts[key].told(self._now(), start)
+        self.on_start(key, start)
 
     def power_lost(self, settled: dict[Key, int]) -> None:
         """What was not settled may be gone, or not; what comes next may have its offsets."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simulation.scene import Scene
 
 COMMIT_VERSION = 8
+COMMIT_BY_ID = 10
 FETCH_VERSION = 7
 
 ELSEWHERE = frozenset(
@@ -31,6 +32,7 @@ ELSEWHERE = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
     )
 )
 
@@ -76,11 +78,11 @@ class Committer(Client):
         self._offset += 1
         offset = self._offset
         part = OffsetCommitRequestPartition(committed_offset=offset, committed_metadata=f"m{offset}")
-        request = OffsetCommitRequest(
-            group_id=self.group, topics=[OffsetCommitRequestTopic(name=self._topic.name, partitions=[part])]
-        )
+        topic = OffsetCommitRequestTopic(self._topic.name, self._topic.id, [part])
+        request = OffsetCommitRequest(group_id=self.group, topics=[topic])
+        version = COMMIT_BY_ID if self._topic.by_id else COMMIT_VERSION
         self.note(f"commit {offset} to b{coordinator}")
-        answer = await self.ask(coordinator, request, OffsetCommitResponse, COMMIT_VERSION)
+        answer = await self.ask(coordinator, request, OffsetCommitResponse, version)
         codes = [part.error_code for topic in answer.topics for part in topic.partitions]
         if len(codes) != 1:
             self.scene.checker.fail("P5 whole", f"b{coordinator} answered a commit: {answer}")

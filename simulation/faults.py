@@ -7,6 +7,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
+from simulation import elsewhere
 from simulation.machines import Machine
 
 if TYPE_CHECKING:
@@ -27,11 +28,14 @@ KINDS = (
     "clock",
 )
 
+OF_SOME_WORLDS = ("jump", "sleep")
+"""Clocks jump, and machines are suspended."""
+
 SICK = ("denied", "denied all", "locked out", "full", "read only", "doubt", "twice", "flips", "short", "rot")
 """What happens to stores of every kind."""
 DIRECTORY = ("power", "sync", "sync")
 """What happens to directories."""
-ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY)
+ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY + OF_SOME_WORLDS + elsewhere.FAULTS)
 PREFIXES = ("", "manifests/", "manifests/", "segments/", "wal/", "meta/")
 """What a broker may not have for a while."""
 
@@ -43,10 +47,24 @@ class Faults:
         self._rng = rng
         self._every = every
         kinds = KINDS + SICK + (DIRECTORY if scene.truth.on_directory else ())
+        if scene.variety.ages:
+            kinds = tuple(kind for kind in kinds if kind != "clock")
         self._kinds = list(only) or rng.sample(kinds, rng.randint(1, len(kinds)))
         """Not every world has every fault: some are only found where another does not hide them."""
+        if not only:
+            self._kinds += self._of_this_world()
         self._rot_left = rng.choice((1, 1, 2))
         self._under_way: dict[asyncio.Task[None], None] = {}
+
+    def _of_this_world(self) -> list[str]:
+        variety, found = self._scene.variety, []
+        if variety.etcd:
+            found += self._rng.sample(elsewhere.FAULTS, self._rng.randint(1, len(elsewhere.FAULTS)))
+        if variety.jumps:
+            found += ["jump", "jump"]
+        if variety.sleeps:
+            found += ["sleep", "sleep"]
+        return found
 
     async def run(self, seconds: float) -> None:
         """Make things go wrong for so long, then make everything well again."""
@@ -67,6 +85,7 @@ class Faults:
         scene.trace.note("faults", "everything is well again")
         for machine in scene.machines.values():
             machine.weather.clear(scene.latency)
+            machine.elsewhere.clear(scene.latency)
             machine.weather.stops = 0.0
             if machine.paused:
                 machine.resume()
@@ -97,12 +116,20 @@ class Faults:
                 await self._cut(machine)
             case "clock":
                 machine.clock.wall_ahead += self._rng.uniform(-20, 20)
+            case "jump":
+                machine.clock.jump(self._rng)
+                self._scene.trace.note("faults", f"the clock of {machine.host} jumps")
+            case "sleep":
+                await self._sleep(machine)
             case "rot":
                 self._rot()
             case "locked out":
                 await self._locked_out(machine)
             case "power":
                 await self._power()
+            case _ if kind in elsewhere.FAULTS:
+                if self._scene.elsewhere is not None:
+                    await self._scene.elsewhere.fault(kind, machine, self._rng, self._length())
             case _:
                 await self._sick(kind, machine)
 
@@ -215,6 +242,15 @@ class Faults:
             return
         machine.pause()
         await asyncio.sleep(self._length())
+        if machine.process is process and machine.paused:
+            machine.resume()
+
+    async def _sleep(self, machine: Machine) -> None:
+        process = machine.process
+        if process is None or machine.paused:
+            return
+        machine.sleep()
+        await asyncio.sleep(self._length() + self._rng.choice((0.0, 1.5)) * self._scene.session_seconds)
         if machine.process is process and machine.paused:
             machine.resume()
 

@@ -7,6 +7,7 @@ so after each callback a seeded choice says whose turn is next. When nobody has 
 the next timer.
 
     pause     the callbacks of a process wait, while its timers run out; then it wakes, late for everything
+    sleep     a pause in which its timers wait too, as when its machine is suspended
     crash     its callbacks are gone, and whatever its coroutines held is never seen again
     preempt   a pause in the middle of a callback, between two system calls: the others run meanwhile, nested
 
@@ -73,6 +74,12 @@ class Turn:
         return self._when
 
 
+class Arrival(Turn):
+    """What somebody else makes a process do at some time: unlike a timer, it does not sleep with it."""
+
+    __slots__ = ()
+
+
 class Process:
     """What has its own turn: a broker, a client, the store."""
 
@@ -81,6 +88,8 @@ class Process:
         self.ready: deque[Turn] = deque()
         self.paused = 0
         self.dead = False
+        self.asleep: list[Turn] | None = None
+        """While its machine is suspended: its timers that would have run out."""
         self.after: Callable[[], None] | None = None
         """Called after each of its callbacks."""
         self.tasks: list[asyncio.Task[Any]] = []
@@ -99,7 +108,7 @@ class Process:
         self._loop.enqueue(Turn(self, self._context.copy(), callback, arguments))
 
     def post_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> None:
-        self._loop.add_timer(Turn(self, self._context.copy(), callback, arguments, when))
+        self._loop.add_timer(Arrival(self, self._context.copy(), callback, arguments, when))
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._loop.create_task(work, context=self.context)
@@ -157,6 +166,22 @@ class World(asyncio.BaseEventLoop):
         """It is not its turn until somebody says so."""
         if process in self._runnable:
             self._runnable.remove(process)
+
+    def put_to_sleep(self, process: Process) -> None:
+        """Its timers stand still. It is paused already."""
+        process.asleep = []
+
+    def wake(self, process: Process, slept: float) -> None:
+        """Its timers go on where they were."""
+        missed, process.asleep = process.asleep or [], None
+        for _when, _number, turn in self._timers:
+            if turn.process is process and not isinstance(turn, Arrival):
+                turn._when += slept
+        self._timers[:] = [(turn._when, number, turn) for _when, number, turn in self._timers]
+        heapq.heapify(self._timers)
+        for turn in missed:
+            turn._when += slept
+            self.add_timer(turn)
 
     def preempt(self, process: Process, seconds: float) -> None:
         """Called by a callback of `process`: let the others run for a while. Raises Crashed if it died."""
@@ -333,6 +358,9 @@ class World(asyncio.BaseEventLoop):
             process = turn.process
             if process.dead:
                 self._graveyard.append(turn)
+                continue
+            if process.asleep is not None and not isinstance(turn, Arrival):
+                process.asleep.append(turn)
                 continue
             process.ready.append(turn)
             if len(process.ready) == 1:

@@ -12,6 +12,7 @@ from penstock.main import Node, StartError
 from penstock.metadata.image import ClusterImage
 from penstock.settings import Settings
 from penstock.storage.objects import ObjectStore
+from simulation.clocks import MachineClock
 from simulation.loop import Process, World
 from simulation.network import Network, SimulatedServer
 from simulation.trace import Trace
@@ -23,21 +24,7 @@ START_SECONDS_MAX = 5.0
 PORT = 9092
 
 OpenStore = Callable[[Process, Weather, Entropy], ObjectStore]
-
-
-class MachineClock:
-    """Clocks of machines differ, and say nothing about each other."""
-
-    def __init__(self, world: World, rng: random.Random) -> None:
-        self._world = world
-        self._since = rng.random() * 1e6
-        self.wall_ahead = rng.uniform(-5, 5)
-
-    def time_ms(self) -> int:
-        return 1_700_000_000_000 + int((self._world.time() + self.wall_ahead) * 1000)
-
-    def monotonic(self) -> float:
-        return self._since + self._world.time()
+OpenElsewhere = Callable[[Process, Weather], ObjectStore]
 
 
 class SeededEntropy(random.Random):
@@ -69,6 +56,9 @@ class Machine:
         self.host = host_of(broker)
         self.settings = settings
         self.weather = weather
+        self.elsewhere = Weather(latency=weather.latency)
+        """Its way to etcd, where the metadata log is there."""
+        self.open_elsewhere: OpenElsewhere | None = None
         self.clock = MachineClock(world, rng)
         self._seed = seed
         self.process: Process | None = None
@@ -124,10 +114,21 @@ class Machine:
         self.paused_at = self._world.time()
         self.process.pause()
 
+    def sleep(self) -> None:
+        """The machine is suspended: unlike in a pause, its clock and its timers stand still."""
+        assert self.process is not None
+        self.pause()
+        self._trace.note("faults", f"{self.host} sleeps")
+        self._world.put_to_sleep(self.process)
+
     def resume(self) -> None:
+        """End a pause, or a sleep."""
         assert self.process is not None
         self._trace.note("faults", f"resume {self.process.name}")
         self.paused = False
+        if self.process.asleep is not None:
+            self.clock.slept(self._world.time() - self.paused_at)
+            self._world.wake(self.process, self._world.time() - self.paused_at)
         self.process.resume()
 
     def stop(self) -> None:
@@ -139,6 +140,7 @@ class Machine:
 
     async def _run(self, process: Process) -> None:
         entropy = SeededEntropy(f"{self._seed}/{process.name}/entropy")
+        elsewhere = self.open_elsewhere
         while True:
             began = self._world.time()
             self.node = node = Node(
@@ -147,6 +149,7 @@ class Machine:
                 lambda settings: self._open_store(process, self.weather, entropy),
                 partial(SimulatedServer, self._network),
                 entropy,
+                None if elsewhere is None else lambda location: elsewhere(process, self.elsewhere),
             )
             try:
                 await node.start()
@@ -174,8 +177,10 @@ class Machine:
 
     def _undisturbed(self, since: float) -> bool:
         """Nothing was wrong with this machine and its store, whatever was wrong with others."""
-        weather = self.weather
-        return weather.troubled_at < since and self.paused_at < since and weather.latency < 0.1
+        return self.paused_at < since and all(
+            weather.troubled_at < since and weather.latency < 0.1
+            for weather in (self.weather, self.elsewhere)
+        )
 
     def _gone(self) -> None:
         self.process = self.node = None

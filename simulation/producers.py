@@ -29,6 +29,8 @@ IN_FLIGHT_MAX = 4
 RETRY_SECONDS = 0.2
 BARE_PATIENCE_SECONDS = 60.0
 """Who waits so long hears what a broker has to say that slept meanwhile."""
+PRODUCE_BY_ID = 13
+"""The first version that says the id of a topic, and not its name."""
 KEYS = (b"a", b"b", b"c", b"d")
 
 TRY_AGAIN = frozenset(
@@ -82,6 +84,7 @@ class Writer(Client):
             if topic.kind == COMPACTED:
                 checker.keys[value] = key = self.rng.choice(KEYS)
             checker.where[value] = (topic.id, partition)
+            self.scene.ages.sent[value] = self.scene.world.time()
             values.append(value)
             records.append(Record(offset, time, key, value))
         checker.attempted.update(values)
@@ -93,7 +96,7 @@ class Writer(Client):
     async def produce(
         self, broker: int, topic: Topic, partition: int, batch: Batch, patience: float
     ) -> PartitionProduceResponse:
-        version = self.rng.choice((3, 9, 12, 13))
+        version = PRODUCE_BY_ID if topic.by_id else self.rng.choice((3, 9, 12, 13))
         part = PartitionProduceData(index=partition, records=memoryview(batch.data))
         data = TopicProduceData(name=topic.name, topic_id=topic.id, partition_data=[part])
         request = ProduceRequest(acks=self.rng.choice((1, -1)), timeout_ms=30_000, topic_data=[data])
@@ -133,13 +136,13 @@ class IdempotentProducer(Writer):
         self.unanswered = 0
 
     async def run(self) -> None:
-        identity = await self._identify()
+        identity = await self.identify()
         lanes = [
-            self._lane(topic, index, identity) for topic in self._topics for index in range(topic.partitions)
+            self.lane(topic, index, identity) for topic in self._topics for index in range(topic.partitions)
         ]
         await asyncio.gather(*lanes)
 
-    async def _identify(self) -> Identity:
+    async def identify(self) -> Identity:
         while True:
             with contextlib.suppress(Unreachable):
                 cuts = self.scene.checker.cuts
@@ -150,7 +153,7 @@ class IdempotentProducer(Writer):
                     return Identity(answer.producer_id, answer.producer_epoch, cuts)
             await self.pause(0.2)
 
-    async def _lane(self, topic: Topic, partition: int, identity: Identity) -> None:
+    async def lane(self, topic: Topic, partition: int, identity: Identity) -> None:
         sequence = 0
         while not self.scene.ending and topic.id not in self.scene.checker.deleted:
             batches = []
@@ -159,7 +162,7 @@ class IdempotentProducer(Writer):
                 sequence += len(batches[-1].values)
             self.unanswered += len(batches)
             if not await self._until_acknowledged(topic, partition, batches, identity.cuts):
-                identity, sequence = await self._identify(), 0
+                identity, sequence = await self.identify(), 0
             await self.pause(self._every)
 
     async def _until_acknowledged(

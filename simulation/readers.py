@@ -126,7 +126,7 @@ class Reader(Client):
 
     async def _fetch(self, leader: int) -> PartitionData:
         topic, partition = self._topic, self._partition
-        version = self.rng.choice((4, 11, 13, 16))
+        version = self.rng.choice((13, 16) if topic.by_id else (4, 11, 13, 16))
         one = FetchPartition(
             partition=partition, fetch_offset=self.position, partition_max_bytes=self.rng.choice((100, 4096))
         )

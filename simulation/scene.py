@@ -18,24 +18,30 @@ from penstock.settings import Settings
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.objects import ObjectStore
 from simulation.admin import Admin
+from simulation.ages import APART_SECONDS_MAX, Ages
 from simulation.checker import Checker, Key, Violation
 from simulation.client import Client, Unreachable
+from simulation.clocks import AHEAD_SECONDS_MAX
 from simulation.committers import Committer
 from simulation.disk import SimulatedFiles
+from simulation.elsewhere import Elsewhere
 from simulation.faults import Faults
 from simulation.filesystem import ROOT, Disk
 from simulation.loop import CURRENT, Halted, Process, World
 from simulation.machines import Machine, host_of
+from simulation.movers import Mover
 from simulation.network import Network
 from simulation.producers import BareWriter, IdempotentProducer
 from simulation.readers import Observer, Reader
+from simulation.recreation import Recreator
 from simulation.store import SharedStore, StoreView
-from simulation.topics import BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
+from simulation.topics import AGED, BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.trace import LINES_KEPT, Trace, TraceHandler
 from simulation.trimmers import Trimmer
 from simulation.truth import Truth
 from simulation.views import Views
 from simulation.weather import Weather
+from simulation.worlds import ETCD, RECORDS, variety_of
 
 SETUP_SECONDS_MAX = 60.0
 HEALING_SECONDS_MAX = 60.0
@@ -72,6 +78,8 @@ class Scene:
         self.world = World(random.Random(f"{seed}/turns"))
         self.trace = Trace(self.world.time, keep=keep)
         self.checker = Checker(self.world.time, self._found)
+        self.ages = Ages(self.checker, self.world.time)
+        self.checker.on_start = self.ages.start_told
         self.views = Views(self)
         self.network = Network(self.world, random.Random(f"{seed}/network"))
         self.shared = SharedStore(self.world, self.trace)
@@ -80,8 +88,11 @@ class Scene:
         self.disk.on_flush = self.checker.flush
         self.disk.on_create = self.checker.effect
         self.truth = Truth(self)
-        self.kind = rng.choice(KINDS) if kind is None else kind
+        self.variety = variety_of(seed, kind, only)
+        drawn = rng.choice(RECORDS)
+        self.kind = drawn if kind is None else kind.removeprefix(ETCD)
         """What the store is: an object store, or a directory with this durability."""
+        self.elsewhere = Elsewhere(self) if self.variety.etcd else None
         self._stops = rng.choice((0.0, 0.0005, 0.003))
         self.latency = rng.choice((0.002, 0.01, 0.05))
         self.session_seconds = 3.0
@@ -92,6 +103,8 @@ class Scene:
         self.machines = {broker: self._machine(broker, rng) for broker in self.brokers}
         self.topics = [Topic(f"t{number}", rng.randint(1, 3)) for number in range(rng.randint(1, 2))]
         self.topics[-1].kind = rng.choice((PLAIN, PLAIN, BOUNDED, COMPACTED, TRIMMED))
+        if self.variety.ages:
+            self.topics[-1].kind = AGED
         self.clients: list[Client] = []
         self.ending = False
         self._settings: Settings
@@ -108,6 +121,8 @@ class Scene:
                 "wal.settle.interval.ms": str(self._settle_ms),
                 "default.replication.factor": str(len(self.brokers)),
                 "listeners": f"PLAINTEXT://{host_of(broker)}:9092",
+                "log.message.timestamp.after.max.ms": str(LATE_MS_MAX if self.variety.jumps else 3_600_000),
+                "metadata": StoreView.url if self.elsewhere is not None else "",
             }
         )
         settings = msgspec.structs.replace(settings, wal_segment_bytes=WAL_FILE_BYTES)
@@ -115,6 +130,11 @@ class Scene:
         machine = Machine(
             self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather, self.seed
         )
+        machine.open_elsewhere = self.elsewhere.open if self.elsewhere is not None else None
+        if self.variety.ages:
+            machine.clock.wall_ahead *= APART_SECONDS_MAX / AHEAD_SECONDS_MAX
+        if self.variety.jumps:
+            machine.clock.drift(random.Random(f"{self.seed}/{machine.host}/clock"))
         machine.on_image = self._image_held
         machine.on_slow_start = lambda text: self.checker.fail("P2 start", text)
         machine.on_bug = lambda text: self.checker.fail("bug", text)
@@ -156,8 +176,11 @@ class Scene:
 
     def reads_well(self, broker: int, since: float) -> bool:
         """Could this broker read the store all the time?"""
-        weather = self.machines[broker].weather
-        return weather.latency < 0.1 and weather.troubled_at < since - 15.0
+        machine = self.machines[broker]
+        return all(
+            weather.latency < 0.1 and weather.troubled_at < since - 15.0
+            for weather in (machine.weather, machine.elsewhere)
+        )
 
     # The course of things.
 
@@ -196,8 +219,10 @@ class Scene:
         for topic in self.topics:
             if topic.kind == COMPACTED:
                 self.checker.compacted.add(topic.id)
-            if topic.kind == BOUNDED:
+            if topic.kind in (BOUNDED, AGED):
                 self.checker.starts_freely.add(topic.id)
+            if topic.kind == AGED:
+                self.ages.aged.add(topic.id)
         self.clients = [admin, *self._cast()]
         runs = [client.process.spawn(client.run()) for client in self.clients]  # type: ignore[attr-defined]
         await self._faults.run(self.seconds)
@@ -226,6 +251,10 @@ class Scene:
             if topic.kind == TRIMMED:
                 cast.append(Trimmer(self, "d0", topic, 2.0))
         cast.extend(Committer(self, f"c{n}", self.topics[0], every) for n in range(rng.randint(1, 2)))
+        if self.variety.moves:
+            cast.append(Mover(self, "m0", self.topics, 1.0))
+        if self.variety.recreates:
+            cast.append(Recreator(self, "x0", every))
         return cast
 
     async def _converge(self) -> None:
@@ -264,7 +293,8 @@ class Scene:
         return None if all(view == views[0] for view in views) else f"topics differ: {views}"
 
     async def _last_look(self) -> None:
-        for topic in self.topics:
+        made_again = [client.topic for client in self.clients if isinstance(client, Recreator)]
+        for topic in [*self.topics, *made_again]:
             for partition in range(topic.partitions):
                 if (topic.id, partition) in self.checker.closed:
                     continue
@@ -277,7 +307,8 @@ class Scene:
                         self.checker.fail("liveness", f"{topic.name}-{partition} cannot be read to its end")
                 key = (topic.id, partition)
                 self.checker.log_is(key, reader.records, reader.start, end, reader.hurt)
-                if topic.kind == BOUNDED and reader.start and reader.read_bytes < BOUND_BYTES:
+                whole = key not in self.checker.hurt
+                if topic.kind == BOUNDED and whole and reader.start and reader.read_bytes < BOUND_BYTES:
                     self.checker.fail(
                         "P3 retention", f"{topic.name}-{partition} is left with {reader.read_bytes} bytes"
                     )
@@ -332,10 +363,11 @@ class Scene:
             logger.propagate = before[1]
 
 
+LATE_MS_MAX = 2 * 24 * 3_600_000
+"""By more than wall clocks are wrong."""
+
 WAL_FILE_BYTES = 8192
 """Less than a person may set: files shall be rotated, adopted and deleted."""
-
-KINDS = ("objects", "os", "fsync")
 
 SETTINGS = {
     "broker.session.timeout.ms": "3000",

@@ -46,6 +46,8 @@ class Truth:
         return dict(self._scene.shared.memory.objects)
 
     def get(self, key: str) -> bytes | None:
+        if self._scene.elsewhere is not None and key.startswith("meta/"):
+            return self._scene.elsewhere.get(key)
         if self.on_directory:
             path = self._scene.disk.path(key)
             return bytes(self._scene.disk.find(path).data) if self._scene.disk.has(path) else None

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.metadata.image import WalRef
 from penstock.storage.blocking import BlockingStore, Range
+from penstock.storage.composing import CopyRange, compose
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import Files, store_error
 from penstock.storage.objects import (
@@ -20,6 +22,7 @@ from penstock.storage.objects import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from penstock.storage.wal_directory import DirectoryWalStore
 from tests.storage.world import keys_of
 
 
@@ -32,6 +35,12 @@ class SickFiles(Files):
         self.healed = threading.Event()
         self.error = 0
         self.sync_error = 0
+        self.names_error = 0
+
+    def mkdir(self, path: str) -> None:
+        if self.names_error:
+            raise OSError(self.names_error, os.strerror(self.names_error))
+        super().mkdir(path)
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
         fd = super().open(path, flags, mode)
@@ -133,6 +142,21 @@ async def test_a_name_that_was_given_and_not_synced_is_in_doubt(
     assert not isinstance(told.value, StoreRefusedError)
     files.sync_error = 0
     assert await store.get("a/k") == b"mine"
+
+
+async def test_a_log_and_a_copy_that_no_directory_can_be_made_for_are_refused(
+    tmp_path: Path, files: SickFiles
+) -> None:
+    """A broker that starts, or settles first thing, finds no tmp/ and may not make one."""
+    (tmp_path / "segments").mkdir()
+    (tmp_path / "segments/1").write_bytes(b"records")
+    store = DirectoryStore(str(tmp_path), files=files)
+    files.names_error = errno.EACCES
+    with pytest.raises(StoreRefusedError):
+        await DirectoryWalStore(store).create(WalRef(1, 1))
+    with pytest.raises(StoreRefusedError):
+        await compose(store, "segments/2", [CopyRange("segments/1", 0, 7)], b"")
+    await store.close()
 
 
 async def test_a_disk_that_went_away_is_not_an_empty_store(store: DirectoryStore, tmp_path: Path) -> None:

@@ -151,7 +151,10 @@ async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Bu
 async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
     files = store.files
     path = store.path(key)
-    temporary = store.temporary_name()
+    try:
+        temporary = store.temporary_name()
+    except OSError as error:
+        raise store_error(error, f"could not create {path}") from error
     try:
         target = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:

@@ -191,8 +191,8 @@ class DirectoryWalStore:
         """Make the log's directory appear with `marker` in it; False if it is there already."""
         files = self._files
         path = self._store.path(_directory(wal))
-        temporary = self._store.temporary_name()
         try:
+            temporary = self._store.temporary_name()
             files.make_directories(os.path.dirname(path), sync=self._store.sync)
             files.mkdir(temporary)
             files.close(files.open(f"{temporary}/{marker}", os.O_WRONLY | os.O_CREAT))
