@@ -262,6 +262,12 @@ class Checker:
         if end < self.ends[key].highest:
             self.fail("P3 watermark", f"{_place(key, end)} is the end, which was at {self.ends[key].highest}")
 
+    def is_bare(self, key: Key, start: int, end: int) -> bool:
+        """Whether compaction may have taken all that anybody knows of between these offsets."""
+        if key[0] not in self.compacted:
+            return False
+        return not any(start <= offset < end for offset in self._newest(key, {}).values())
+
     def _newest(self, key: Key, records: dict[int, bytes]) -> dict[bytes, int]:
         """By key, the offset of the newest record that anybody knows of."""
         newest: dict[bytes, int] = {}
