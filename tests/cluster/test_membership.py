@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
+from penstock.cluster.handing_over import PartitionKey
 from penstock.cluster.leases import lease_key
-from penstock.cluster.membership import Lost, Membership, PartitionKey
+from penstock.cluster.membership import Lost, Membership
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.commands import (
     AnyCommand,

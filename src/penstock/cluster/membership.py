@@ -16,27 +16,25 @@ brokers do the same at once, the first entry counts and the other's wish finds n
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
 from penstock.clock import Clock
+from penstock.cluster.handing_over import Leadership, departure, hand_over, surrender_all
 from penstock.cluster.leases import Lease, LeaseTable, decode_lease, encode_lease, lease_key
 from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
 from penstock.metadata.commands import (
     AnyCommand,
     AssignLeaders,
     FenceBroker,
-    LeaderMove,
     RegisterBroker,
     RemoveBroker,
     SetLevel,
 )
-from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, Listener, ManifestRef, WalRef
+from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, Listener, WalRef
 from penstock.metadata.levels import LEVEL_MAX
 from penstock.metadata.placement import (
     HandOver,
@@ -47,15 +45,12 @@ from penstock.metadata.placement import (
 )
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
-from penstock.storage.answers import Surrendered
 from penstock.storage.objects import ObjectStore, StoreError
 from penstock.wire.errors import ErrorCode
 
 Seal = Callable[[int, int], Awaitable[int]]
 """`seal(broker, epoch)`: after it returns, nobody can acknowledge a write to that incarnation's log. Returns
 how many flushes the log holds. May be called again, and by several brokers at once."""
-
-PartitionKey = tuple[bytes, int]
 
 # How often a broker that is late is listened for, and whether everything has a leader is looked at.
 WATCHES_PER_SESSION = 12
@@ -67,23 +62,6 @@ WATCH_PAUSE_MIN_SECONDS = 0.005
 HAND_OVERS_PER_ROUND_MAX = 200
 
 logger = logging.getLogger(__name__)
-
-
-class Leadership(Protocol):
-    """What handing over needs from the one who writes partitions."""
-
-    async def settle(self) -> bool:
-        """Settle what was accepted so far, while writes go on."""
-
-    def led(self) -> Iterable[PartitionKey]:
-        """The partitions that are open here."""
-
-    async def surrender(self, keys: Iterable[PartitionKey]) -> Mapping[PartitionKey, Surrendered]:
-        """Stop accepting writes to these partitions, and settle everything that was accepted. Returns those
-        that were settled."""
-
-    def resume(self, keys: Iterable[PartitionKey]) -> None:
-        """The partitions stay here after all: accept writes again."""
 
 
 class ProcessTable(Protocol):
@@ -256,14 +234,14 @@ class Membership:
         """
         self._leaving = True
         async with self._handing_over:
-            settled = await self._surrender_all()
+            settled = await surrender_all(self._leadership) if self._leadership is not None else {}
             flush_count = await self._seal(self.broker, self.epoch)
             await self.stop()
 
             def decide(image: ClusterImage) -> list[AnyCommand]:
                 if not image.is_current(self.broker, self.epoch):
                     return []
-                return self._departure(image, settled, flush_count)
+                return departure(image, WalRef(self.broker, self.epoch), settled, flush_count)
 
             result = await self._log.propose(decide)
         if isinstance(result, Refusal):
@@ -271,38 +249,6 @@ class Membership:
             return
         logger.info("left the cluster broker=%d epoch=%d", self.broker, self.epoch)
         await self._store.delete(lease_key(self.broker))
-
-    async def _surrender_all(self) -> Mapping[PartitionKey, Surrendered]:
-        """Stop all writes. Returns what is settled."""
-        leadership = self._leadership
-        if leadership is None:
-            return {}
-        try:
-            # Most of the work, while writes go on; the rest is what came meanwhile.
-            await leadership.settle()
-            return await leadership.surrender(leadership.led())
-        except (StoreError, MetadataUnavailableError) as error:
-            logger.warning("not everything was settled before leaving error=%s", error)
-            return {}
-
-    def _departure(
-        self, image: ClusterImage, settled: Mapping[PartitionKey, Surrendered], flush_count: int
-    ) -> list[AnyCommand]:
-        moves = successors(image, self.broker)
-        given, left = [], []
-        for move in moves:
-            one = settled.get((move.topic_id, move.partition))
-            if one is not None and _replaces(image, move, one):
-                given.append(msgspec.structs.replace(move, settled=True, manifest=one.manifest))
-            else:
-                left.append(move)
-        commands: list[AnyCommand] = []
-        if given:
-            commands.append(AssignLeaders(self.broker, self.epoch, tuple(given)))
-        commands.append(RemoveBroker(self.broker, self.epoch, flush_count))
-        if left:
-            commands.append(AssignLeaders(self.broker, self.epoch, tuple(left)))
-        return commands
 
     async def unregister(self, broker: int) -> Refusal | None:
         """Remove a broker, dead or alive, and share out what it led. Why not, if it cannot be.
@@ -586,66 +532,10 @@ class Membership:
         async with self._handing_over:
             if self._leaving:
                 return 0
-            # While this waited, some of it may have gone already.
-            image = self._log.image
-            current = [plan for plan in plans if self._is_ours(image, plan)]
-            return await self._hand_over(current) if current else 0
-
-    async def _hand_over(self, plans: Sequence[HandOver]) -> int:
-        assert self._leadership is not None
-        by_key = {(plan.topic_id, plan.partition): plan for plan in plans}
-        try:
-            surrendered = await self._leadership.surrender(list(by_key))
-        except Exception:
-            self._leadership.resume(list(by_key))
-            raise
-        moves = {key: _move(by_key[key], one.manifest) for key, one in surrendered.items() if key in by_key}
-
-        def decide(image: ClusterImage) -> list[AnyCommand]:
-            possible = tuple(
-                move
-                for key, move in moves.items()
-                if self._is_ours(image, move)
-                and image.is_live(move.leader)
-                and _replaces(image, move, surrendered[key])
-            )
-            return [AssignLeaders(self.broker, self.epoch, possible)] if possible else []
-
-        while True:
-            try:
-                result = await self._log.propose(decide)
-                break
-            except MetadataUnavailableError as error:
-                # The entry may still arrive. Until it is known whether it did, writing on here could
-                # acknowledge records that the next leader never reads; so nothing is resumed yet.
-                logger.warning("a hand-over waits for the store error=%s", error)
-                await asyncio.sleep(self._heartbeat_interval)
-        image = self._log.image if isinstance(result, Refusal) else result
-        kept = [key for key, plan in by_key.items() if key not in moves or self._is_ours(image, moves[key])]
-        if kept:
-            self._leadership.resume(kept)
-        gone = len(by_key) - len(kept)
-        if gone:
-            logger.info(
-                "handed partitions over broker=%d partitions=%d kept=%d", self.broker, gone, len(kept)
-            )
-        return gone
-
-    def _is_ours(self, image: ClusterImage, move: LeaderMove | HandOver) -> bool:
-        return image.leads(self.broker, self.epoch, move.topic_id, move.partition, move.leader_epoch)
-
-
-def _replaces(image: ClusterImage, move: LeaderMove, surrendered: Surrendered) -> bool:
-    """Whether what was settled still follows on the manifest in the image. A repair may have replaced that
-    since; it would be undone."""
-    info = image.partition(move.topic_id, move.partition)
-    return info is not None and info.manifest == surrendered.base
-
-
-def _move(plan: HandOver, manifest: ManifestRef | None) -> LeaderMove:
-    return LeaderMove(
-        plan.topic_id, plan.partition, plan.leader_epoch, plan.leader, True, manifest, plan.replicas
-    )
+            assert self._leadership is not None
+            own, pause = WalRef(self.broker, self.epoch), self._heartbeat_interval
+            # While this waited, some of it may have gone already: what is not led any more is passed over.
+            return await hand_over(self._log, self._leadership, own, plans, pause)
 
 
 def _registration(command: RegisterBroker, image: ClusterImage) -> list[AnyCommand]:
