@@ -98,9 +98,8 @@ class Reader(Client):
         elif told.error_code in HURT and key in checker.hurt:
             self._complaints += 1
             if self._complaints >= HURT_AFTER or told.error_code == ErrorCode.CORRUPT_MESSAGE:
-                end = self.scene.hurt_until(leader, key, self.position)
-                self.hurt.append(range(self.position, end))
-                self.position = end
+                self.hurt.append(self.scene.hurt_at(leader, key, self.position))
+                self.position = self.hurt[-1].stop
             return
         elif told.error_code in TRY_AGAIN or self.scene.rots_in_flight(leader):
             return

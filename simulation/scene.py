@@ -165,14 +165,15 @@ class Scene:
         """Whether what this broker read not long ago may have been wrong."""
         return self.machines[broker].weather.flipped_at > self.world.time() - 10.0
 
-    def hurt_until(self, broker: int, key: Key, offset: int) -> int:
-        """Where the damage that an offset is part of ends, which a person would look up."""
+    def hurt_at(self, broker: int, key: Key, offset: int) -> range:
+        """The damage that an offset is part of, which a person would look up. Compaction may leave nothing
+        between an offset and the damage after it."""
         node = self.machines[broker].node
         partition = node.broker.ledger.partition(*key) if node is not None else None
         for damaged in partition.hurt if partition is not None else ():
-            if damaged.start <= offset < damaged.end:
-                return damaged.end
-        return offset + 1
+            if offset < damaged.end and (damaged.start <= offset or key[0] in self.checker.compacted):
+                return range(max(damaged.start, offset), damaged.end)
+        return range(offset, offset + 1)
 
     def reads_well(self, broker: int, since: float) -> bool:
         """Could this broker read the store all the time?"""
