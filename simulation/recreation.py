@@ -107,6 +107,8 @@ class IncarnationCommitter(Committer):
     """What is committed for one incarnation is promised as long as that is not deleted."""
 
     _incarnation = b""
+    _before = 0
+    """The last offset that was committed to another incarnation."""
 
     def begin(self, topic: Topic) -> None:
         self._topic = topic
@@ -116,5 +118,11 @@ class IncarnationCommitter(Committer):
         if self._incarnation == self._topic.id and self._topic.id not in self.scene.checker.deleted:
             return cut
         self._incarnation = self._topic.id
+        self._before = self._offset
         self._told = Rising()
         return True
+
+    def _check(self, found: int, metadata: str, asked_at: float, by: int) -> None:
+        # Offsets are fetched by name: until there is one of this incarnation, another's may still be told.
+        if found > self._before or self._told.known_before(asked_at):
+            super()._check(found, metadata, asked_at, by)

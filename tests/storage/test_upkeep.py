@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from penstock.storage import upkeep as module
+from penstock.storage.flusher import Flusher
 from penstock.storage.ledger import Ledger
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import StoreUnavailableError
+from penstock.storage.wal import WalWriter
 from tests.storage.test_settling import NO_DELAY, PROMPT, fill
 from tests.storage.world import World, own_partition
 
@@ -48,6 +50,39 @@ async def test_a_store_that_fails_between_two_merges_does_not_stop_the_broker(
     for _ in range(50):
         await asyncio.sleep(0)
     assert tries == 1
+    await stop(running)
+    await world.kill(ledger)
+
+
+async def test_a_partition_that_is_being_handed_over_does_not_stop_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What an earlier incarnation left of it is settled by the hand-over, which needs its turn."""
+    world = World(MemoryStore())
+    ledger = await world.start()
+    topic = await world.create_topic("t", 1)
+    await fill(ledger, own_partition(ledger, topic), 1)
+    await world.kill(ledger)
+    ledger = await world.start()
+    partition = own_partition(ledger, topic)
+    assert len(partition.wals) > 1 and ledger._upkeep is not None
+    partition.closed = True
+    ledger._upkeep._earlier_settle_at = 0.0
+    tries = 0
+    settle = ledger._settler.settle
+
+    async def counted(flusher: Flusher, wal: WalWriter) -> bool:
+        nonlocal tries
+        tries += 1
+        if tries > 3:
+            raise asyncio.CancelledError
+        return await settle(flusher, wal)
+
+    monkeypatch.setattr(ledger._settler, "settle", counted)
+    running = await background(ledger)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert tries == 0
     await stop(running)
     await world.kill(ledger)
 

@@ -116,6 +116,8 @@ class Upkeep:
     async def _repeat(self, chores: Sequence[_Chore], wake: asyncio.Event) -> None:
         while True:
             wake.clear()
+            # A chore that finds all done waits for nothing: others have their turn all the same.
+            await asyncio.sleep(0)
             if not await self._step(chores):
                 await self._rest(chores, wake)
 
@@ -195,10 +197,12 @@ class Upkeep:
         since = self._unsettled_since
         if since is not None and now - since >= self._settings.settle_interval_ms / 1000:
             return True
-        if sum(len(p.unsettled) for p in self._partitions.values()) >= self._settings.settle_extents:
+        # Those that are being handed over are settled by that, and only by that.
+        partitions = [partition for partition in self._partitions.values() if not partition.closed]
+        if sum(len(partition.unsettled) for partition in partitions) >= self._settings.settle_extents:
             return True
         # What earlier incarnations left: soon, so that the next start finds little.
-        return now >= self._earlier_settle_at and any(len(p.wals) > 1 for p in self._partitions.values())
+        return now >= self._earlier_settle_at and any(len(partition.wals) > 1 for partition in partitions)
 
     async def settle(self) -> bool:
         """Settle everything that is durable now."""
