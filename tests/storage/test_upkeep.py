@@ -52,6 +52,44 @@ async def test_a_store_that_fails_between_two_merges_does_not_stop_the_broker(
     await world.kill(ledger)
 
 
+async def test_a_partition_that_is_given_away_does_not_keep_the_broker_settling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It still has an earlier log, and nobody settles it here. Neither is a settle wanted for it, nor does
+    one that changes nothing lead to the next at once."""
+    world = World(MemoryStore())
+    first = await world.start()
+    topic = await world.create_topic("t", 1)
+    await fill(first, own_partition(first, topic), 1)
+    await world.kill(first)
+    ledger = await world.start()
+    partition = own_partition(ledger, topic)
+    assert len(partition.wals) > 1
+    await ledger.surrender([(topic, 0)])
+    upkeep = ledger._upkeep
+    assert partition.closed and upkeep is not None
+    upkeep._earlier_settle_at = 0.0
+    assert not upkeep._should_settle(world.clock.monotonic())
+
+    tries = 0
+    settle = upkeep.settle
+
+    async def counted() -> bool:
+        nonlocal tries
+        tries += 1
+        assert tries < 10, "it never rests"
+        return await settle()
+
+    monkeypatch.setattr(upkeep, "settle", counted)
+    monkeypatch.setattr(upkeep, "_should_settle", lambda now: True)
+    running = await background(ledger)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert tries == 1
+    await stop(running)
+    await world.kill(ledger)
+
+
 class StuckStore(MemoryStore):
     """Deletes nothing, and does not say so."""
 
