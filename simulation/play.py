@@ -44,6 +44,8 @@ def play(
         with _quietly():
             scene.world.close()
             del scene
+            # What coroutines do as they end keeps all of their world once more.
+            gc.collect()
             gc.collect()
         return outcome
 
@@ -79,11 +81,6 @@ def play_all(
     only: tuple[str, ...] = (),
 ) -> Iterator[Outcome]:
     """Run seeds, several at once, each outcome as it comes. Closing the iterator ends the processes."""
-    if jobs == 1:
-        prepare()
-        for seed in seeds:
-            yield play(seed, broken, seconds, kind, only=only)
-        return
     outcomes: queue.Queue[Outcome | None] = queue.Queue()
     options = [broken or "", "" if seconds is None else str(seconds), kind or "", ",".join(only)]
     workers = [

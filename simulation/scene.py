@@ -9,6 +9,7 @@ import random
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 
@@ -34,6 +35,7 @@ from simulation.network import Network
 from simulation.producers import BareWriter, IdempotentProducer
 from simulation.readers import Observer, Reader
 from simulation.recreation import Recreator
+from simulation.spinning import ends_in_time
 from simulation.store import SharedStore, StoreView
 from simulation.topics import AGED, BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.trace import LINES_KEPT, Trace, TraceHandler
@@ -188,7 +190,7 @@ class Scene:
     # The course of things.
 
     def run(self) -> Outcome:
-        with _no_collection(), self._logging():
+        with _no_collection(), self._logging(), ends_in_time(partial(self.checker.fail, "bug")):
             main = self.world.create_task(self._course())
             try:
                 self.world.run_until_complete(main)

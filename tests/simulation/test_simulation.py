@@ -1,13 +1,16 @@
 """The simulator: what it finds is there again the next time, and it finds what is broken on purpose."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from simulation.faults import KINDS
+from simulation.loop import Halted, World
 from simulation.play import play
+from simulation.spinning import ends_in_time
 
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 150
@@ -37,6 +40,24 @@ def test_a_seed_is_the_same_in_another_process() -> None:
             check=True,
         )
         assert told.stdout.split() == here
+
+
+def test_a_step_that_never_ends_is_found() -> None:
+    world = World(random.Random(0))
+    found: list[str] = []
+
+    def tell(text: str) -> None:
+        found.append(text)
+        world.halted = True
+
+    async def spin() -> None:
+        while True:
+            pass
+
+    with ends_in_time(tell, seconds=0.05), pytest.raises(Halted):
+        world.run_until_complete(world.process("p").spawn(spin()))
+    world.close()
+    assert "in spin" in found[0]
 
 
 PROTOCOL = ("ack-early", "fencing", "no-seal", "sealed-end", "stale-image", "stale-reads")

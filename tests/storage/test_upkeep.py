@@ -6,11 +6,9 @@ import msgspec
 import pytest
 
 from penstock.storage import upkeep as module
-from penstock.storage.flusher import Flusher
 from penstock.storage.ledger import Ledger
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import StoreUnavailableError
-from penstock.storage.wal import WalWriter
 from tests.storage.test_settling import NO_DELAY, PROMPT, fill
 from tests.storage.world import World, own_partition
 
@@ -54,35 +52,40 @@ async def test_a_store_that_fails_between_two_merges_does_not_stop_the_broker(
     await world.kill(ledger)
 
 
-async def test_a_partition_that_is_being_handed_over_does_not_stop_the_broker(
+async def test_a_partition_that_is_given_away_does_not_keep_the_broker_settling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What an earlier incarnation left of it is settled by the hand-over, which needs its turn."""
+    """It still has an earlier log, and nobody settles it here. Neither is a settle wanted for it, nor does
+    one that changes nothing lead to the next at once."""
     world = World(MemoryStore())
-    ledger = await world.start()
+    first = await world.start()
     topic = await world.create_topic("t", 1)
-    await fill(ledger, own_partition(ledger, topic), 1)
-    await world.kill(ledger)
+    await fill(first, own_partition(first, topic), 1)
+    await world.kill(first)
     ledger = await world.start()
     partition = own_partition(ledger, topic)
-    assert len(partition.wals) > 1 and ledger._upkeep is not None
-    partition.closed = True
-    ledger._upkeep._earlier_settle_at = 0.0
-    tries = 0
-    settle = ledger._settler.settle
+    assert len(partition.wals) > 1
+    await ledger.surrender([(topic, 0)])
+    upkeep = ledger._upkeep
+    assert partition.closed and upkeep is not None
+    upkeep._earlier_settle_at = 0.0
+    assert not upkeep._should_settle(world.clock.monotonic())
 
-    async def counted(flusher: Flusher, wal: WalWriter) -> bool:
+    tries = 0
+    settle = upkeep.settle
+
+    async def counted() -> bool:
         nonlocal tries
         tries += 1
-        if tries > 3:
-            raise asyncio.CancelledError
-        return await settle(flusher, wal)
+        assert tries < 10, "it never rests"
+        return await settle()
 
-    monkeypatch.setattr(ledger._settler, "settle", counted)
+    monkeypatch.setattr(upkeep, "settle", counted)
+    monkeypatch.setattr(upkeep, "_should_settle", lambda now: True)
     running = await background(ledger)
     for _ in range(50):
         await asyncio.sleep(0)
-    assert tries == 0
+    assert tries == 1
     await stop(running)
     await world.kill(ledger)
 

@@ -158,7 +158,9 @@ class Upkeep:
 
     async def _settle_if_due(self) -> bool:
         if self._should_settle(self._clock.monotonic()) and await self.settle():
-            self.wake()
+            # There is more to rewrite and to delete now. Settling itself rests, whatever it could not settle.
+            for event in self._wakes[1:]:
+                event.set()
         return False
 
     async def _merge(self) -> bool:
@@ -197,12 +199,12 @@ class Upkeep:
         since = self._unsettled_since
         if since is not None and now - since >= self._settings.settle_interval_ms / 1000:
             return True
-        # Those that are being handed over are settled by that, and only by that.
-        partitions = [partition for partition in self._partitions.values() if not partition.closed]
-        if sum(len(partition.unsettled) for partition in partitions) >= self._settings.settle_extents:
+        # A partition that is being given to another leader is settled by that.
+        led = [partition for partition in self._partitions.values() if not partition.closed]
+        if sum(len(partition.unsettled) for partition in led) >= self._settings.settle_extents:
             return True
         # What earlier incarnations left: soon, so that the next start finds little.
-        return now >= self._earlier_settle_at and any(len(partition.wals) > 1 for partition in partitions)
+        return now >= self._earlier_settle_at and any(len(partition.wals) > 1 for partition in led)
 
     async def settle(self) -> bool:
         """Settle everything that is durable now."""
