@@ -225,8 +225,10 @@ class DirectoryWalStore:
             except FileNotFoundError:
                 if not self._files.exists(f"{path}/{_SEALED}"):
                     raise
-            self._files.sync_directory(path)
-            self._files.sync_directory(os.path.dirname(path))
+            # Without durability=fsync nobody did so yet, up to the store itself.
+            of_broker = os.path.dirname(path)
+            for directory in (path, of_broker, os.path.dirname(of_broker), self._store.root):
+                self._files.sync_directory(directory)
             return self._count(wal, start)
         except OSError as error:
             raise store_error(error, f"could not seal {path}") from error
