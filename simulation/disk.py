@@ -20,7 +20,6 @@ from penstock.storage.files import Entry, Files
 from penstock.wire.buffers import Buffer
 from simulation.filesystem import ROOT, Disk, Node, OpenNode, os_error
 from simulation.loop import Crashed, Process
-from simulation.store import UNCHECKED
 from simulation.weather import SLOW_FROM_SECONDS, Weather
 
 COLD = 0.1
@@ -176,7 +175,7 @@ class SimulatedFiles(Files):
     def _seen(self, opened: OpenNode, position: int, length: int) -> bytearray:
         """What arrives of what is stored."""
         read = opened.node.data[position : position + length]
-        flips = self._weather.flips if not opened.path.endswith(UNCHECKED) else 0.0
+        flips = self._weather.flips
         if flips and read and self._rng.random() < flips:
             self._weather.troubled_at = self._disk.world.time()
             read[self._rng.randrange(len(read))] ^= 1 << self._rng.randrange(8)

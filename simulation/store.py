@@ -28,9 +28,6 @@ from simulation.loop import Process, World
 from simulation.trace import Trace
 from simulation.weather import Weather
 
-UNCHECKED = "meta/cluster"
-"""The one object without a checksum."""
-
 OnEffect = Callable[[str, str, bytes], None]
 """Called with operation, key and contents after each write took effect."""
 
@@ -96,7 +93,7 @@ class StoreView:
     async def get(self, key: str) -> bytes | None:
         stored = self._shared.memory.objects
         found: bytes | None = await self._request(f"get {key}", key, lambda: stored.get(key))
-        return self._seen(found) if found and key != UNCHECKED else found
+        return self._seen(found) if found else found
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         await self._request(f"read {key} {start}+{length}", key, lambda: None)

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.cluster.home import IDENTITY_KEY, HomeError, join, open_elsewhere
+from penstock.cluster.home import IDENTITY_KEY, HomeError, find, join, open_elsewhere
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.reading import ImageReader
-from penstock.metadata.codec import Identity, decode_identity, encode_identity
+from penstock.metadata.codec import DamagedError, Identity, decode_identity, encode_identity
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import ObjectInfo, ObjectStore
 from tests.storage.fake_etcd import FakeMember, Keys
@@ -155,3 +155,36 @@ async def test_a_log_in_etcd_is_found_from_the_store(member: tuple[FakeMember, s
     assert b"here/meta/snapshot/000000001" in keys.values and b"here/meta/log/000000000001" not in keys.values
     for one in (log, second):
         await one.close()
+
+
+class FlippedOnce(MemoryStore):
+    """The first answer is hurt on its way."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    async def get(self, key: str) -> bytes | None:
+        found = await super().get(key)
+        if found and self.times:
+            self.times -= 1
+            hurt = bytearray(found)
+            hurt[hurt.index(b"cluster-a")] ^= 1
+            return bytes(hurt)
+        return found
+
+
+async def test_an_identity_that_was_hurt_on_its_way_is_read_again() -> None:
+    store = FlippedOnce(1)
+    store.objects[IDENTITY_KEY] = encode_identity(Identity.new("cluster-a"))
+    home = await find(store, lambda location: store)
+    assert home is not None and home.cluster_id == "cluster-a"
+    store.times = 1
+    assert (await join(store, "", lambda: "other", lambda location: store)).cluster_id == "cluster-a"
+
+
+async def test_a_damaged_identity_is_named() -> None:
+    store = FlippedOnce(1000)
+    store.objects[IDENTITY_KEY] = encode_identity(Identity.new("cluster-a"))
+    with pytest.raises(DamagedError, match="meta/cluster is damaged: its checksum does not match; `penstock"):
+        await join(store, "", lambda: "other", lambda location: store)

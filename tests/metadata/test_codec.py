@@ -1,5 +1,6 @@
 """Stored forms: what is damaged, foreign or newer is refused in one sentence and never half read."""
 
+import itertools
 import typing
 
 import msgspec
@@ -7,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.cluster.health.metadata import corrected_identity
 from penstock.log.manifest import Manifest
 from penstock.log.markers import AbortedTransaction
 from penstock.log.segment import Footer
 from penstock.metadata import codec
 from penstock.metadata.codec import (
+    DamagedError,
     Entry,
     FormatError,
     Identity,
@@ -28,6 +31,7 @@ from penstock.metadata.commands import AssignLeaders, DeleteTopic, LeaderMove, S
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import TOPIC_CONFIG, BrokerInfo, ClusterImage, PendingMove, WalRef, derive
 from penstock.metadata.levels import LEVEL_MAX
+from penstock.wire.checksum import crc32c
 
 from .worlds import cluster, with_topic
 
@@ -170,8 +174,22 @@ def test_a_stub_keeps_version_and_floor() -> None:
 
 def test_the_identity_can_be_read_by_a_person() -> None:
     here, there = Identity.new("abc"), Identity.new("abc", "etcd://one:2379/penstock")
-    assert encode_identity(here) == b'{"kind":"penstock-cluster","format":1,"cluster_id":"abc"}'
+    bare = b'{"kind":"penstock-cluster","format":1,"cluster_id":"abc"'
+    assert encode_identity(here) == bare + b',"checksum":"%08x"}' % crc32c(bare + b"}")
+    assert decode_identity(bare + b"}").cluster_id == "abc", "the first version wrote none"
     assert [decode_identity(encode_identity(one)) for one in (here, there)] == [here, there]
+
+
+def test_each_bit_of_the_identity() -> None:
+    """Whichever is flipped, it is known to be damaged, and repair finds what it was; a few show that."""
+    whole = encode_identity(Identity.new("abc", "etcd://one:2379/penstock"))
+    for at, bit in itertools.product(range(len(whole)), range(8)):
+        hurt = bytearray(whole)
+        hurt[at] ^= 1 << bit
+        with pytest.raises(DamagedError, match=r"meta/cluster is damaged: .*; `penstock store repair` says"):
+            decode_identity(bytes(hurt))
+        if (at * 8 + bit) % 29 == 0:
+            assert corrected_identity(bytes(hurt)) == whole
 
 
 def test_a_store_that_holds_something_else() -> None:

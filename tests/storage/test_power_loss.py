@@ -15,7 +15,7 @@ from penstock.storage.answers import Appended
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.ledger import Ledger
 from penstock.storage.log_reader import follow_log
-from penstock.storage.objects import HurtRangeError, StoreError
+from penstock.storage.objects import StoreError
 from penstock.storage.wal_directory import DirectoryWalStore
 from penstock.wire.errors import ErrorCode
 from tests.storage.faults import ForgetfulFiles, VolatileFiles
@@ -142,7 +142,7 @@ async def test_an_adopted_file_survives_in_the_default_mode(tmp_path: Path) -> N
 @pytest.mark.parametrize("goes_on", [False, True])
 async def test_an_unsynced_flush_with_holes_is_cut_off_at_the_end_only(tmp_path: Path, goes_on: bool) -> None:
     """The index of a flush may reach the disk without its batches: the batches are checked too. If a whole
-    flush follows, the records in the hole are lost, and no offset is given again."""
+    flush follows, its records keep their offsets, and readers pass over the hole."""
     world = World(DirectoryStore(str(tmp_path)))
     ledger = await world.start()
     topic = await world.create_topic("t")
@@ -166,12 +166,9 @@ async def test_an_unsynced_flush_with_holes_is_cut_off_at_the_end_only(tmp_path:
     if not goes_on:
         assert [value for _, value in await read_all(ledger, partition)] == [b"whole"]
     else:
-        assert partition.high_watermark == 3
-        assert (await read(ledger, partition, 0)).next_offset == 1
-        with pytest.raises(HurtRangeError) as hurt:
-            await read(ledger, partition, 1)
-        assert (hurt.value.start, hurt.value.end) == (1, 2)
-        assert (await read(ledger, partition, 2)).next_offset == 3
+        assert partition.high_watermark == 3 and not partition.hurt
+        assert await read_all(ledger, partition) == [(0, b"whole"), (2, b"after the hole")]
+        assert (await read(ledger, partition, 1)).next_offset == 3
     await world.close()
 
 
@@ -247,12 +244,51 @@ async def test_a_flush_that_could_not_be_synced_is_not_counted_from_memory(
     await world.close()
 
 
-async def test_a_log_is_not_sealed_while_its_disk_does_not_sync(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_log_is_not_sealed_while_its_disk_does_not_sync(tmp_path: Path, sync: bool) -> None:
     files = ForgetfulFiles()
-    world = World(DirectoryStore(str(tmp_path / "store"), sync=True, files=files))
+    world = World(DirectoryStore(str(tmp_path / "store"), sync=sync, files=files))
     ledger = await world.start()
     await append_ok(ledger, own_partition(ledger, await world.create_topic("t")), batch(b"acknowledged"))
     files.sync_fails = True
     with pytest.raises(StoreError):
         await world.wal_store.seal(ledger.wal)
+    await world.close()
+
+
+async def test_what_was_deleted_is_not_written_to_again(tmp_path: Path) -> None:
+    """The power took a log whose first records were deleted, and nothing was settled: the partition goes on
+    where its log starts, not at 0."""
+    machine = Machine(tmp_path, None, sync=False)
+    world = machine.world
+    ledger = await world.start()
+    topic = await world.create_topic("t")
+    for number in range(5):
+        await append_ok(ledger, own_partition(ledger, topic), batch(b"%d" % number))
+    assert await ledger.delete_records(own_partition(ledger, topic), 3) == 3
+    await machine.lose_power(ledger)
+    ledger = await world.start()
+    partition = own_partition(ledger, topic)
+    assert (partition.log_start_offset, partition.high_watermark) == (3, 3)
+    assert await append_ok(ledger, partition, batch(b"next")) == [3]
+    assert await read_all(ledger, partition) == [(3, b"next")]
+    await world.close()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_what_a_seal_counts_survives(tmp_path: Path, sync: bool) -> None:
+    """In either mode, and in all files: the count is kept in the metadata log, which survives."""
+    machine = Machine(tmp_path, None, sync=sync)
+    world = machine.world
+    ledger = await world.start()
+    partition = own_partition(ledger, await world.create_topic("t"))
+    for number in range(10):
+        await append_ok(ledger, partition, batch(b"%d" % number * 1500))
+    count = await world.wal_store.seal(ledger.wal)
+    assert count == 10
+    await machine.lose_power(ledger)
+    found = [flush async for flush in world.wal_store.scan(ledger.wal, 0, count)]
+    assert [flush.number for flush in found] == list(range(count))
+    assert not any(flush.damage for flush in found)
+    assert await world.wal_store.seal(ledger.wal) == count
     await world.close()

@@ -13,15 +13,18 @@ Addresses change when members of etcd are replaced. Who is told others than the 
 same cluster there, writes them into the store.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.entropy import SYSTEM, Entropy
-from penstock.metadata.codec import Identity, decode_identity, encode_identity
+from penstock.metadata.codec import DamagedError, Identity, decode_identity, encode_identity
 from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError, Unproven
 from penstock.storage.wal import WAL_PREFIX
 
 IDENTITY_KEY: Final = "meta/cluster"
+# What reads as damaged is read again: what came over a wire or a bus may have been hurt on its way.
+_DAMAGE_PAUSES_SECONDS: Final = (0.05, 0.5)
 _RECORDS: Final = (WAL_PREFIX, "segments/", "manifests/", "meta/log/")
 
 
@@ -43,19 +46,19 @@ async def join(
 
     HomeError if this is not one cluster's; FormatError if this version cannot serve it; StoreError.
     """
-    data = await store.get(IDENTITY_KEY)
-    if data is None:
+    there = await _read(store)
+    if there is None:
         await _require_fit(store, new_id())
-    if data is None and not metadata:
+    if there is None and not metadata:
         identity = await _create(store, Identity.new(new_id()))
         return await _found(store, "", identity, open_elsewhere)
-    if data is not None:
-        return await _found(store, metadata, decode_identity(data), open_elsewhere)
+    if there is not None:
+        return await _found(store, metadata, there, open_elsewhere)
     elsewhere = open_elsewhere(metadata)
     try:
-        taken = await elsewhere.get(IDENTITY_KEY)
+        taken = await _read(elsewhere)
         if taken is not None and (await store.get(IDENTITY_KEY)) is None:
-            other = decode_identity(taken).cluster_id
+            other = taken.cluster_id
             raise HomeError(
                 f"{_name(elsewhere, metadata)} holds the metadata log of cluster {other}, which does not "
                 "live in this store; give another prefix."
@@ -68,10 +71,9 @@ async def join(
 
 async def find(store: ObjectStore, open_elsewhere: Callable[[str], ObjectStore]) -> Home | None:
     """The cluster that lives in `store`, for those who only read."""
-    data = await store.get(IDENTITY_KEY)
-    if data is None:
+    identity = await _read(store)
+    if identity is None:
         return None
-    identity = decode_identity(data)
     return Home(identity.cluster_id, open_elsewhere(identity.metadata) if identity.metadata else store)
 
 
@@ -88,13 +90,11 @@ async def _found(
     elsewhere = open_elsewhere(metadata or identity.metadata)
     try:
         name = _name(elsewhere, metadata or identity.metadata)
-        data = await elsewhere.get(IDENTITY_KEY)
-        if data is None:
+        there = await _read(elsewhere)
+        if there is None:
             await _require_unused(store, elsewhere, identity, name)
             # Without an address of its own: it is where it says.
             there = await _create(elsewhere, Identity.new(identity.cluster_id))
-        else:
-            there = decode_identity(data)
         if there.cluster_id != identity.cluster_id:
             raise HomeError(
                 f"{name} holds the metadata log of cluster {there.cluster_id}, and the store holds the "
@@ -144,10 +144,23 @@ async def _require_fit(store: ObjectStore, token: str) -> None:
 async def _create(store: ObjectStore, identity: Identity) -> Identity:
     """The identity that is there afterwards: this one, or that of whoever was first."""
     await store.create(IDENTITY_KEY, encode_identity(identity))
-    data = await store.get(IDENTITY_KEY)
-    if data is None:
+    there = await _read(store)
+    if there is None:
         raise StoreUnavailableError(f"{IDENTITY_KEY} was written and cannot be read back")
-    return decode_identity(data)
+    return there
+
+
+async def _read(store: ObjectStore) -> Identity | None:
+    """The identity that is there; None if there is none."""
+    for pause in (*_DAMAGE_PAUSES_SECONDS, None):
+        data = await store.get(IDENTITY_KEY)
+        try:
+            return decode_identity(data) if data is not None else None
+        except DamagedError:
+            if pause is None:
+                raise
+            await asyncio.sleep(pause)
+    raise AssertionError
 
 
 def _name(store: ObjectStore, location: str) -> str:

@@ -20,7 +20,8 @@ All integers are big-endian, as in the batches.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from penstock.wire.batch import CONTROL, HEADER, HEADER_SIZE, BatchHeader
@@ -171,6 +172,20 @@ def iter_blocks(index: Buffer) -> Iterator[FlushBlock]:
         yield FlushBlock(
             topic_id, partition, position, count, view[headers_at:control_at], view[control_at:at]
         )
+
+
+def without_batches(index: Buffer, gone: Container[int]) -> bytes:
+    """The same index without the batches that begin at these positions of the flush."""
+    parts: list[Buffer] = []
+    for block in iter_blocks(index):
+        for is_gone, some in groupby(block.batches(), lambda batch: batch.position in gone):
+            if is_gone:
+                continue
+            kept = list(some)
+            control = b"".join(batch.control for batch in kept)
+            named = (block.topic_id, block.partition, kept[0].position, len(kept), len(control))
+            parts += (BLOCK_HEADER.pack(*named), *(HEADER.pack(*batch.header) for batch in kept), control)
+    return b"".join(parts)
 
 
 def encode_index(blocks: Sequence[tuple[bytes, int, Sequence[Buffer]]]) -> bytes:

@@ -5,6 +5,10 @@ shows as a gap: where a later batch begins beyond the end of those before it, ex
 hurt. Where none follows a damaged flush, it is not known whether the partition had records in it. If that
 cannot be excluded, the offsets that they may have had are hurt as well: an offset that was acknowledged is
 never given again.
+
+What a loss of power took of a log that nobody synced is not lost: it was never promised (durability=os). A
+gap that it leaves is passed over, as one that compaction leaves, and where nothing follows the partition
+ends.
 """
 
 from typing import NamedTuple
@@ -27,11 +31,13 @@ class Damaged(NamedTuple):
 
 
 class Replay:
-    """Brings `log` forward. `hurt` is what was found to be lost, in order."""
+    """Brings `log` forward. `hurt` is what was found to be lost, in order, and `torn` which offsets a loss of
+    power left a gap at."""
 
     def __init__(self, log: PartitionLog, log_start: int) -> None:
         """What lies below `log_start` was deleted, and may be missing."""
         self.hurt: list[HurtRange] = []
+        self.torn: list[tuple[int, int]] = []
         self._log = log
         self._log_start = log_start
         self._doubt_end = 0
@@ -39,10 +45,15 @@ class Replay:
         self._doubt = ""
         self._strays: dict[int, int] = {}
         """Batches of damaged flushes since: last offset by base offset."""
+        self._after_torn = False
+        """Whether a loss of power may explain a gap before the next batch."""
 
     def damaged(self, number: int, damage: FlushDamage) -> None:
         """A flush of the log comes next that is lost in part, and none of what was salvaged is the
-        partition's."""
+        partition's. Of one that is torn some of it may be: this is told before and after each block."""
+        if damage.torn:
+            self._after_torn = True
+            return
         start = end = self._log.next_offset
         for base, last in damage.strays:
             self._strays[base] = max(last, self._strays.get(base, last))
@@ -56,7 +67,7 @@ class Replay:
 
     def expects(self, base_offset: int, *, proven: bool = True) -> bool:
         """Whether a batch that begins so may come next: it leaves no gap, or one that is explained."""
-        return base_offset <= self._log.next_offset or bool(self._doubt) or not proven
+        return base_offset <= self._log.next_offset or bool(self._doubt) or self._after_torn or not proven
 
     def takes(self, header: BatchHeader, control: bytes, time_ms: int, *, proven: bool = True) -> bool:
         """A batch comes next: whether it is beyond what is there, and was taken. One that is not `proven` to
@@ -74,8 +85,11 @@ class Replay:
                 self._doubt_end = max(self._doubt_end, header.last_offset + 1)
                 self._doubt = self._doubt or "a flush of a write-ahead log is damaged"
                 return False
-            self._lose(header.base_offset, self._doubt or "they are not in the store")
-        self._doubt_end, self._doubt = 0, ""
+            if self._after_torn and not self._doubt:
+                self._skip(header.base_offset)
+            else:
+                self._lose(header.base_offset, self._doubt or "they are not in the store")
+        self._doubt_end, self._doubt, self._after_torn = 0, "", False
         self._strays.clear()
         log.replay(header, control, time_ms)
         return True
@@ -84,6 +98,12 @@ class Replay:
         """Nothing comes any more."""
         if self._doubt_end > self._log.next_offset:
             self._lose(self._doubt_end, self._doubt)
+
+    def _skip(self, end: int) -> None:
+        start = max(self._log.next_offset, self._log_start)
+        if end > start:
+            self.torn.append((start, end))
+        self._log.pass_over(end)
 
     def _lose(self, end: int, reason: str) -> None:
         start = max(self._log.next_offset, self._log_start)

@@ -13,6 +13,7 @@ finds out. Of what is beyond help, `FlushDamage` says what recovery needs to bou
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.log.flush import (
@@ -41,7 +42,8 @@ from penstock.wire.correction import mended
 from penstock.wire.errors import BatchError
 
 _POSITION = 20  # In a block header the position follows the topic id and the partition.
-_SECTOR_BYTES = 512
+SECTOR_BYTES = 512
+"""A disk writes so many or none; most file systems write eight times as many."""
 
 
 class FlushDamage(NamedTuple):
@@ -52,6 +54,9 @@ class FlushDamage(NamedTuple):
     """First and last offset of its whole batches. Whose they are is not certain, also of those in blocks."""
     complete: bool = False
     """Whether the flush held no others."""
+    torn: bool = False
+    """A loss of power took it before the disk was told to keep it: nobody was promised that it is there. What
+    is left in blocks is proven."""
 
 
 class Salvaged(NamedTuple):
@@ -113,17 +118,15 @@ def is_cut_short(region: Buffer, number: int, nonce: bytes | None) -> bool:
     return header is not None and header.size > len(region)
 
 
-def has_hole(region: Buffer, position: int) -> bool:
-    """Whether a sector of these bytes, which lie at `position` of a file, was never written: a loss of power
-    leaves zeros there. Where there is nothing at all, that is a hole too."""
+def holes(region: Buffer, position: int) -> list[tuple[int, int]]:
+    """Where sectors of these bytes were never written: a loss of power leaves zeros there. Where there is
+    nothing at all, that is a hole too.
+
+    They lie at `position` of a file, begin with a flush, and end where a sector or the file ends. What the
+    file held before that flush may have been written, so a hole may begin within the first sector."""
     view = memoryview(region)
-    ends = [*range(_SECTOR_BYTES - position % _SECTOR_BYTES, len(view), _SECTOR_BYTES), len(view)]
-    start = 0
-    for end in ends:
-        if not any(view[start:end]):
-            return True
-        start = end
-    return False
+    ends = [*range(SECTOR_BYTES - position % SECTOR_BYTES, len(view), SECTOR_BYTES), len(view)]
+    return [(start, end) for start, end in pairwise((0, *ends)) if not any(view[start:end])]
 
 
 def is_off_by_a_byte(stored: bytes, header: bytes) -> bool:

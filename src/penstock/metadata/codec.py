@@ -78,10 +78,14 @@ class Identity(
     cluster_id: str
     metadata: str = ""
     """Where the metadata log is; "": in the store."""
+    checksum: str = ""
+    """CRC32C of the same without it, in hexadecimal digits; "": written by the first version, which has
+    none."""
 
     @classmethod
     def new(cls, cluster_id: str, metadata: str = "") -> "Identity":
-        return cls(FORMAT_VERSION, cluster_id, metadata)
+        bare = cls(FORMAT_VERSION, cluster_id, metadata)
+        return msgspec.structs.replace(bare, checksum=_identity_checksum(bare))
 
 
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -193,6 +197,11 @@ def _require_level(level: int) -> None:
         )
 
 
+def _identity_checksum(identity: Identity) -> str:
+    bare = msgspec.structs.replace(identity, checksum="")
+    return f"{crc32c(msgspec.json.encode(bare)):08x}"
+
+
 def encode_identity(identity: Identity) -> bytes:
     return msgspec.json.encode(identity)
 
@@ -207,16 +216,28 @@ def decode_identity(data: bytes) -> Identity:
         )
     try:
         identity = msgspec.json.decode(data, type=Identity)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if b"penstock-cluster" in data or b'"checksum"' in data:
+            raise _hurt_identity("it cannot be read") from error
         raise FormatError(
             "the store holds something at meta/cluster that is not a Penstock cluster"
         ) from error
+    in_this_format = msgspec.structs.replace(identity, format=FORMAT_VERSION)
+    right = identity.checksum == _identity_checksum(in_this_format)
+    if identity.format != FORMAT_VERSION and right:
+        raise _hurt_identity("its format is not the one that its checksum covers")
     if identity.format != FORMAT_VERSION:
         raise FormatError(
             f"the store holds a cluster in format {identity.format}; this version of Penstock reads and "
             f"writes format {FORMAT_VERSION}"
         )
+    if identity.checksum and not right:
+        raise _hurt_identity("its checksum does not match")
     return identity
+
+
+def _hurt_identity(reason: str) -> DamagedError:
+    return DamagedError(f"meta/cluster is damaged: {reason}; `penstock store repair` says what can be saved")
 
 
 def _frame(magic: bytes, body: bytes, level: int) -> bytes:

@@ -208,17 +208,20 @@ class _Log:
         self.blocks[key] = blocks[first:]
 
     def _index(self, flush: ScannedFlush, blocks: dict[PartitionKey, list[_Block | Damaged]]) -> None:
-        whole = flush.damage is None
+        torn = flush.damage is not None and flush.damage.torn
+        proven = flush.damage is None or torn
         known = set()
         for block in iter_blocks(flush.blocks):
             key = (block.topic_id, block.partition)
             wanted = blocks.get(key)
             if wanted is not None:
                 known.add(key)
-                wanted.append(_Block(flush.key, flush.position, flush.time_ms, whole, block))
+                if flush.damage is not None and torn:
+                    wanted.append(Damaged(flush.number, flush.damage))
+                wanted.append(_Block(flush.key, flush.position, flush.time_ms, proven, block))
         if flush.damage is not None:
             for key, wanted in blocks.items():
-                if key not in known:
+                if key not in known or torn:
                     wanted.append(Damaged(flush.number, flush.damage))
 
 

@@ -12,12 +12,18 @@ by the boot that wrote the file:
     synced                  All flushes but the last were on the disk before the next was begun. The last may
                             be torn by a loss of power, or by a sync that failed: then sectors of it are
                             zeros. If they are not, it is damaged.
-    another boot            Any flush after the last whole one may be torn.
+    another boot            A loss of power takes what nobody synced: sectors anywhere in the file are zeros,
+                            and the file ends anywhere. A flush with such a hole is torn, also if whole ones
+                            follow. If its index is whole, so are those batches that the hole spared. What is
+                            hurt in another way is damaged, if a whole flush follows.
+
+All files of a log are one process's: where the header of one is gone, the others tell boot and sync.
 """
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from penstock.log.checking import logged_problem
 from penstock.log.flush import (
@@ -33,10 +39,12 @@ from penstock.log.flush import (
     decode_flush_header,
     iter_blocks,
     unpack_file_body,
+    without_batches,
 )
 from penstock.log.salvage import (
+    SECTOR_BYTES,
     FlushDamage,
-    has_hole,
+    holes,
     is_cut_short,
     is_off_by_a_byte,
     mended_file_header,
@@ -53,29 +61,73 @@ _UNKNOWN_BOOT = bytes(16)
 _ANY_BOOT = b"?" * 16
 
 
+def log_header(files: Files, paths: Iterable[str]) -> FileHeader | None:
+    """What the files of a log say of it: the first header that is whole. None if there is none."""
+    for path in paths:
+        try:
+            fd = files.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # Deleted since the directory was listed.
+        try:
+            return decode_file_header(files.pread(fd, FILE_HEADER_SIZE, 0))
+        except FlushError:
+            continue
+        finally:
+            files.close(fd)
+    return None
+
+
+_TORN = FlushDamage("a loss of power took it", complete=True, torn=True)
+
+
+class _HurtBatch(NamedTuple):
+    position: int
+    """In its flush."""
+    stored: bytes
+    header: bytes
+    """As it should be."""
+
+
 class LogFile:
     """Closed by `close`. All calls may read the disk."""
 
     def __init__(
-        self, files: Files, path: str, key: str, first_flush: int, boot: bytes, nonce: bytes | None = None
+        self,
+        files: Files,
+        path: str,
+        key: str,
+        first_flush: int,
+        boot: bytes,
+        log: FileHeader | None = None,
+        *,
+        syncs: bool = True,
     ) -> None:
-        """`boot`: the present one. `nonce`: of the log, if another file told it."""
+        """`boot`: the present one. `log`: the header of some file of the same log, if one is known. `syncs`:
+        what is presumed of a log none of whose files tells."""
         self.key = key
         self.first_flush = first_flush
         self.mended = 0
         """How many flushes, and file headers, were not as they were written and are known all the same."""
         self._files = files
+        self._syncs = syncs
         self._window = b""
         self._window_at = 0
         self._fd = files.open(path, os.O_RDONLY)
         try:
             self.size = files.size(self._fd)
-            self._header = header = self._read_header(nonce)
+            self._header = header = self._read_header(log)
         except BaseException:
             files.close(self._fd)
             raise
         self.synced = header is not None and bool(header.flags & FILE_SYNCED)
         self.same_boot = header is not None and boot != _UNKNOWN_BOOT and header.boot in (boot, _ANY_BOOT)
+        told = header or log
+        self.may_be_torn = (
+            not told.flags & FILE_SYNCED and (boot == _UNKNOWN_BOOT or told.boot not in (boot, _ANY_BOOT))
+            if told is not None
+            else not syncs and not any(self._bytes(0, FILE_HEADER_SIZE))
+        )
+        """Whether a loss of power may have taken any of it."""
 
     def close(self) -> None:
         self._files.close(self._fd)
@@ -84,7 +136,7 @@ class LogFile:
     def nonce(self) -> bytes | None:
         return self._header.nonce if self._header is not None else None
 
-    def _read_header(self, nonce: bytes | None) -> FileHeader | None:
+    def _read_header(self, log: FileHeader | None) -> FileHeader | None:
         """The header; None if the file has none, or nothing of it is known."""
         raw = self._bytes(0, FILE_HEADER_SIZE)
         try:
@@ -97,17 +149,21 @@ class LogFile:
             return None
         self.mended += 1
         first = self._header_at(FILE_HEADER_SIZE)
+        known = {one.nonce for one in (log, first) if one is not None}
         proven = mended_file_header(raw, self.first_flush)
-        # What is not known to be of another boot is judged by the stricter rules.
-        header = proven or unpack_file_body(raw[:-4])._replace(boot=_ANY_BOOT)
-        known = {told for told in (nonce, first.nonce if first is not None else None) if told is not None}
-        if header.first_flush == self.first_flush and known <= {header.nonce}:
-            return header
-        if nonce is None and first is not None and first.number == self.first_flush:
-            nonce = first.nonce
-        if nonce is None:
+        if proven is not None and known <= {proven.nonce}:
+            return proven
+        if log is not None:
+            return log._replace(number=self.first_flush, first_flush=self.first_flush)
+        if not self._syncs and not any(raw):
             return None
-        return FileHeader(0, 0, 0, self.first_flush, self.first_flush, nonce, _ANY_BOOT)
+        # What is not known to be of another boot is judged by the stricter rules.
+        header = unpack_file_body(raw[:-4])
+        if header.first_flush == self.first_flush and known <= {header.nonce}:
+            return header._replace(boot=_ANY_BOOT)
+        if first is None or first.number != self.first_flush:
+            return None
+        return FileHeader(0, 0, 0, self.first_flush, self.first_flush, first.nonce, _ANY_BOOT)
 
     # Walking.
 
@@ -129,14 +185,14 @@ class LogFile:
         time_ms = 0
         while stop is None or number < stop:
             flush = self._whole_at(position, number)
-            if flush is None:
-                damaged = list(self._not_whole(position, number, time_ms, stop, sealed=sealed))
-                if not damaged:
-                    return
-                yield from damaged
-                flush = damaged[-1]
+            if flush is not None:
+                found = [flush]
             else:
-                yield flush
+                found = list(self._not_whole(position, number, time_ms, stop, sealed=sealed))
+            if not found:
+                return
+            yield from map(self._spared, found) if self.may_be_torn else found
+            flush = found[-1]
             number, time_ms = flush.number + 1, flush.time_ms
             position = flush.position + flush.size
 
@@ -170,11 +226,14 @@ class LogFile:
         region = self._bytes(position, end - position)
         if not region and (at_end or self.synced or self.same_boot):
             return
-        if at_end and is_cut_short(region, number, self.nonce):
+        cut_short = following is None and is_cut_short(region, number, self.nonce)
+        if at_end and cut_short:
             return
         found = salvage(region, number, self.nonce, time_ms)
         if found.damage is not None and at_end and not sealed:
             return
+        if self.may_be_torn and found.damage is not None and (cut_short or self._holes(position, found.size)):
+            found = found._replace(blocks=b"", damage=_TORN)
         yield ScannedFlush(number, self.key, position, found.time_ms, found.size, found.blocks, found.damage)
         if found.damage is None:
             self.mended += 1
@@ -182,8 +241,24 @@ class LogFile:
             last = following[1] if following is not None else stop
             assert last is not None
             for other in range(number + 1, last):
-                gone = FlushDamage("it is not there")
+                gone = _TORN if self.may_be_torn else FlushDamage("it is not there")
                 yield ScannedFlush(other, self.key, end, found.time_ms, 0, b"", gone)
+
+    def _spared(self, flush: ScannedFlush) -> ScannedFlush:
+        """The flush without the batches that a hole took."""
+        hurt = list(self._hurt_batches(flush)) if flush.damage is None else []
+        if not hurt:
+            return flush
+        gaps = self._holes(flush.position, flush.size)
+        gone = {
+            one.position
+            for one in hurt
+            if any(start < one.position + len(one.stored) and one.position < end for start, end in gaps)
+            and not is_off_by_a_byte(one.stored, one.header)
+        }
+        if not gone:
+            return flush
+        return flush._replace(blocks=without_batches(flush.blocks, gone), damage=_TORN)
 
     def _following(self, position: int, number: int) -> tuple[int, int] | None:
         """Where the next flush header lies whose number is above `number`, and that number."""
@@ -205,11 +280,13 @@ class LogFile:
 
     def tell(self, flushes: Sequence[ScannedFlush]) -> None:
         """Say what was found, if something is not as it was written."""
-        damaged = sum(flush.damage is not None for flush in flushes)
-        if self.mended or damaged:
+        hurt = [flush.damage for flush in flushes if flush.damage is not None]
+        torn = sum(damage.torn for damage in hurt)
+        if self.mended or hurt:
             logger.warning(
-                "a write-ahead file is not as it was written key=%s flushes=%d salvaged=%d damaged=%d",
-                self.key, len(flushes), self.mended, damaged,
+                "a write-ahead file is not as it was written"
+                " key=%s flushes=%d salvaged=%d torn=%d damaged=%d",
+                self.key, len(flushes), self.mended, torn, len(hurt) - torn,
             )  # fmt: skip
 
     # Judging the end of a log.
@@ -228,24 +305,41 @@ class LogFile:
     def is_torn(self, flush: ScannedFlush) -> bool:
         """Whether a flush that is not whole may never have been: sectors of it were not written. What is
         explained by a changed byte was."""
+        if flush.damage is not None and flush.damage.torn:
+            return True
         if flush.damage is None and all(
-            is_off_by_a_byte(stored, header) for stored, header in self._hurt_batches(flush)
+            is_off_by_a_byte(one.stored, one.header) for one in self._hurt_batches(flush)
         ):
             return False
-        return has_hole(self._bytes(flush.position, flush.size), flush.position)
+        return bool(self._holes(flush.position, flush.size))
 
-    def _hurt_batches(self, flush: ScannedFlush) -> Iterator[tuple[bytes, bytes]]:
-        """Batches that are not what the index says: their bytes, and the header that they should have."""
+    def _holes(self, position: int, size: int) -> list[tuple[int, int]]:
+        """Those in a flush. The sector that it ends in is looked at whole."""
+        end = -(-(position + size) // SECTOR_BYTES) * SECTOR_BYTES
+        return holes(self._bytes(position, min(end, self.size) - position), position)
+
+    def _hurt_batches(self, flush: ScannedFlush) -> Iterator["_HurtBatch"]:
+        """Batches that are not what the index says."""
         for block in iter_blocks(flush.blocks):
             for batch in block.batches():
-                stored = self._files.pread(self._fd, batch.header.size, flush.position + batch.position)
+                stored = self._read(flush.position + batch.position, batch.header.size)
                 if logged_problem(stored, batch.header) is not None:
-                    yield stored, HEADER.pack(*batch.header)
+                    yield _HurtBatch(batch.position, stored, HEADER.pack(*batch.header))
 
     def _bytes(self, position: int, length: int) -> bytes:
         at = position - self._window_at
         if at < 0 or at + length > len(self._window):
-            self._window = self._files.pread(self._fd, max(length, _WINDOW_BYTES), position)
+            self._window = self._read(position, max(length, _WINDOW_BYTES))
             self._window_at = position
             at = 0
         return self._window[at : at + length]
+
+    def _read(self, position: int, length: int) -> bytes:
+        """As much as the file holds: what a short read leaves out is not taken for missing."""
+        read = self._files.pread(self._fd, length, position)
+        while len(read) < length:
+            more = self._files.pread(self._fd, length - len(read), position + len(read))
+            if not more:
+                break
+            read += more
+        return read

@@ -14,16 +14,17 @@ Where the writer syncs, a flush can be seen before it would survive a loss of po
 itself, and reads the last flush from the disk: what it hands on is durable.
 
 A flush that is hurt comes as damaged if the log goes on behind it; else it may be one that is being written.
+What a loss of power took is for whoever seals the log to judge: until then reading stops before it.
 """
 
 import asyncio
 from typing import NamedTuple, Protocol
 
-from penstock.log.flush import FILE_HEADER_SIZE
+from penstock.log.flush import FILE_HEADER_SIZE, FileHeader
 from penstock.metadata.image import WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
-from penstock.storage.log_file import LogFile
+from penstock.storage.log_file import LogFile, log_header
 from penstock.storage.objects import ObjectMissingError, ObjectStore
 from penstock.storage.wal import WAL_PREFIX, ScannedFlush
 from penstock.storage.wal_objects import read_flush
@@ -63,8 +64,9 @@ class _FileTail:
         self._first_flush = -1  # Names the file that reading goes on in; -1: not known yet.
         self._number = 0
         self._position = 0
-        self._nonce: bytes | None = None
+        self._log: FileHeader | None = None
         self._boot = store.files.boot_id()
+        self._at_hole = False
 
     async def read_on(self, end: int | None = None) -> TailRead:
         try:
@@ -84,11 +86,13 @@ class _FileTail:
             if not before:
                 return TailRead([], True)
             self._go_to(before[-1])
+        if self._log is None:
+            self._log = log_header(self._files, (f"{path}/{first:020d}" for first in firsts))
         found: list[ScannedFlush] = []
         while True:
             following = next((first for first in firsts if first > self._first_flush), None)
             found += self._read_file(following, end)
-            if following is None or (end is not None and self._number >= end):
+            if following is None or self._at_hole or (end is not None and self._number >= end):
                 break
             if following != self._number:
                 raise ObjectMissingError(f"flush {self._number} of {self._directory} is not there")
@@ -104,18 +108,22 @@ class _FileTail:
         key = f"{self._directory}/{self._first_flush:020d}"
         try:
             file = LogFile(
-                self._files, self._store.path(key), key, self._first_flush, self._boot, self._nonce
-            )
+                self._files, self._store.path(key), key, self._first_flush, self._boot, self._log,
+                syncs=self._store.sync,
+            )  # fmt: skip
         except FileNotFoundError:
             return []  # Deleted since the directory was listed.
         try:
-            self._nonce = file.nonce or self._nonce
             stop = min((one for one in (following, end) if one is not None), default=None)
             found = list(file.flushes(self._number, self._position, stop))
             if found and stop is None and file.synced:
                 file.sync(found[-1].position)
                 if not file.is_whole(found[-1]):
                     found.pop()
+            torn = (at for at, one in enumerate(found) if one.damage is not None and one.damage.torn)
+            hole = next(torn, None) if end is None else None
+            self._at_hole = hole is not None
+            found = found[:hole]
             file.tell(found)
         finally:
             file.close()

@@ -73,7 +73,8 @@ class LogContents:
         for block in iter_blocks(flush.blocks):
             key = (block.topic_id, block.partition)
             if key in self._wanted:
-                found = Found(flush.number, file, flush.position, flush.time_ms, flush.damage is None, block)
+                proven = flush.damage is None or flush.damage.torn
+                found = Found(flush.number, file, flush.position, flush.time_ms, proven, block)
                 self._blocks.setdefault(key, []).append(found)
 
     def of(self, key: PartitionKey) -> Iterator[Found | Damaged]:
@@ -82,10 +83,14 @@ class LogContents:
         if not self._damaged:
             yield from blocks
             return
+        damages = {one.flush: one for one in self._damaged}
         known = {found.flush for found in blocks}
         other = [one for one in self._damaged if one.flush not in known]
         both: list[Found | Damaged] = [*blocks, *other]
-        yield from sorted(both, key=lambda one: one.flush)
+        for one in sorted(both, key=lambda one: one.flush):
+            damaged = damages.get(one.flush)
+            around = [damaged] if damaged is not None and damaged.damage.torn else []
+            yield from (*around, one, *around)
 
 
 class Recovery:
@@ -215,6 +220,11 @@ def _take_over(opening: Opening, manifest: Manifest | None, logs: Sequence[LogCo
         logger.error(
             "records are lost topic=%s partition=%d start=%d end=%d: %s",
             partition.topic, partition.index, one.start, one.end, one.reason,
+        )  # fmt: skip
+    for start, end in replay.torn:
+        logger.warning(
+            "records were gone after a loss of power topic=%s partition=%d start=%d end=%d",
+            partition.topic, partition.index, start, end,
         )  # fmt: skip
     partition.hurt += tuple(replay.hurt)
     # Without durability=fsync a loss of power may take records that were deleted anyway, and no others.

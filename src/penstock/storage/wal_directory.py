@@ -21,7 +21,7 @@ import asyncio
 import itertools
 import os
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.entropy import SYSTEM, Entropy
@@ -30,7 +30,7 @@ from penstock.metadata.image import WalRef
 from penstock.storage.directory import DirectoryStore
 from penstock.storage.files import store_error
 from penstock.storage.lanes import Lane
-from penstock.storage.log_file import LogFile
+from penstock.storage.log_file import LogFile, log_header
 from penstock.storage.objects import ObjectMissingError, StoreError
 from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush
 from penstock.wire.buffers import Buffer
@@ -225,8 +225,10 @@ class DirectoryWalStore:
             except FileNotFoundError:
                 if not self._files.exists(f"{path}/{_SEALED}"):
                     raise
-            self._files.sync_directory(path)
-            self._files.sync_directory(os.path.dirname(path))
+            # Without durability=fsync nobody did so yet, up to the store itself.
+            of_broker = os.path.dirname(path)
+            for directory in (path, of_broker, os.path.dirname(of_broker), self._store.root):
+                self._files.sync_directory(directory)
             return self._count(wal, start)
         except OSError as error:
             raise store_error(error, f"could not seal {path}") from error
@@ -235,12 +237,11 @@ class DirectoryWalStore:
         """Where a sealed log ends."""
         count = 0
         firsts = self._first_flushes(wal)
-        nonce: bytes | None = None
+        log = self._log_header(wal, firsts)
         for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
             following = firsts[at + 1] if at + 1 < len(firsts) else None
-            file = self._open(wal, firsts[at], nonce)
+            file = self._open(wal, firsts[at], log)
             try:
-                nonce = file.nonce or nonce
                 count = max(count, self._end_in(file, following))
             finally:
                 file.close()
@@ -284,14 +285,13 @@ class DirectoryWalStore:
     def _collect(self, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
         found: list[ScannedFlush] = []
         firsts = self._first_flushes(wal)
-        nonce: bytes | None = None
+        log = self._log_header(wal, firsts)
         for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
             following = firsts[at + 1] if at + 1 < len(firsts) else end
             if firsts[at] >= end:
                 break
-            file = self._open(wal, firsts[at], nonce)
+            file = self._open(wal, firsts[at], log)
             try:
-                nonce = file.nonce or nonce
                 flushes = list(file.flushes(stop=min(following, end)))
                 file.tell(flushes)
             finally:
@@ -304,9 +304,13 @@ class DirectoryWalStore:
             )
         return found
 
-    def _open(self, wal: WalRef, first_flush: int, nonce: bytes | None) -> LogFile:
+    def _open(self, wal: WalRef, first_flush: int, log: FileHeader | None) -> LogFile:
         key = _file_key(wal, first_flush)
-        return LogFile(self._files, self._store.path(key), key, first_flush, self._boot, nonce)
+        syncs = self._store.sync
+        return LogFile(self._files, self._store.path(key), key, first_flush, self._boot, log, syncs=syncs)
+
+    def _log_header(self, wal: WalRef, firsts: Sequence[int]) -> FileHeader | None:
+        return log_header(self._files, (self._store.path(_file_key(wal, first)) for first in firsts))
 
     def _first_flushes(self, wal: WalRef) -> list[int]:
         try:

@@ -120,7 +120,8 @@ class MetadataCheck:
         try:
             identity = msgspec.json.decode(data)
             other_format = isinstance(identity, dict) and identity.get("format") != FORMAT_VERSION
-        except msgspec.DecodeError:
+            other_format = other_format and not isinstance(error, DamagedError)
+        except (msgspec.DecodeError, UnicodeDecodeError):
             other_format = False
         if other_format:
             self._bench.unread(IDENTITY_KEY, error)
@@ -211,15 +212,15 @@ def corrected_frame(data: bytes, read: Callable[[bytes], None]) -> bytes | None:
 
 
 def corrected_identity(data: bytes) -> bytes | None:
-    """The identity that one flipped bit made of `data`, if there is only one that it can have been. It has no
-    checksum."""
+    """The identity that one flipped bit made of `data`, if there is only one that it can have been: those of
+    the first version have no checksum."""
     found = []
     for at, bit in itertools.product(range(len(data)), range(8)):
         candidate = bytearray(data)
         candidate[at] ^= 1 << bit
         try:
             decode_identity(bytes(candidate))
-        except (FormatError, UnicodeDecodeError):
+        except FormatError:
             continue
         found.append(bytes(candidate))
     return found[0] if len(found) == 1 else None
