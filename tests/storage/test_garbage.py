@@ -1,6 +1,7 @@
 """Objects are deleted on proof that nobody needs them, never because something could not be read."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -365,3 +366,22 @@ async def test_what_is_doomed_after_an_image_is_not_judged_by_it(store: SickStor
     ledger = await world.start(settings=PROMPT)
     assert len(await read_all(ledger, own_partition(ledger, topic))) == 3
     await world.close()
+
+
+async def test_a_file_that_another_broker_deleted_is_let_go_of(tmp_path: Path) -> None:
+    """Its space would come back only when this process ends, or has opened many others."""
+    store, other = DirectoryStore(str(tmp_path)), DirectoryStore(str(tmp_path))
+    for key in ("segments/1/1/1", "segments/1/1/2"):
+        await store.create(key, b"records")
+        assert await store.get_range(key, 0, 7) == b"records"
+    await other.delete("segments/1/1/1")
+    held = store.descriptors.hold("segments/1/1/1")
+    os.fstat(held.fd)
+    store.descriptors.drop_deleted()
+    os.fstat(held.fd)  # Somebody reads from it.
+    store.descriptors.release(held)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held.fd)
+    assert await store.get_range("segments/1/1/2", 0, 7) == b"records"
+    await store.close()
+    await other.close()

@@ -54,6 +54,11 @@ class Descriptors:
         if entry is not None:
             self._close(entry)
 
+    def drop_deleted(self) -> None:
+        """Other processes delete files too. One that is open here keeps its space until it is closed."""
+        for key in [key for key in self._open if not self._files.exists(f"{self._root}/{key}")]:
+            self.drop(key)
+
     def close(self) -> None:
         for entry in self._open.values():
             self._close(entry)

@@ -383,6 +383,11 @@ class Garbage:
             return None
         return size
 
+    def let_go(self) -> None:
+        """Of files that others deleted and that are open here."""
+        if isinstance(self._store, DirectoryStore):
+            self._store.descriptors.drop_deleted()
+
     # What nobody doomed.
 
     async def sweep(self, image: ClusterImage, delay_ms: int) -> None:

@@ -7,6 +7,7 @@
     move      when enough of what is stored is dead, in objects that something living keeps
     sweep     some time after the start, and then every hour
     collect   when something doomed is due
+    let go    of open files that other brokers deleted, now and then
 
 Settling has a task of its own, what rewrites segments another, and what deletes a third: a store that is
 slow to delete does not hold up settling, and so neither the memory nor the start of a broker. Each chore
@@ -36,6 +37,7 @@ _FIRST_SETTLE_SECONDS = 0.5
 _SWEEP_AFTER_SECONDS = 30.0
 _SWEEP_EVERY_SECONDS = 3600.0
 """A sweep lists objects, which object stores charge for, and finds only what brokers left that died."""
+_LET_GO_EVERY_SECONDS = 30.0
 _RETRY_SECONDS = 5.0
 
 
@@ -79,6 +81,7 @@ class Upkeep:
         now = clock.monotonic()
         self._retain_at = now + settings.retention_check_interval_ms / 1000
         self._sweep_at = now + _SWEEP_AFTER_SECONDS
+        self._let_go_at = now + _LET_GO_EVERY_SECONDS
         self._earlier_settle_at = now + _FIRST_SETTLE_SECONDS
         self._unsettled_since: float | None = None
         self._settled_bytes = 0
@@ -95,6 +98,7 @@ class Upkeep:
         self._deleting: Sequence[_Chore] = (
             _Chore("sweeping", self._sweep),
             _Chore("deleting", self._collect),
+            _Chore("letting go", self._let_go),
         )
 
     def wake(self) -> None:
@@ -184,6 +188,13 @@ class Upkeep:
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEEP_EVERY_SECONDS
             await self._garbage.sweep(self._image(), self._settings.delete_delay_ms)
+        return False
+
+    async def _let_go(self) -> bool:
+        now = self._clock.monotonic()
+        if now >= self._let_go_at:
+            self._let_go_at = now + _LET_GO_EVERY_SECONDS
+            self._garbage.let_go()
         return False
 
     async def _collect(self) -> bool:
