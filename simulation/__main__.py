@@ -108,7 +108,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 def _show(outcome: Outcome, count: int) -> None:
     print(f"seed {outcome.seed} failed; what happened before:")
-    for line in outcome.lines[-count:]:
+    for line in outcome.lines[-count:] if count else ():
         print(f"  {line}")
     for violation in outcome.violations:
         print(f"seed {outcome.seed}: {violation}")
