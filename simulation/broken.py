@@ -20,7 +20,7 @@ one-stops    an object that cannot be judged keeps all others from being collect
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -211,17 +211,22 @@ def copies() -> Changes:
 
 
 def one_stops() -> Changes:
-    real = Garbage._collect_one
-
-    async def collect_one(
-        self: Garbage, key: str, image: ClusterImage, manifests: Collection[str]
-    ) -> StoreError | None:
-        error = await real(self, key, image, manifests)
-        if error is not None:
-            raise error
+    async def collect_objects(self: Garbage, keys: Sequence[str], image: ClusterImage) -> StoreError | None:
+        manifests = {
+            info.manifest.key
+            for topic in image.topics.values()
+            for info in topic.partitions
+            if info.manifest is not None
+        }
+        for key in keys:
+            doomed = self._doomed.get(key)
+            error = await self._collect_one(key, image, manifests)
+            if error is not None and doomed is not None:
+                self._doomed[key] = doomed
+                return error
         return None
 
-    return [(Garbage, "_collect_one", collect_one)]
+    return [(Garbage, "_collect_objects", collect_objects)]
 
 
 def asleep() -> Changes:

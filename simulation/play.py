@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -98,12 +100,17 @@ def play_all(
             raise RuntimeError("a process that ran seeds ended before its time")
     finally:
         for worker in workers:
-            worker.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)  # With the child that it has at the moment.
             worker.wait()
 
 
 def _worker(arguments: list[str], outcomes: queue.Queue[Outcome | None]) -> subprocess.Popen[bytes]:
-    worker = subprocess.Popen([sys.executable, "-m", "simulation.worker", *arguments], stdout=subprocess.PIPE)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "simulation.worker", *arguments],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
 
     def listen() -> None:
         assert worker.stdout is not None

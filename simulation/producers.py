@@ -156,22 +156,25 @@ class IdempotentProducer(Writer):
     async def lane(self, topic: Topic, partition: int, identity: Identity) -> None:
         sequence = 0
         while not self.scene.ending and topic.id not in self.scene.checker.deleted:
-            batches = []
+            batches: list[Batch] = []
+            unknown = sequence == 0
             for _ in range(self.rng.choice((1, 1, 1, 2, IN_FLIGHT_MAX))):
                 batches.append(self.batch(topic, partition, *identity[:2], sequence))
                 sequence += len(batches[-1].values)
             self.unanswered += len(batches)
-            if not await self._until_acknowledged(topic, partition, batches, identity.cuts):
+            if not await self._until_acknowledged(topic, partition, batches, identity.cuts, unknown):
                 identity, sequence = await self.identify(), 0
             await self.pause(self._every)
 
     async def _until_acknowledged(
-        self, topic: Topic, partition: int, batches: list[Batch], cuts: int
+        self, topic: Topic, partition: int, batches: list[Batch], cuts: int, unknown: bool
     ) -> bool:
-        """False if what brokers knew of this producer is lost, as some faults may do."""
+        """False if what brokers knew of this producer is lost, as some faults may do. `unknown`: the
+        partition has nothing of this producer yet. Whatever batch it takes first counts as the first then,
+        also if one that was sent before it was refused."""
         checker = self.scene.checker
         key = (topic.id, partition)
-        anew = False
+        anew = overtaken = False
         while batches:
             leader = await self.leader(topic.name, topic.id, partition, anew=anew)
             anew = True
@@ -192,8 +195,9 @@ class IdempotentProducer(Writer):
                     if result.error_code == 0:
                         self.acknowledged(topic, partition, batch, result.base_offset, asked_at, leader)
                         self.unanswered -= 1
+                        overtaken = overtaken or (unknown and bool(left))
                         continue
-                    if result.error_code in CONFUSED and key in checker.hurt:
+                    if result.error_code in CONFUSED and (key in checker.hurt or overtaken):
                         return False
                     self._judge(result.error_code, batch, first=not left, by=leader)
                 elif not isinstance(result, Unreachable):

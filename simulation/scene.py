@@ -327,7 +327,7 @@ class Scene:
         missing = self.truth.missing(self.checker.image) if not self.checker.hurt else []
         if missing:
             self.checker.fail("P3 deleted", f"{missing[0]}, is not there")
-        if self._waits_for_space and not self.checker.hurt:
+        if self._waits_for_space and (not self.checker.hurt or self.truth.only_segments_rot):
             deadline = self.world.time() + HEALING_SECONDS_MAX
             while told := self.truth.space(self.checker.image):
                 if self.world.time() > deadline:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef
+from penstock.storage.segment_writer import INDEX_SUFFIX
 from simulation.tempo import WORTH_BYTES
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ SMALL = 16
 class Truth:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
+        self._rotten: set[str] = set()
 
     @property
     def on_directory(self) -> bool:
@@ -103,13 +105,23 @@ class Truth:
             for key, data in self.objects().items()
             if key.startswith(("segments/", "manifests/"))
         }
-        orphans = sorted(key for key in stored if key not in needed)
+        # What a rotten object describes is not known, so that it stays; nothing else does for its sake.
+        orphans = sorted(key for key in stored if key not in needed and _bare(key) not in self._rotten)
         if orphans:
             return f"{len(orphans)} objects are stored that nothing needs: {orphans[:3]}"
         segments = sum(size for key, size in stored.items() if key.startswith("segments/"))
-        if segments > 2 * live + SPARE_BYTES:
+        if segments > 2 * live + SPARE_BYTES and not self._rotten:
             return f"{segments} bytes of segments are stored, of which {live} are alive"
         return ""
+
+    @property
+    def only_segments_rot(self) -> bool:
+        """Whether something is damaged, and all of it are objects that are segments."""
+        return (
+            bool(self._rotten)
+            and not self.on_directory
+            and all(name.startswith("segments/") for name in self._rotten)
+        )
 
     def owners(self, image: ClusterImage, name: str) -> set[Key]:
         """The partitions that need an object."""
@@ -141,9 +153,15 @@ class Truth:
         """Flip one bit of an object."""
         data = self.get(name)
         assert data
+        self._rotten.add(_bare(name))
         at, bit = rng.randrange(len(data)), rng.randrange(8)
         if self.on_directory:
             self._scene.disk.find(self._scene.disk.path(name)).rot(at, bit)
         else:
             self._scene.shared.rot(name, at, bit)
         self._scene.trace.note("faults", f"bit {bit} of byte {at} of {name} rots")
+
+
+def _bare(key: str) -> str:
+    """An index goes by the name of its data."""
+    return key.removesuffix(INDEX_SUFFIX)
