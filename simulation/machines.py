@@ -20,7 +20,8 @@ from simulation.weather import Weather
 
 START_AGAIN_SECONDS = 1.0
 """What a supervisor waits before it starts a broker again that could not start."""
-START_SECONDS_MAX = 5.0
+START_SECONDS_MAX = 10.0
+"""Longer than two proposals may take: where the store is slow, others may be faster all through the first."""
 PORT = 9092
 
 OpenStore = Callable[[Process, Weather, Entropy], ObjectStore]
