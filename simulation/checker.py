@@ -96,6 +96,8 @@ class Checker:
         """The partition that each value was sent to."""
         self.hurt: dict[Key, int] = {}
         """Partitions of which something may be damaged, and from which offset on."""
+        self.torn: dict[Key, range] = {}
+        """Offsets that a loss of power may have taken, and that readers pass over."""
         self.closed: set[Key] = set()
         """Partitions whose manifest rotted: until people decide, they cannot be opened."""
         self.cuts = 0
@@ -228,6 +230,8 @@ class Checker:
         self.may_be_hurt(settled)
         for key in list(self.ends):
             end = settled.get(key, 0)
+            before = self.torn.get(key, range(end, end))
+            self.torn[key] = range(min(end, before.start), max(self.ends[key].highest, before.stop))
             self.ends[key] = Rising()
             self.ends[key].told(self._now(), end)
             known = self.log[key]
@@ -256,11 +260,16 @@ class Checker:
                 continue
             found = records.get(offset)
             self.fail("P3 lost", f"{value!r} was acknowledged at {_place(key, offset)}, where {found!r} is")
-        hole = _first_hole(records, start, end, hurt)
+        hole = _first_hole(records, start, end, [*hurt, self.torn.get(key, range(0))])
         if hole is not None and newest is None:
             self.fail("P3 hole", f"{_place(key, hole)} is missing")
         if end < self.ends[key].highest:
             self.fail("P3 watermark", f"{_place(key, end)} is the end, which was at {self.ends[key].highest}")
+
+    def passes_over(self, key: Key, start: int, end: int) -> bool:
+        """Whether a reader may find nothing from `start` up to, not including, `end`."""
+        torn = self.torn.get(key, range(0))
+        return key[0] in self.compacted or (torn.start <= start and end <= torn.stop)
 
     def is_bare(self, key: Key, start: int, end: int) -> bool:
         """Whether compaction may have taken all that anybody knows of between these offsets."""

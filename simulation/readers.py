@@ -159,7 +159,9 @@ class Reader(Client):
             for record in iter_records(data, at):
                 if record.offset < self.position:
                     continue
-                if record.offset > self.position and key[0] not in checker.compacted:
+                if record.offset > self.position and not checker.passes_over(
+                    key, self.position, record.offset
+                ):
                     checker.fail(
                         "P3 hole", f"{by} gave {record.offset} to {self.name}, which was at {self.position}"
                     )

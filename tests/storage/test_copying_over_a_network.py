@@ -1,11 +1,14 @@
-"""What is copied from an object store is checked on the way: a bit that flipped in an answer does not become
-a bit that is flipped for ever."""
+"""What is copied from a store is checked on the way: a bit that flipped in an answer does not become a bit
+that is flipped for ever."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from penstock.storage.composing import CopyRange, compose
+from penstock.storage.directory import DirectoryStore
+from penstock.storage.files import Files
 from penstock.storage.memory import MemoryStore
 from penstock.storage.objects import StoreUnavailableError
 from penstock.wire.batch import Record, build_batch, stamp
@@ -77,3 +80,37 @@ def test_batches_out_of_order_are_looked_at_again() -> None:
     source = batch(11) + batch(10)
     assert copied(store, source, len(source)) == source + b"tail"
     assert store.reads > 1
+
+
+class NoisyFiles(Files):
+    """The first reads of a file have a flipped bit, each another."""
+
+    def __init__(self, noisy: int) -> None:
+        self.noisy = noisy
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        found = bytearray(super().pread(fd, length, position))
+        if self.noisy:
+            found[-self.noisy] ^= 4
+            self.noisy -= 1
+        return bytes(found)
+
+
+async def test_a_bit_that_flipped_in_a_read_of_a_file_is_read_again(tmp_path: Path) -> None:
+    source = batch(10) + batch(11)
+    for noisy in (0, 1, 2):
+        store = DirectoryStore(str(tmp_path / str(noisy)), files=NoisyFiles(noisy))
+        await store.create("source", source)
+        await compose(store, "target", [CopyRange("source", 0, len(source))], b"tail")
+        assert await store.get("target") == source + b"tail"
+        await store.close()
+
+
+async def test_a_file_that_is_hurt_is_copied_as_it_is(tmp_path: Path) -> None:
+    hurt = bytearray(batch(10))
+    hurt[-3] ^= 1
+    store = DirectoryStore(str(tmp_path))
+    await store.create("source", bytes(hurt))
+    await compose(store, "target", [CopyRange("source", 0, len(hurt))], b"")
+    assert await store.get("target") == bytes(hurt)
+    await store.close()

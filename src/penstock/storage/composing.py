@@ -207,8 +207,22 @@ class _Copier:
                 raise StoreError(f"{first.key} ends before byte {first.position + length}")
             for wanted in together:
                 at = wanted.position - first.position
-                parts.append(found[at : at + wanted.length])
+                part = found[at : at + wanted.length]
+                parts.append(part if _whole(part) else self._read_again(wanted, part))
         self._write(parts)
+
+    def _read_again(self, wanted: CopyRange, part: Buffer) -> memoryview:
+        """As for objects: a read that went wrong once must not become what is stored."""
+        seen = {bytes(part)}
+        for _ in range(_ATTEMPTS_MAX):
+            again = self._files.pread(self._source, wanted.length, wanted.position)
+            if _whole(again):
+                return memoryview(again)
+            if again in seen:
+                logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
+                return memoryview(again)
+            seen.add(again)
+        raise StoreUnavailableError(f"{wanted.key} is read differently each time")
 
     def _open(self, key: str) -> None:
         if self._source >= 0:
