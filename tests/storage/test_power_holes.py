@@ -237,3 +237,19 @@ async def test_a_reader_waits_before_a_hole_until_the_log_is_sealed() -> None:
     assert [flush.number for flush in before + rest] == list(range(end))
     assert rest[0].damage is not None and rest[0].damage.torn and rest[-1].damage is None
     await world.store.close()
+
+
+async def test_a_log_that_ends_within_a_hole_is_read_to_its_end() -> None:
+    """The header that is found behind the hole is that of a flush which does not count."""
+    written = await write(1 << 20)
+    (path,) = written.files()
+    contents = bytearray(written.disk.contents[path])
+    starts = [FILE_HEADER_SIZE]
+    while starts[-1] < len(contents):
+        header = decode_flush_header(contents[starts[-1] : starts[-1] + FLUSH_HEADER_SIZE])
+        starts.append(starts[-1] + header.size)
+    contents[starts[2] : starts[5]] = bytes(starts[5] - starts[2])
+    (wal,) = {wal for topic in written.image.topics.values() for one in topic.partitions for wal in one.wals}
+    disk = written.disk.copy(OTHER_BOOT, path, bytes(contents))
+    _store, wal_store = open_directory(disk, False, 1 << 20)
+    assert [flush.number async for flush in wal_store.scan(wal, 0, 4)] == [0, 1, 2, 3]

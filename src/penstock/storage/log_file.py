@@ -238,8 +238,8 @@ class LogFile:
         if found.damage is None:
             self.mended += 1
         elif found.size == len(region) and not at_end:
-            last = following[1] if following is not None else stop
-            assert last is not None
+            # The header that follows may be of a flush beyond the end of the log.
+            last = min(one for one in (following and following[1], stop) if one is not None)
             for other in range(number + 1, last):
                 gone = _TORN if self.may_be_torn else FlushDamage("it is not there")
                 yield ScannedFlush(other, self.key, end, found.time_ms, 0, b"", gone)
