@@ -1,5 +1,6 @@
 """Produce: acks, formats old and new, sizes, times, idempotence, and batches that are wrong in every part."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -200,6 +201,8 @@ def produce_times(draw: Draw, version: int) -> Iterator[Step]:
         yield produce(draw, version, name, batch(some, **changes), note, partition=at)
         yield read_back(name, at, note=note)
     yield produce(draw, version, APPEND, batch(some), "append time topic")
+    # Two batches of one millisecond have the same append time, and each broker has its own milliseconds.
+    time.sleep(0.003)
     yield produce(draw, version, APPEND, batch(some, codec=batches.GZIP), "append time topic, compressed")
     yield read_back(APPEND)
 
