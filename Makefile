@@ -59,10 +59,10 @@ abuse: $(VENV)/.dev ## hostile bytes beside a healthy client that must notice no
 
 groups: $(VENV)/.dev ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL; 15 min (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.groups
-	$(BIN)/python -m conformance.rebalance
-	$(BIN)/python -m conformance.heartbeats
-	$(BIN)/python -m conformance.group_tools
-	$(BIN)/python -m conformance.group_etl
+	$(BIN)/python -m conformance.groups.rebalance
+	$(BIN)/python -m conformance.groups.heartbeats
+	$(BIN)/python -m conformance.groups.tools
+	$(BIN)/python -m conformance.groups.etl
 
 compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
 	$(BIN)/python -m conformance.compaction
@@ -72,10 +72,10 @@ pipelines: $(VENV)/.dev ## the driver killed 50 times, a standalone Spark cluste
 
 cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)
 	$(BIN)/python -m conformance.cluster
-	$(BIN)/python -m conformance.cluster_starts
-	$(BIN)/python -m conformance.cluster_topics --tools
-	$(BIN)/python -m conformance.cluster_costs
-	$(BIN)/python -m conformance.cluster_tools
+	$(BIN)/python -m conformance.cluster.starts
+	$(BIN)/python -m conformance.cluster.topics --tools
+	$(BIN)/python -m conformance.cluster.costs
+	$(BIN)/python -m conformance.cluster.tools
 
 upgrade: $(VENV)/.dev ## brokers of the last version become brokers of this one under clients, and back; then the feature level (2 minutes; needs git's history)
 	$(BIN)/python -m conformance.upgrade
@@ -104,10 +104,10 @@ etcd: $(VENV)/.dev ## the metadata log and a cluster on a real etcd whose leader
 
 .PHONY: spark exactly-once bench-spark
 spark: $(VENV)/.dev ## the same rows from format("penstock") and from Spark's Kafka connector on Penstock and on Kafka; 4 min (needs Java, Maven)
-	$(BIN)/python -m conformance.spark_connector
+	$(BIN)/python -m conformance.spark.connector
 
 exactly-once: $(VENV)/.dev ## a Spark driver killed 50 times, topic to topic and topic to table: nothing lost, nothing twice; 15 min
-	$(BIN)/python -m conformance.spark_exactly_once --kills 50
+	$(BIN)/python -m conformance.spark.exactly_once --kills 50
 
 bench-spark: $(VENV)/.dev ## Spark reads a log: format("penstock"), its Kafka connector on Kafka, Parquet; 15 min (needs Java, Maven)
 	$(BIN)/python -m benchmarks.spark

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from conformance.parts import PartMissing
 from conformance.server import Server, interrupted_cleanly
-from conformance.spark_jars import connector_jars
+from conformance.spark.jars import connector_jars
 from conformance.target import Penstock
 from rich.console import Console
 from rich.table import Table
@@ -70,8 +70,8 @@ def produce(bootstrap: str, topic: str, size: Size) -> None:
     import pyarrow as pa
 
     from penstock.client import Client
-    from penstock.spark.encode import encode_partitions
-    from penstock.spark.sending import Sender, new_producer_id
+    from penstock.spark.write.encode import encode_partitions
+    from penstock.spark.write.sending import Sender, new_producer_id
     from penstock.wire.api.create_topics import (
         CreatableTopic,
         CreatableTopicConfig,

@@ -9,13 +9,13 @@ Each module with a command line proves one claim and runs from the root of the r
     upstream       the integration tests that client libraries ship
     crash          kill -9 rounds under idempotent producers
     abuse          hostile bytes beside a healthy client
-    groups, rebalance, group_etl, compaction
+    groups, groups.rebalance, groups.heartbeats, groups.tools, groups.etl, compaction
                    groups resume exactly, and lose nothing while members come and go
-    cluster, cluster_starts, cluster_topics, cluster_costs, cluster_tools, faults
+    cluster, cluster.starts, cluster.topics, cluster.costs, cluster.tools, faults
                    several brokers as one cluster, whatever stops, dies or pauses
     sick, soak     a store that is late, refuses, rots or loses power; an hour of a mixed load
-    s3, spark_connector
-                   a real object store; Spark's own connector
+    s3, etcd, spark.connector, spark.exactly_once
+                   a real object store; a real etcd; Spark's own connector; a driver that is killed
 
 `server.py` is the interface of a broker under test, `oracle.py` and `target.py` its two implementations;
 `client.py` drives the client programs in `clients/`; `wire/` is a codec made from Kafka's own message

@@ -39,7 +39,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.parts import ROOT, PartMissing
-from conformance.s3 import BUCKET, s3_server
+from conformance.s3.__main__ import BUCKET, s3_server
 from conformance.server import free_port, interrupted_cleanly
 from conformance.target import Penstock
 

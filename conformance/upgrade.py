@@ -21,9 +21,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance import earlier, parts
-from conformance.cluster_processes import Cluster, Member
-from conformance.cluster_views import wait_for_brokers
-from conformance.faults_clients import (
+from conformance.cluster.processes import Cluster, Member
+from conformance.cluster.views import wait_for_brokers
+from conformance.faults.clients import (
     QUIET,
     Actor,
     Administrator,
@@ -34,7 +34,7 @@ from conformance.faults_clients import (
     Reader,
     read_log,
 )
-from conformance.faults_history import History, Violation, check
+from conformance.faults.history import History, Violation, check
 from conformance.server import ServerFailed, interrupted_cleanly
 from penstock.cli.cluster import Features, features
 from penstock.client import Client

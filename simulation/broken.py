@@ -25,24 +25,25 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from penstock.broker import partitions
 from penstock.broker.context import Broker
+from penstock.broker.topics import partitions
 from penstock.cluster import metadata_log
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.metadata.image import ClusterImage, WalRef
-from penstock.storage import directory, settling_plan
-from penstock.storage.committing import Base, Change, Committer
-from penstock.storage.garbage import Garbage
-from penstock.storage.log_file import LogFile
-from penstock.storage.moving import Mover
-from penstock.storage.objects import StoreError
-from penstock.storage.recovery import Opening
-from penstock.storage.segment_writer import Attempt, PartitionKey
-from penstock.storage.takeover import Takeover
-from penstock.storage.wal import ScannedFlush
-from penstock.storage.wal_directory import DirectoryWalStore
-from penstock.storage.wal_objects import SEAL, ObjectWalStore
+from penstock.storage.ledger.recovery import Opening
+from penstock.storage.ledger.takeover import Takeover
+from penstock.storage.settling import plan as settling_plan
+from penstock.storage.settling.committing import Base, Change, Committer
+from penstock.storage.settling.garbage import Garbage
+from penstock.storage.settling.moving import Mover
+from penstock.storage.settling.segment_writer import Attempt, PartitionKey
+from penstock.storage.stores import directory
+from penstock.storage.stores.objects import StoreError
+from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.log_file import LogFile
+from penstock.storage.wal.objects import SEAL, ObjectWalStore
+from penstock.storage.wal.port import ScannedFlush
 from penstock.wire.buffers import Buffer
 from simulation.clocks import MachineClock
 from simulation.disk import SimulatedFiles

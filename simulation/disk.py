@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from penstock.log.flush import FLUSH_HEADER_SIZE, FlushError, decode_flush_header
 from penstock.metadata.image import WalRef
-from penstock.storage.files import Entry, Files
+from penstock.storage.stores.files import Entry, Files
 from penstock.wire.buffers import Buffer
 from simulation.filesystem import ROOT, Disk, Node, OpenNode, os_error
 from simulation.loop import Crashed, Process

@@ -11,7 +11,7 @@ from penstock.entropy import Entropy
 from penstock.main import Node, StartError
 from penstock.metadata.image import ClusterImage
 from penstock.settings import Settings
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.objects import ObjectStore
 from simulation.clocks import MachineClock
 from simulation.loop import Process, World
 from simulation.network import Network, SimulatedServer

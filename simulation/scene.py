@@ -16,8 +16,8 @@ import msgspec
 from penstock.entropy import Entropy
 from penstock.metadata.image import ClusterImage
 from penstock.settings import Settings
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import ObjectStore
 from simulation.admin import Admin
 from simulation.ages import APART_SECONDS_MAX, Ages
 from simulation.checker import Checker, Key, Violation

@@ -14,9 +14,9 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from penstock.storage import objects
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import (
+from penstock.storage.stores import objects
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import (
     ObjectInfo,
     StoreError,
     StoreFullError,

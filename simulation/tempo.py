@@ -17,7 +17,8 @@ from penstock.log import moving as log_moving
 from penstock.log.policy import LogPolicy
 from penstock.main import Policies
 from penstock.metadata.image import ClusterImage
-from penstock.storage import garbage, moving, upkeep
+from penstock.storage.ledger import upkeep
+from penstock.storage.settling import garbage, moving
 
 SEGMENT_BYTES_MAX = 400
 WORTH_BYTES = 1024

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef
-from penstock.storage.segment_writer import INDEX_SUFFIX
+from penstock.storage.settling.segment_writer import INDEX_SUFFIX
 from simulation.tempo import WORTH_BYTES
 
 if TYPE_CHECKING:

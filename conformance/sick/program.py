@@ -1,6 +1,6 @@
 """`penstock` whose file calls and clock obey a folder. A program that takes penstock's arguments.
 
-While PENSTOCK_FAULTS has a file `fail-CALL` (CALL: a method of `penstock.storage.files.Files`), that call fails
+While PENSTOCK_FAULTS has a file `fail-CALL` (CALL: a method of `penstock.storage.stores.files.Files`), that call fails
 with the error that the file names, EIO for instance. The wall clock is as many milliseconds off as `clock` says.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.cli.entry import main as penstock
 from penstock.clock import SystemClock
-from penstock.storage.files import Files
+from penstock.storage.stores.files import Files
 
 FAILING = ("pwritev", "fdatasync", "pread", "preadv", "open", "link", "rename", "unlink", "sync_directory")
 

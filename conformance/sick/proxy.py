@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from conformance.s3_proxy import message
+from conformance.s3.proxy import message
 
 KEPT_BYTES_MAX = 64 << 20
 _REASONS = {401: "InvalidAccessKeyId", 403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}

@@ -4,7 +4,7 @@ import random
 import subprocess
 from pathlib import Path
 
-from conformance.cluster_processes import penstock
+from conformance.cluster.processes import penstock
 from conformance.sick import rot
 from conformance.sick.scenes_rot import CASE_CHARACTERS, Remains, each_case, killed_broker
 from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_directory, on_s3, scene

@@ -2,7 +2,7 @@
 
 import time
 
-from conformance.faults_clients import leaders
+from conformance.faults.clients import leaders
 from conformance.sick import rot
 from conformance.sick.stage import SETTINGS, Failed, on_directory, scene, until
 from conformance.sick.verdict import Expected

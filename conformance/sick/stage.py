@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conformance.cluster_processes import HOST, Cluster, penstock
-from conformance.faults_store import S3Store
-from conformance.s3 import BUCKET
+from conformance.cluster.processes import HOST, Cluster, penstock
+from conformance.faults.stores import S3Store
+from conformance.s3.__main__ import BUCKET
 from conformance.sick.proxy import SickProxy
 from conformance.sick.speaker import Speaker
 from conformance.sick.verdict import Expected, Place, Reading, Told, hurt_records, judge

@@ -26,7 +26,7 @@ from penstock.entropy import SYSTEM
 from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
 from penstock.settings import Settings, SettingsError, parse_listeners
-from penstock.storage.objects import StoreError, StoreUnavailableError
+from penstock.storage.stores.objects import StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from penstock.log.policy import LogPolicy
     from penstock.metadata.image import ClusterImage, Listener
     from penstock.server.server import Bound, Handle
-    from penstock.storage.ledger import Ledger
-    from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
-    from penstock.storage.objects import ObjectStore
-    from penstock.storage.wal import WalStore
+    from penstock.storage.ledger.ledger import Ledger
+    from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
+    from penstock.storage.stores.objects import ObjectStore
+    from penstock.storage.wal.port import WalStore
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Node:
         from penstock.cluster.membership import RegistrationError
         from penstock.cluster.metadata_log import MetadataUnavailableError
         from penstock.metadata.codec import FormatError
-        from penstock.storage.ledger import FencedError
+        from penstock.storage.ledger.ledger import FencedError
 
         refused = (
             ListenError,
@@ -281,7 +281,7 @@ class Incarnation:
         from penstock.broker.dispatch import make_handle
         from penstock.broker.groups import attach as attach_groups
         from penstock.storage import open_wal_store
-        from penstock.storage.ledger import Ledger
+        from penstock.storage.ledger.ledger import Ledger
 
         settings, clock, entropy = self._settings, self._node.clock, self._node.entropy
         self._wal_store = wal_store = open_wal_store(
@@ -445,7 +445,7 @@ class Policies:
         )
 
     def cleaner(self, image: ClusterImage) -> CleanerSettings:
-        from penstock.storage.ledger_settings import CleanerSettings
+        from penstock.storage.ledger.settings import CleanerSettings
 
         settings = self._settings.at(image)
         return CleanerSettings(
@@ -498,7 +498,7 @@ def _not_yet(request: object) -> None:
 
 def _require_local(store: ObjectStore, settings: Settings) -> None:
     """Brokers on several machines are not kept apart by a network file system (`storage/mounts`)."""
-    from penstock.storage.directory import DirectoryStore
+    from penstock.storage.stores.directory import DirectoryStore
 
     kind = store.network_filesystem() if isinstance(store, DirectoryStore) else ""
     if not kind:
@@ -518,7 +518,7 @@ def _require_local(store: ObjectStore, settings: Settings) -> None:
 
 def _processes(store: ObjectStore) -> ProcessTable | None:
     """Where all brokers of a cluster are processes of one machine, that machine knows which of them run."""
-    from penstock.storage.directory import DirectoryStore
+    from penstock.storage.stores.directory import DirectoryStore
 
     return store.presence() if isinstance(store, DirectoryStore) else None
 
@@ -545,7 +545,7 @@ DEFAULT_POLL_MS = 200
 
 
 def _ledger_settings(settings: Settings) -> LedgerSettings:
-    from penstock.storage.ledger_settings import LedgerSettings
+    from penstock.storage.ledger.settings import LedgerSettings
 
     return LedgerSettings(
         tail_cache_bytes=settings.tail_cache_bytes,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import partitions
+from penstock.broker.topics import partitions
 from penstock.clock import SystemClock
 
 

@@ -505,7 +505,7 @@ async def test_read_committed_lists_no_transaction_where_there_is_none(rig: Rig)
 
 
 async def test_a_bounded_memory_of_partitions(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.fetch_sessions.PARTITIONS_MAX", 4)
+    monkeypatch.setattr("penstock.broker.fetch.sessions.PARTITIONS_MAX", 4)
     await rig.topic("t", 6)
     many = await rig.ask(
         request(rig, 12, [("t", index, 0) for index in range(6)], session_epoch=0), FetchResponse, 12

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import fetch_cold
+from penstock.broker.fetch import cold as fetch_cold
 from penstock.server.memory import Memory
-from penstock.storage.ledger_settings import LedgerSettings
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import StoreUnavailableError
+from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.wire.api.fetch import FetchResponse, PartitionData
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply

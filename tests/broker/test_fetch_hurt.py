@@ -7,7 +7,7 @@ import pytest
 from penstock.broker.groups.loading import load
 from penstock.groups.shard import Shard
 from penstock.log.manifest import HurtRange
-from penstock.storage.partition import Partition
+from penstock.storage.ledger.partition import Partition
 from penstock.wire.errors import ErrorCode
 from tests.broker.rig import Rig, batch
 from tests.broker.test_fetch import fetch, fill

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.ledger import Partition
+from penstock.storage.ledger.ledger import Partition
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

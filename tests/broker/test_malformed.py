@@ -13,7 +13,7 @@ from conformance.wire import batches
 from conformance.wire.batches import Item, record, zigzag
 
 from penstock.broker.dispatch import make_handle
-from penstock.broker.produce_checks import INLINE_BYTES, SKIM_FACTOR
+from penstock.broker.produce.checks import INLINE_BYTES, SKIM_FACTOR
 from penstock.server.server import Server
 from penstock.wire import compression
 from penstock.wire.api.produce import ProduceResponse

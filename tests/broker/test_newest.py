@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import partitions
+from penstock.broker.topics import partitions
 from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker, SetConfig

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import produce_route
-from penstock.storage import flusher
-from penstock.storage.memory import MemoryStore
+from penstock.broker.produce import route as produce_route
+from penstock.storage.ledger import flusher
+from penstock.storage.stores.memory import MemoryStore
 from penstock.wire.api.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.producer_ids import BLOCK_SIZE
+from penstock.broker.produce.producer_ids import BLOCK_SIZE
 from penstock.wire.api.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

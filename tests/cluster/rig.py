@@ -9,8 +9,8 @@ from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage, Listener
 from penstock.metadata.placement import spread
 from penstock.metadata.refusal import Refusal
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectInfo, StoreUnavailableError
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectInfo, StoreUnavailableError
 from penstock.wire.buffers import Buffer
 
 

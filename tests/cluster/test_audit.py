@@ -12,9 +12,9 @@ from penstock.cluster.reading import ImageReader, NoClusterError
 from penstock.main import Node
 from penstock.metadata.image import ClusterImage, WalRef
 from penstock.settings import Settings, load
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import DatedStore
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import DatedStore
 from penstock.wire.batch import Record, build_batch
 
 DAY_MS = 86_400_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import partitions
+from penstock.broker.topics import partitions
 from penstock.metadata.commands import AssignLeaders, CreateTopic, FenceBroker
 from penstock.metadata.placement import successors
 from penstock.metadata.refusal import Refusal

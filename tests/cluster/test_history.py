@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conformance.faults_history import History, Read, Resume, Watermark, Write, check, gaps
+from conformance.faults.history import History, Read, Resume, Watermark, Write, check, gaps
 
 
 def healthy() -> History:

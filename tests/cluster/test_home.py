@@ -10,8 +10,8 @@ from penstock.cluster.home import IDENTITY_KEY, HomeError, find, join, open_else
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.reading import ImageReader
 from penstock.metadata.codec import DamagedError, Identity, decode_identity, encode_identity
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectInfo, ObjectStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectInfo, ObjectStore
 from tests.storage.fake_etcd import FakeMember, Keys
 
 from .rig import creating, registering

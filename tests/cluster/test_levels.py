@@ -35,7 +35,7 @@ from penstock.metadata.commands import (
 from penstock.metadata.image import ClusterImage, Listener, WalRef
 from penstock.metadata.levels import FEATURE, LEVEL_MAX
 from penstock.metadata.refusal import Refusal
-from penstock.storage.directory import DirectoryStore
+from penstock.storage.stores.directory import DirectoryStore
 from penstock.testing.ports import consecutive
 from penstock.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.api.produce import (

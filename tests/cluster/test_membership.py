@@ -23,9 +23,9 @@ from penstock.metadata.commands import (
 from penstock.metadata.image import NO_LEADER, ClusterImage, Listener, ManifestRef
 from penstock.metadata.placement import HandOver, spread
 from penstock.metadata.refusal import Refusal
-from penstock.storage.answers import Surrendered
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import StoreUnavailableError
+from penstock.storage.ledger.answers import Surrendered
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.wire.errors import ErrorCode
 
 from ..metadata.worlds import check_image

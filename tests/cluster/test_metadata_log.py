@@ -13,8 +13,8 @@ from penstock.metadata.codec import FormatError, decode_entry
 from penstock.metadata.commands import AnyCommand, DeleteTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import StoreFullError, StoreUnavailableError
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreFullError, StoreUnavailableError
 from penstock.wire.errors import ErrorCode
 
 from .rig import FakeClock, FaultyStore, creating, open_log, registering

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.reading import ImageReader, NoClusterError
 from penstock.metadata.image import ClusterImage
-from penstock.storage.memory import MemoryStore
+from penstock.storage.stores.memory import MemoryStore
 
 from .rig import FaultyStore, creating, open_log, registering
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import replicas
-from penstock.storage.objects import StoreUnavailableError
+from penstock.broker.topics import replicas
+from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.wire.api.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.cluster.health.scrub import Scrub
-from penstock.storage.objects import DatedStore, StoreUnavailableError
+from penstock.storage.stores.objects import DatedStore, StoreUnavailableError
 from penstock.wire.batch import iter_batches
 
 from .ward import COMPACTED, Ward, short_pauses

@@ -3,9 +3,9 @@
 from penstock.cluster.sealing import seal_log
 from penstock.metadata.commands import SettlePartitions
 from penstock.metadata.image import ClusterImage
-from penstock.storage.memory import MemoryStore
-from penstock.storage.wal import Durable, Fenced
-from penstock.storage.wal_objects import ObjectWalStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.wal.objects import ObjectWalStore
+from penstock.storage.wal.port import Durable, Fenced
 from tests.storage.test_wal_behaviour import write
 
 from .rig import FaultyStore, open_log, registering

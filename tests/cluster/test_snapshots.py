@@ -6,8 +6,8 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.snapshots import HINT_KEY, entry_key, snapshot_key
 from penstock.metadata.codec import Stub, decode_snapshot
 from penstock.metadata.image import ClusterImage
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import StoreUnavailableError
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreUnavailableError
 
 from .rig import FaultyStore, creating, open_log, registering
 

@@ -19,8 +19,8 @@ from penstock.cluster.snapshots import entry_key, snapshot_key
 from penstock.metadata.codec import FormatError
 from penstock.metadata.commands import AnyCommand, SetLevel
 from penstock.metadata.image import ClusterImage
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.memory import MemoryStore
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
 from penstock.testing import Broker, BrokerError
 from penstock.wire.batch import Record
 

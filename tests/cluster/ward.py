@@ -18,12 +18,12 @@ from penstock.main import Node
 from penstock.metadata.commands import AnyCommand, CreateTopic
 from penstock.metadata.image import ClusterImage, WalRef
 from penstock.settings import Settings, load
-from penstock.storage.answers import Slice
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import DatedStore
-from penstock.storage.partition import Partition
+from penstock.storage.ledger.answers import Slice
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import DatedStore
 from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
 
 TIME_MS = 1_700_000_000_000

@@ -1,7 +1,7 @@
 """The judge of rebalances lets a good history pass and names what is wrong with a bad one."""
 
 import pytest
-from conformance.group_history import Commit, Event, again, complaints_about, holdings
+from conformance.groups.history import Commit, Event, again, complaints_about, holdings
 
 GOOD = (
     Event("a", "assigned", 10, (0, 1)),

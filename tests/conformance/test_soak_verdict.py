@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from conformance.soak_samples import Allowance, Sample, judge, stored_sizes, to_csv, to_svg
+from conformance.soak.samples import Allowance, Sample, judge, stored_sizes, to_csv, to_svg
 
 MB = 1_000_000
 ALLOWANCE = Allowance(delete_delay_s=10, unsettled_bytes=5 * MB)

@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
-from conformance.cluster_processes import Cluster
+from conformance.cluster.processes import Cluster
 
 from conformance import earlier, parts
 from penstock.cluster.reading import ImageReader

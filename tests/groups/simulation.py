@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.groups.embedded import read_assignment, write_assignment
+from penstock.groups.classic.embedded import read_assignment, write_assignment
 from penstock.wire.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.groups.assignors import (
+from penstock.groups.consumer.assignors import (
     ASSIGNORS,
     Assignment,
     MemberSpec,

@@ -10,12 +10,12 @@ import pytest
 
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.loading import load
-from penstock.groups.classic import ClassicGroup, ClassicMember
-from penstock.groups.embedded import write_assignment
+from penstock.groups.classic.embedded import write_assignment
+from penstock.groups.classic.group import ClassicGroup, ClassicMember
 from penstock.groups.shard import Shard
 from penstock.metadata.commands import DeleteTopic, RegisterBroker
 from penstock.metadata.image import OFFSETS_TOPIC, Listener
-from penstock.storage.ledger import Ledger, Partition
+from penstock.storage.ledger.ledger import Ledger, Partition
 from penstock.wire.api.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -533,7 +533,7 @@ async def test_a_shard_that_fails_is_loaded_anew(rig: Rig, monkeypatch: pytest.M
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("penstock.groups.offset_requests.OffsetRequests.commit", broken)
+    monkeypatch.setattr("penstock.groups.offsets.requests.OffsetRequests.commit", broken)
     assert set((await commit(rig, 9, {("t", 0): 5})).values()) == {ErrorCode.UNKNOWN_SERVER_ERROR}
     monkeypatch.undo()
     assert (await fetch(rig, 9, {"t": [0]}))[1] == {("t", 0): (1, ErrorCode.NONE)}

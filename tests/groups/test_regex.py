@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.groups.regex import TopicPattern
-from penstock.groups.regex_syntax import RegexError
+from penstock.groups.consumer.regex import TopicPattern
+from penstock.groups.consumer.regex_syntax import RegexError
 
 NAMES = ["", "a", "b", "ab", "ba", "aab", "abab", "a.b", "A", "AB", "a_b", "a-b", "orders.eu.1", "x9"]
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.groups.embedded import read_assignment, write_assignment
+from penstock.groups.classic.embedded import read_assignment, write_assignment
 from penstock.groups.records import read_record
 from penstock.groups.settings import GroupSettings
 from penstock.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

@@ -14,7 +14,7 @@ from penstock.pipeline import PipelineError
 from penstock.pipeline import status as statuses
 from penstock.pipeline.claims import PREFIX, Claim, take
 from penstock.pipeline.status import Status, process_started
-from penstock.storage.blocking import BlockingStore
+from penstock.storage.stores.blocking import BlockingStore
 
 HELD = r"^The pipeline 'shop' is being run by process \d+ on "
 

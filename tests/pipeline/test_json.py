@@ -9,7 +9,7 @@ import pytest
 
 from penstock.pipeline import Json, Pipeline, PipelineError, Text
 from penstock.pipeline.frames import OFFSET, PARTITION, REASON, TOPIC, dead, good
-from penstock.spark.schema import full_schema
+from penstock.spark.read.schema import full_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from penstock.pipeline.frames import OFFSET, REASON
 from penstock.pipeline.overview import names, overview
 from penstock.pipeline.runner import Run, RunOptions
 from penstock.pipeline.status import Status, key_of
-from penstock.spark.reading import open_blocking
+from penstock.spark.read.reading import open_blocking
 from penstock.testing import Broker
 from tests.spark.test_batch import create
 

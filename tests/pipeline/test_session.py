@@ -12,7 +12,7 @@ import pytest
 from penstock.pipeline import Pipeline, PipelineError, session
 from penstock.pipeline.runner import Run, RunOptions
 from penstock.pipeline.session import PACKAGES, open_session, settings_of
-from penstock.storage.blocking import BlockingStore
+from penstock.storage.stores.blocking import BlockingStore
 
 
 def pipeline(format: str = "parquet") -> Pipeline:

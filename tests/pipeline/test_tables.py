@@ -12,7 +12,7 @@ import pytest
 
 from penstock.pipeline.iceberg import IcebergTable
 from penstock.pipeline.tables import PLANS_KEPT, STAGING, ParquetTable, Plans
-from penstock.storage.blocking import BlockingStore
+from penstock.storage.stores.blocking import BlockingStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.client import ClientError
-from penstock.spark import commits, sending
-from penstock.spark.commits import Committer, plan_key
 from penstock.spark.options import WriteOptions
-from penstock.spark.sending import Sender, WriteError
-from penstock.spark.sink import stage_rows
-from penstock.spark.staging import STAGE_PREFIX, StagedRun
-from penstock.storage.blocking import BlockingStore
+from penstock.spark.write import commits, sending
+from penstock.spark.write.commits import Committer, plan_key
+from penstock.spark.write.sending import Sender, WriteError
+from penstock.spark.write.sink import stage_rows
+from penstock.spark.write.staging import STAGE_PREFIX, StagedRun
+from penstock.storage.stores.blocking import BlockingStore
 from penstock.testing import Broker
 from tests.spark.test_batch import create
 
@@ -53,9 +53,9 @@ class Target:
     def values(self) -> list[str]:
         """Everything in the topic, by key order of partitions."""
         from penstock.spark.options import read_options
-        from penstock.spark.planning import OffsetRange, stretch_of
-        from penstock.spark.reading import ReadSettings, read_stretches
-        from penstock.spark.session import ReadSession
+        from penstock.spark.read.planning import OffsetRange, stretch_of
+        from penstock.spark.read.reading import ReadSettings, read_stretches
+        from penstock.spark.read.session import ReadSession
 
         options = read_options({"store": self.broker.store, "subscribe": self.topic}, streaming=False)
         views = ReadSession(self.store, options).refresh().values()

@@ -10,7 +10,7 @@ from penstock.log.manifest import Manifest, SegmentRef
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, TopicInfo
 from penstock.spark.errors import MissingTopicError
 from penstock.spark.options import Selection
-from penstock.spark.planning import (
+from penstock.spark.read.planning import (
     Deal,
     OffsetRange,
     Stretch,
@@ -24,7 +24,7 @@ from penstock.spark.planning import (
     size_of,
     splits,
 )
-from penstock.spark.view import PartitionView
+from penstock.spark.read.view import PartitionView
 
 MB = 1024 * 1024
 

@@ -9,16 +9,16 @@ import pytest
 from penstock.log.manifest import SegmentRef
 from penstock.metadata.commands import FenceBroker
 from penstock.metadata.image import ClusterImage
-from penstock.spark import view as view_module
 from penstock.spark.errors import LostRecordsError, TakeoverError
 from penstock.spark.options import Selection
-from penstock.spark.planning import choose
-from penstock.spark.view import LogView, PartitionView
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectMissingError, ObjectStore
-from penstock.storage.partition import Partition
+from penstock.spark.read import view as view_module
+from penstock.spark.read.planning import choose
+from penstock.spark.read.view import LogView, PartitionView
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectMissingError, ObjectStore
 from penstock.wire.batch import Record, build_batch, iter_batches
 from tests.storage.world import World, append_ok, batch, keys_of, own_partition
 

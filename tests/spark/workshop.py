@@ -16,9 +16,9 @@ from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.metadata.commands import AnyCommand, CreatePartitions, CreateTopic, DeleteTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage, Listener
 from penstock.storage import open_store, open_wal_store
-from penstock.storage.ledger import Ledger
-from penstock.storage.ledger_settings import LedgerSettings
-from penstock.storage.partition import Partition
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.ledger.settings import LedgerSettings
 from penstock.wire.batch import Record, build_batch
 from tests.storage.world import append_ok
 

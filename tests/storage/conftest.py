@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectStore
 from tests.storage.world import World
 
 

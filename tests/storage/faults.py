@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.storage.files import Files
+from penstock.storage.stores.files import Files
 from penstock.wire.buffers import Buffer
 
 

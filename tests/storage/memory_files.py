@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from penstock.storage.files import Entry, Files
+from penstock.storage.stores.files import Entry, Files
 from penstock.wire.buffers import Buffer
 
 

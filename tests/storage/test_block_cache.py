@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from penstock.storage.block_cache import BlockCache
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectMissingError, StoreUnavailableError
+from penstock.storage.stores.block_cache import BlockCache
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectMissingError, StoreUnavailableError
 from tests.storage.test_settling import fill, forget_tails
 from tests.storage.world import QUIET, World, own_partition, read
 

@@ -12,9 +12,9 @@ from penstock.main import Policies
 from penstock.metadata.commands import AnyCommand, SettlePartitions
 from penstock.metadata.image import BROKER_CONFIG, TOPIC_CONFIG, ClusterImage
 from penstock.settings import Settings
-from penstock.storage import cleaner_pass
-from penstock.storage.cleaner import Throttle
-from penstock.storage.ledger_settings import CleanerSettings
+from penstock.storage.ledger.settings import CleanerSettings
+from penstock.storage.settling import cleaner_pass
+from penstock.storage.settling.cleaner import Throttle
 from penstock.wire.batch import DELETE_HORIZON, iter_batches, iter_records
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
@@ -391,7 +391,7 @@ async def test_reads_and_writes_are_throttled(local: World, monkeypatch: pytest.
         slept += seconds
         local.clock.seconds += seconds
 
-    monkeypatch.setattr("penstock.storage.cleaner.asyncio.sleep", sleep)
+    monkeypatch.setattr("penstock.storage.settling.cleaner.asyncio.sleep", sleep)
     assert await ledger.clean() == 1
     monkeypatch.undo()
     assert slept == pytest.approx((2 * size + partition.size_bytes) / 100.0, rel=0.2)

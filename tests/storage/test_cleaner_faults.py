@@ -9,9 +9,9 @@ import pytest
 from penstock.metadata.commands import AssignLeaders, LeaderMove
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
-from penstock.storage import cleaner_pass
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.objects import StoreError, StoreFullError
+from penstock.storage.settling import cleaner_pass
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import StoreError, StoreFullError
 from penstock.wire.errors import ErrorCode
 from tests.storage.compacting import (
     COMPACT,

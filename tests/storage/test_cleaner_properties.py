@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.log.policy import LogPolicy
-from penstock.storage.answers import Appended
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.ledger_settings import CleanerSettings
-from penstock.storage.objects import StoreError
-from penstock.storage.partition import Partition
-from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.ledger.answers import Appended
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.ledger.settings import CleanerSettings
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import StoreError
+from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.wire.batch import Record, build_batch, check_batch, iter_batches, iter_records
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
 from tests.storage.faults import FaultyFiles

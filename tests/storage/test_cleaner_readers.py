@@ -171,9 +171,9 @@ def test_groups_resume_from_a_compacted_offsets_topic(broker: Broker) -> None:
 
 def test_spark_reads_the_store_of_a_compacted_log(tmp_path: Path) -> None:
     from penstock.spark.options import Selection
-    from penstock.spark.planning import Stretch, choose, stretch_of
-    from penstock.spark.reading import ReadSettings, open_blocking, read_stretches
-    from penstock.spark.view import LogView
+    from penstock.spark.read.planning import Stretch, choose, stretch_of
+    from penstock.spark.read.reading import ReadSettings, open_blocking, read_stretches
+    from penstock.spark.read.view import LogView
 
     with Workshop(str(tmp_path / "store")) as workshop:
         workshop.create("t")

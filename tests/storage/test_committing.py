@@ -10,10 +10,10 @@ from penstock.metadata.apply import apply_entry
 from penstock.metadata.commands import AnyCommand, AssignLeaders, LeaderMove, SettlePartitions
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
-from penstock.storage.answers import Surrendered
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.partition import Partition
+from penstock.storage.ledger.answers import Surrendered
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores.memory import MemoryStore
 from penstock.wire.buffers import Buffer
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
 from tests.storage.world import Metadata, World, append_ok, batch, keys_of, own_partition, read_all
@@ -106,7 +106,7 @@ async def delete_and_retain(ledger: Ledger, partition: Partition) -> None:
 
 
 async def rewrite(ledger: Ledger, partition: Partition) -> None:
-    from penstock.storage.rewriting import Stretch
+    from penstock.storage.settling.rewriting import Stretch
 
     assert partition.manifest is not None
     assert await ledger._settler._rewriter.rewrite([Stretch(partition, partition.manifest.segments)]) == 1

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.composing import CopyRange, compose
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import Files
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import StoreUnavailableError
+from penstock.storage.settling.composing import CopyRange, compose
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import Files
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.wire.batch import Record, build_batch, stamp
 
 

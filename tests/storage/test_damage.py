@@ -13,16 +13,16 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from penstock.storage.answers import Slice
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.lanes import Lane
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import HurtRangeError, ObjectStore
-from penstock.storage.partition import Partition
-from penstock.storage.wal import WalStore
-from penstock.storage.wal_directory import DirectoryWalStore
-from penstock.storage.wal_objects import ObjectWalStore
+from penstock.storage.ledger.answers import Slice
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.lanes import Lane
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import HurtRangeError, ObjectStore
+from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.objects import ObjectWalStore
+from penstock.storage.wal.port import WalStore
 from penstock.wire.batch import iter_batches, iter_records
 from tests.storage.memory_files import MemoryFiles
 from tests.storage.world import Metadata, World, append_ok, batch, own_partition

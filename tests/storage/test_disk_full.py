@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.answers import Appended
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.objects import StoreFullError, StoreReadOnlyError
+from penstock.storage.ledger.answers import Appended
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import StoreFullError, StoreReadOnlyError
 from penstock.wire.errors import ErrorCode
 from tests.storage.faults import FaultyFiles
 from tests.storage.test_settling import fill, forget_tails
@@ -170,9 +170,9 @@ async def test_leases_and_seals_work_on_a_full_disk(faulty: World, files: Faulty
 
 _LIMITED = """
 import asyncio, resource, signal, sys
-from penstock.storage.answers import Appended
+from penstock.storage.ledger.answers import Appended
 from tests.storage.world import World, append, append_ok, batch, own_partition, read_all
-from penstock.storage.directory import DirectoryStore
+from penstock.storage.stores.directory import DirectoryStore
 
 async def main(path):
     world = World(DirectoryStore(path))

@@ -10,9 +10,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.storage.etcd import HISTORY_SECONDS, INLINE_BYTES, EtcdStore, parse_url
-from penstock.storage.etcd_gateway import Credentials, Gateway, Member
-from penstock.storage.objects import StoreError, StoreFullError, StoreRefusedError, StoreUnavailableError
+from penstock.storage.stores.etcd import HISTORY_SECONDS, INLINE_BYTES, EtcdStore, parse_url
+from penstock.storage.stores.etcd_gateway import Credentials, Gateway, Member
+from penstock.storage.stores.objects import (
+    StoreError,
+    StoreFullError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from tests.storage.fake_etcd import FakeMember, Keys
 from tests.storage.world import keys_of
 

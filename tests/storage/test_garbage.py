@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from penstock.metadata.commands import AssignLeaders, LeaderMove
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import (
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.settling.segment_writer import FIRST_REPAIR_NAME
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import (
     ObjectInfo,
     ObjectMissingError,
     StoreError,
@@ -20,8 +21,7 @@ from penstock.storage.objects import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from penstock.storage.segment_writer import FIRST_REPAIR_NAME
-from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.wire.buffers import Buffer
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
 from tests.storage.world import World, append, batch, keys_of, own_partition, read_all

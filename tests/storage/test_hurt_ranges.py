@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.log.manifest import HurtRange
-from penstock.storage.answers import Appended
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import HurtRangeError, StoreRefusedError, StoreUnavailableError
-from penstock.storage.partition import Partition
+from penstock.storage.ledger.answers import Appended
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import HurtRangeError, StoreRefusedError, StoreUnavailableError
 from penstock.wire.errors import ErrorCode
 from tests.storage.test_reading import until
 from tests.storage.test_settling import fill
@@ -154,7 +154,7 @@ class RefusingStore(MemoryStore):
 async def test_what_is_refused_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, settled: bool, error: type[StoreUnavailableError]
 ) -> None:
-    monkeypatch.setattr("penstock.storage.takeover._RETRY_MAX_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.storage.ledger.takeover._RETRY_MAX_SECONDS", 0.1)
     store = RefusingStore()
     world = World(store)
     ledger = await world.start()

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
-from penstock.storage.answers import Appended, EpochEnd, OffsetOutOfRangeError
+from penstock.storage.ledger.answers import Appended, EpochEnd, OffsetOutOfRangeError
 from penstock.wire.batch import check_batch, iter_batches, read_header
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
@@ -184,7 +184,7 @@ async def test_a_zombie_changes_nothing_for_its_successor(world: World) -> None:
 
 async def test_an_incarnation_that_was_sealed_before_it_began_cannot_begin(world: World) -> None:
     from penstock.metadata.image import WalRef
-    from penstock.storage.wal import Fenced
+    from penstock.storage.wal.port import Fenced
 
     assert await world.wal_store.seal(WalRef(9, 3)) == 0
     assert await world.wal_store.seal(WalRef(9, 3)) == 0

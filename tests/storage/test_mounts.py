@@ -7,9 +7,9 @@ import pytest
 
 from penstock.main import Node, StartError
 from penstock.settings import load
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import Files
-from penstock.storage.mounts import filesystem_of, is_network
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import Files
+from penstock.storage.stores.mounts import filesystem_of, is_network
 
 MOUNTS = """\
 22 1 252:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw

@@ -1,6 +1,6 @@
 """When a request that hangs is asked a second time."""
 
-from penstock.storage.patience import (
+from penstock.storage.stores.patience import (
     HEDGE_MIN_SECONDS,
     LARGE_SECONDS,
     SMALL_BYTES,

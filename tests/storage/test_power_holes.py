@@ -15,8 +15,8 @@ import pytest
 
 from penstock.log.flush import FILE_HEADER_SIZE, FLUSH_HEADER_SIZE, decode_flush_header
 from penstock.metadata.image import ClusterImage
-from penstock.storage.ledger import Ledger
-from penstock.storage.log_reader import follow_log
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.wal.following import follow_log
 from tests.storage.memory_files import MemoryFiles
 from tests.storage.test_damage import BOOT, OTHER_BOOT, open_directory, read_around
 from tests.storage.world import World, append_ok, batch, own_partition

@@ -11,12 +11,12 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import CreateTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage
-from penstock.storage.answers import Appended
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.log_reader import follow_log
-from penstock.storage.objects import StoreError
-from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.ledger.answers import Appended
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import StoreError
+from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.following import follow_log
 from penstock.wire.errors import ErrorCode
 from tests.storage.faults import ForgetfulFiles, VolatileFiles
 from tests.storage.test_settling import PROMPT, collect

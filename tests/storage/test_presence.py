@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import Files
-from penstock.storage.presence import Presence
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import Files
+from penstock.storage.stores.presence import Presence
 
 HOLDER = """
 import sys
-from penstock.storage.files import Files
-from penstock.storage.presence import Presence
+from penstock.storage.stores.files import Files
+from penstock.storage.stores.presence import Presence
 presence = Presence(sys.argv[1], Files(), "x")
 presence.announce(3, 7)
 print("held", flush=True)

@@ -10,15 +10,15 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.log.flush import FLUSH_HEADER_SIZE
 from penstock.metadata.image import WalRef
-from penstock.storage import flusher as flushing
-from penstock.storage.answers import Appended
-from penstock.storage.flusher import Flusher
-from penstock.storage.ledger_settings import LedgerSettings
-from penstock.storage.objects import StoreError
-from penstock.storage.partition import Partition
-from penstock.storage.tail_cache import TailCache
-from penstock.storage.wal import Durable, Failed, Outcome
-from penstock.storage.wal_files import WalFiles
+from penstock.storage.ledger import flusher as flushing
+from penstock.storage.ledger.answers import Appended
+from penstock.storage.ledger.flusher import Flusher
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.ledger.tail_cache import TailCache
+from penstock.storage.stores.objects import StoreError
+from penstock.storage.wal.files import WalFiles
+from penstock.storage.wal.port import Durable, Failed, Outcome
 from penstock.wire.batch import Record, build_batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.storage.answers import Appended
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import Files
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectStore, StoreError
-from penstock.storage.partition import Partition
-from penstock.storage.wal_directory import DirectoryWalStore
-from penstock.storage.wal_objects import ObjectWalStore
+from penstock.storage.ledger.answers import Appended
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import Files
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectStore, StoreError
+from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.objects import ObjectWalStore
 from penstock.wire.errors import ErrorCode
 from tests.storage.faults import FaultyFiles
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, forget_tails

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.answers import OffsetOutOfRangeError, Slice
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.tail_cache import COPIED_BYTES_MAX, Tail, TailCache
+from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
+from penstock.storage.ledger.tail_cache import COPIED_BYTES_MAX, Tail, TailCache
+from penstock.storage.stores.directory import DirectoryStore
 from penstock.wire.errors import ErrorCode
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
 from tests.storage.world import World, append, append_ok, batch, keys_of, own_partition, read, read_all
@@ -134,7 +134,7 @@ async def test_watchers_are_woken_until_they_stop(local: World) -> None:
 
 
 async def test_a_log_that_is_missing_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.storage.takeover._RETRY_MAX_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.storage.ledger.takeover._RETRY_MAX_SECONDS", 0.1)
     ledger = await world.start()
     t, u = await world.create_topic("t"), await world.create_topic("u")
     await fill(ledger, own_partition(ledger, t), 3)

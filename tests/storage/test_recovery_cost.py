@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import Files
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectInfo
-from penstock.storage.wal_objects import ObjectWalWriter
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import Files
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectInfo
+from penstock.storage.wal.objects import ObjectWalWriter
 from penstock.wire.buffers import Buffer
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill
 from tests.storage.world import QUIET, World, own_partition, read_all

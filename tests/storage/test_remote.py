@@ -7,19 +7,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from penstock.storage import open_store, patience, remote
-from penstock.storage.attempts import Limits
-from penstock.storage.lanes import Lane
-from penstock.storage.objects import (
+from penstock.storage import open_store
+from penstock.storage.stores import patience, remote
+from penstock.storage.stores.attempts import Limits
+from penstock.storage.stores.lanes import Lane
+from penstock.storage.stores.objects import (
     ObjectMissingError,
     ObjectStore,
     StoreError,
     StoreRefusedError,
     StoreUnavailableError,
 )
-from penstock.storage.proof import UnfitStoreError, prove_create
-from penstock.storage.remote import RemoteStore
-from penstock.storage.remote_errors import Verdict, explain
+from penstock.storage.stores.proof import UnfitStoreError, prove_create
+from penstock.storage.stores.remote import RemoteStore
+from penstock.storage.stores.remote_errors import Verdict, explain
 from tests.storage.fake_s3 import FakeS3
 from tests.storage.world import keys_of
 

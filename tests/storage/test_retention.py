@@ -4,7 +4,7 @@ import msgspec
 
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AdvanceLogStart, SettlePartitions
-from penstock.storage.ledger import Ledger
+from penstock.storage.ledger.ledger import Ledger
 from penstock.wire.errors import ErrorCode
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
 from tests.storage.world import World, append, append_ok, batch, keys_of, own_partition, read_all

@@ -8,11 +8,11 @@ import pytest
 
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import SettlePartitions
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.partition import Partition
-from penstock.storage.wal import SEAL_BYTES_MAX
-from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.port import SEAL_BYTES_MAX
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, marker_batch
 from tests.storage.world import (

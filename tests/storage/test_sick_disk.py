@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from penstock.metadata.image import WalRef
-from penstock.storage.blocking import BlockingStore, Range
-from penstock.storage.composing import CopyRange, compose
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.files import Files, store_error
-from penstock.storage.objects import (
+from penstock.storage.settling.composing import CopyRange, compose
+from penstock.storage.stores.blocking import BlockingStore, Range
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import Files, store_error
+from penstock.storage.stores.objects import (
     ObjectMissingError,
     StoreError,
     StoreFullError,
@@ -22,7 +22,7 @@ from penstock.storage.objects import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.wal.directory import DirectoryWalStore
 from tests.storage.world import keys_of
 
 

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.storage import patience
-from penstock.storage.ledger import Ledger
-from penstock.storage.partition import Partition
-from penstock.storage.remote import RemoteStore
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.stores import patience
+from penstock.storage.stores.remote import RemoteStore
 from tests.storage.fake_s3 import FakeS3
 from tests.storage.world import QUIET, World, append_ok, batch, own_partition, read, read_all
 

@@ -13,11 +13,11 @@ from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.moving import footprint
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.usage import Usage
-from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.settling.usage import Usage
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.wire.batch import Record, build_batch
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
 from tests.storage.world import World, append_ok, batch, keys_of, own_partition, read_all

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from penstock.storage import open_store
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import (
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import (
     ObjectInfo,
     ObjectMissingError,
     ObjectStore,
     StoreError,
     StoreUnavailableError,
 )
-from penstock.storage.remote import RemoteStore
+from penstock.storage.stores.remote import RemoteStore
 from tests.storage.fake_etcd import FakeMember, Keys
 from tests.storage.world import keys_of
 

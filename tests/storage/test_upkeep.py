@@ -5,10 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
-from penstock.storage import upkeep as module
-from penstock.storage.ledger import Ledger
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import StoreUnavailableError
+from penstock.storage.ledger import upkeep as module
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreUnavailableError
 from tests.storage.test_settling import NO_DELAY, PROMPT, fill
 from tests.storage.world import World, own_partition
 

@@ -8,12 +8,12 @@ import pytest
 
 from penstock.log.flush import encode_flush_header, encode_index, iter_blocks
 from penstock.metadata.image import WalRef
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
-from penstock.storage.wal import Durable, Failed, Fenced, Outcome, ScannedFlush, WalStore, WalWriter
-from penstock.storage.wal_directory import DirectoryWalStore
-from penstock.storage.wal_objects import SEAL, ObjectWalStore
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.objects import SEAL, ObjectWalStore
+from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush, WalStore, WalWriter
 from penstock.wire.buffers import Buffer
 from tests.storage.world import batch, keys_of
 
@@ -246,7 +246,7 @@ async def test_flushes_under_way_are_acknowledged_in_order() -> None:
 async def test_an_object_whose_fate_is_unknown_is_tried_until_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.storage.wal_objects._RETRY_FIRST_SECONDS", 0.001)
+    monkeypatch.setattr("penstock.storage.wal.objects._RETRY_FIRST_SECONDS", 0.001)
     store = SlowStore()
     logs = Logs(store, ObjectWalStore(store))
     writer = await logs.create()

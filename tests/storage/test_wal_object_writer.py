@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import (
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import (
     DamagedObjectError,
     StoreError,
     StoreFullError,
     StoreRefusedError,
     StoreUnavailableError,
 )
-from penstock.storage.wal import Durable, Failed, Fenced, Outcome, WalWriter
-from penstock.storage.wal_objects import SEAL, ObjectWalStore
+from penstock.storage.wal.objects import SEAL, ObjectWalStore
+from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, WalWriter
 from penstock.wire.buffers import Buffer
 from tests.storage.test_wal_behaviour import WAL, Logs, flush_of, turns, write
 
@@ -52,7 +52,7 @@ def key_of(number: int) -> str:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Moody:
-    monkeypatch.setattr("penstock.storage.wal_objects._RETRY_FIRST_SECONDS", 0.001)
+    monkeypatch.setattr("penstock.storage.wal.objects._RETRY_FIRST_SECONDS", 0.001)
     return Moody()
 
 

@@ -12,15 +12,15 @@ from penstock.metadata.commands import AnyCommand, CreateTopic, DeleteTopic, Fen
 from penstock.metadata.image import ClusterImage, Listener, WalRef
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
-from penstock.storage.answers import Appended, Slice
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.ledger import Ledger
-from penstock.storage.ledger_settings import CleanerSettings, LedgerSettings
-from penstock.storage.objects import ObjectStore
-from penstock.storage.partition import Partition
-from penstock.storage.wal import WalStore
-from penstock.storage.wal_directory import DirectoryWalStore
-from penstock.storage.wal_objects import ObjectWalStore
+from penstock.storage.ledger.answers import Appended, Slice
+from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import ObjectStore
+from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.objects import ObjectWalStore
+from penstock.storage.wal.port import WalStore
 from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
 from penstock.wire.errors import ErrorCode
 

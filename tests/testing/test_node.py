@@ -18,10 +18,10 @@ from penstock.main import Node, StartError, advertised
 from penstock.metadata.image import BrokerInfo
 from penstock.server.server import Bound
 from penstock.settings import Settings
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.memory import MemoryStore
-from penstock.storage.objects import StoreRefusedError
-from penstock.storage.wal_directory import DirectoryWalStore
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreRefusedError
+from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.testing import Broker
 from penstock.testing.hosts import ProcessHost
 from penstock.wire.buffers import Buffer

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Connection
-from penstock.storage.files import Files
+from penstock.storage.stores.files import Files
 from penstock.testing import Broker
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.api.delete_records import (

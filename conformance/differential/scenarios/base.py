@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from conformance.differential.world import BARRIER_TOPIC, CREATE_TOPICS, PRODUCE, World
-from conformance.group_offsets import await_coordinators
+from conformance.groups.offsets import await_coordinators
 from conformance.wire import batches
 from conformance.wire.batches import Item
 

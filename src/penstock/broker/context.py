@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.entropy import Entropy
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.settings import Settings
-    from penstock.storage.ledger import Ledger
+    from penstock.storage.ledger.ledger import Ledger
     from penstock.wire.exchange import Session
 
 

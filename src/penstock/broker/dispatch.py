@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.acl import CLUSTER_NAME, Resource
-from penstock.broker.partitions import LeadershipDoubt, newest_image
 from penstock.broker.registry import APIS, Api
+from penstock.broker.topics.partitions import LeadershipDoubt, newest_image
 from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode, WireError

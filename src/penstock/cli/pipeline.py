@@ -17,7 +17,7 @@ from penstock.cli.output import show, wants_json
 if TYPE_CHECKING:
     from penstock.pipeline.definition import Pipeline
     from penstock.pipeline.status import OutputStatus, Status
-    from penstock.storage.blocking import BlockingStore
+    from penstock.storage.stores.blocking import BlockingStore
 
 
 @click.group()
@@ -84,7 +84,7 @@ def run_pipeline(
     """
     from penstock.pipeline.errors import PipelineError
     from penstock.pipeline.runner import Run, RunOptions, default_location
-    from penstock.storage.objects import StoreError
+    from penstock.storage.stores.objects import StoreError
 
     try:
         defined = _load(file)
@@ -292,8 +292,8 @@ def _open(bootstrap: str | None, store: str | None) -> tuple[BlockingStore, str 
     """The store, and the brokers if they are to be used."""
     from penstock.spark.brokers import find_store
     from penstock.spark.errors import SourceError
-    from penstock.spark.reading import open_blocking
-    from penstock.spark.session import reach
+    from penstock.spark.read.reading import open_blocking
+    from penstock.spark.read.session import reach
 
     try:
         if store is None:

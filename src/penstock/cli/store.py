@@ -14,7 +14,7 @@ from penstock.cli.output import show, wants_json
 
 if TYPE_CHECKING:
     from penstock.cluster.audit import Report
-    from penstock.storage.objects import DatedStore
+    from penstock.storage.stores.objects import DatedStore
 
 DEFAULT_STORE = "./penstock-data"
 GRACE_SECONDS = 3600
@@ -92,7 +92,7 @@ async def opened(location: str) -> AsyncIterator[DatedStore]:
     """The store, while somebody looks at it. Errors become one sentence."""
     from penstock.cluster.reading import NoClusterError
     from penstock.metadata.codec import FormatError
-    from penstock.storage.objects import StoreError
+    from penstock.storage.stores.objects import StoreError
 
     try:
         found = _open(location)
@@ -108,10 +108,10 @@ async def opened(location: str) -> AsyncIterator[DatedStore]:
 
 def _open(location: str) -> DatedStore:
     from penstock.storage import open_store
-    from penstock.storage.directory import DirectoryStore
-    from penstock.storage.memory import MemoryStore
-    from penstock.storage.objects import StoreError
-    from penstock.storage.remote import RemoteStore
+    from penstock.storage.stores.directory import DirectoryStore
+    from penstock.storage.stores.memory import MemoryStore
+    from penstock.storage.stores.objects import StoreError
+    from penstock.storage.stores.remote import RemoteStore
 
     opened = open_store(location)
     if not isinstance(opened, DirectoryStore | RemoteStore | MemoryStore):

@@ -13,7 +13,7 @@ Brokers may run meanwhile. So the image is read before and after the objects are
 either image needs is no orphan. What seems to be missing is looked for once more by itself, and counts only
 if an image that is read after that look still needs it.
 
-Seals of write-ahead logs stay for ever, by intent (`storage.wal_objects`), and count as referenced.
+Seals of write-ahead logs stay for ever, by intent (`storage.wal.objects`), and count as referenced.
 
 Space: what is stored in segments and manifests is held against what can be read in them. Brokers keep it at
 about twice that (`log.moving`).
@@ -32,12 +32,18 @@ from penstock.cluster.snapshots import HINT_KEY, entry_key
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
 from penstock.storage import open_wal_store
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.log_reader import follow_log
-from penstock.storage.objects import DatedObject, DatedStore, ObjectMissingError, StoreError, object_size
-from penstock.storage.segment_reader import read_footer
-from penstock.storage.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
-from penstock.storage.wal import SEAL_BYTES_MAX, WAL_PREFIX
+from penstock.storage.settling.segment_reader import read_footer
+from penstock.storage.settling.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import (
+    DatedObject,
+    DatedStore,
+    ObjectMissingError,
+    StoreError,
+    object_size,
+)
+from penstock.storage.wal.following import follow_log
+from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 
 _READS_AT_ONCE: Final = 16
 _KINDS: Final = {

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from penstock.entropy import SYSTEM, Entropy
 from penstock.metadata.codec import DamagedError, Identity, decode_identity, encode_identity
-from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError, Unproven
-from penstock.storage.wal import WAL_PREFIX
+from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError, Unproven
+from penstock.storage.wal.port import WAL_PREFIX
 
 IDENTITY_KEY: Final = "meta/cluster"
 # What reads as damaged is read again: what came over a wire or a bus may have been hurt on its way.
@@ -136,7 +136,7 @@ async def _require_fit(store: ObjectStore, token: str) -> None:
                 "second cluster cannot live in it."
             )
     if isinstance(store, Unproven):
-        from penstock.storage.proof import prove_create
+        from penstock.storage.stores.proof import prove_create
 
         await prove_create(store, store.url, token)
 
@@ -174,7 +174,7 @@ def open_elsewhere(location: str, *, idle_max: int | None = None, entropy: Entro
         raise HomeError(
             f"The metadata log is kept in the store or in etcd://HOST:PORT,..., not in {location!r}."
         )
-    from penstock.storage.etcd import EtcdStore
+    from penstock.storage.stores.etcd import EtcdStore
 
     if idle_max is None:
         return EtcdStore(location, entropy=entropy)

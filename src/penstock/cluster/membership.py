@@ -45,7 +45,7 @@ from penstock.metadata.placement import (
 )
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
-from penstock.storage.objects import ObjectStore, StoreError
+from penstock.storage.stores.objects import ObjectStore, StoreError
 from penstock.wire.errors import ErrorCode
 
 Seal = Callable[[int, int], Awaitable[int]]

@@ -44,7 +44,7 @@ from penstock.metadata.draft import Draft
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
-from penstock.storage.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
 from penstock.wire.uuids import uuid_text
 
 Decide = Callable[[ClusterImage], Sequence[AnyCommand] | Refusal]
@@ -297,7 +297,7 @@ class MetadataLog:
             return
         if not torn or not can_be_torn(self._store):
             raise unreadable(error, entry_key(number)) from error
-        from penstock.storage.healing import RunningBrokersError
+        from penstock.storage.stores.healing import RunningBrokersError
 
         try:
             aside = await heal(self._store, torn, self._empty_entry)

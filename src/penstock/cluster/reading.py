@@ -15,7 +15,7 @@ from penstock.cluster.snapshots import SnapshotChain, entry_key
 from penstock.cluster.tail import apply_tail, can_be_torn, unreadable
 from penstock.metadata.codec import DamagedError
 from penstock.metadata.image import ClusterImage
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.objects import ObjectStore
 
 _WINDOW_MAX: Final = 32
 """Entries asked for at once. The window starts at one, because mostly there is nothing new, and doubles."""

@@ -14,7 +14,7 @@ seal was there, and the seal was the first number missing.
 
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.image import WalRef
-from penstock.storage.wal import WalStore
+from penstock.storage.wal.port import WalStore
 
 
 async def seal_log(log: MetadataLog, wal_store: WalStore, wal: WalRef) -> int:

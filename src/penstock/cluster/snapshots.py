@@ -24,7 +24,7 @@ from penstock.metadata.codec import (
     encode_stub,
 )
 from penstock.metadata.image import ClusterImage
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.objects import ObjectStore
 
 HINT_KEY: Final = "meta/hint"
 

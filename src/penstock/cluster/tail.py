@@ -19,8 +19,8 @@ from penstock.metadata.apply import apply_to
 from penstock.metadata.codec import DamagedError, FormatError, decode_entry
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import ClusterImage
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import ObjectStore
 
 
 class Tail(NamedTuple):
@@ -63,7 +63,7 @@ def can_be_torn(store: ObjectStore) -> bool:
 async def heal(store: ObjectStore, torn: range, replacement: Callable[[int], bytes]) -> list[str]:
     """Replace torn entries by what `replacement` gives for their numbers. The names of what was set aside;
     none if they are not torn any more. RunningBrokersError, StoreError."""
-    from penstock.storage.healing import replace_torn
+    from penstock.storage.stores.healing import replace_torn
 
     assert isinstance(store, DirectoryStore)
     keys = {entry_key(number): number for number in torn}

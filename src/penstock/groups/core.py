@@ -26,7 +26,7 @@ from penstock.groups.timers import Timers
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from penstock.groups.offsets import Offsets
+    from penstock.groups.offsets.committed import Offsets
     from penstock.groups.settings import GroupSettings
     from penstock.groups.table import Group
     from penstock.metadata.image import ClusterImage

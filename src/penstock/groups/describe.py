@@ -1,8 +1,8 @@
 """Groups as ListGroups, DescribeGroups and ConsumerGroupDescribe show them."""
 
-from penstock.groups.classic import ClassicGroup, State
-from penstock.groups.consumer import NO_TARGET, ConsumerGroup, Partitions, Target
-from penstock.groups.consumer_target import assignor_of
+from penstock.groups.classic.group import ClassicGroup, State
+from penstock.groups.consumer.group import NO_TARGET, ConsumerGroup, Partitions, Target
+from penstock.groups.consumer.target import assignor_of
 from penstock.groups.core import Context
 from penstock.groups.migration import named
 from penstock.groups.table import Group

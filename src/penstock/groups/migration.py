@@ -7,20 +7,20 @@ protocol goes. Offsets do not take part: they belong to the name.
 
 from collections.abc import Mapping
 
-from penstock.groups.classic import ClassicGroup, ClassicMember, State
-from penstock.groups.classic_join import ClassicJoin, join_refused
-from penstock.groups.consumer import ClassicSide, ConsumerGroup, Member, Partitions, Target
-from penstock.groups.consumer_records import group_records, group_tombstones
-from penstock.groups.consumer_target import metadata_hash
-from penstock.groups.core import Context, GroupError
-from penstock.groups.draft import Draft
-from penstock.groups.embedded import (
+from penstock.groups.classic.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     embedded_version,
     read_assignment,
     read_subscription,
     write_assignment,
 )
+from penstock.groups.classic.group import ClassicGroup, ClassicMember, State
+from penstock.groups.classic.joining import ClassicJoin, join_refused
+from penstock.groups.consumer.draft import Draft
+from penstock.groups.consumer.group import ClassicSide, ConsumerGroup, Member, Partitions, Target
+from penstock.groups.consumer.records import group_records, group_tombstones
+from penstock.groups.consumer.target import metadata_hash
+from penstock.groups.core import Context, GroupError
 from penstock.metadata.image import ClusterImage
 from penstock.wire.api.sync_group import SyncGroupResponse
 from penstock.wire.errors import ErrorCode, WireError

@@ -7,17 +7,17 @@ assigned, so nobody is told to lead.
 
 import msgspec
 
-from penstock.groups.classic_join import UNKNOWN_MEMBER, Join, join_refused
-from penstock.groups.consumer import NO_TARGET, ClassicSide, ConsumerGroup, Member, MemberState
-from penstock.groups.consumer_heartbeat import ConsumerHeartbeat, check_instance
-from penstock.groups.core import Context, GroupError, Ticket, error_after_append
-from penstock.groups.draft import Draft
-from penstock.groups.embedded import (
+from penstock.groups.classic.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     embedded_version,
     read_subscription,
     write_assignment,
 )
+from penstock.groups.classic.joining import UNKNOWN_MEMBER, Join, join_refused
+from penstock.groups.consumer.draft import Draft
+from penstock.groups.consumer.group import NO_TARGET, ClassicSide, ConsumerGroup, Member, MemberState
+from penstock.groups.consumer.heartbeat import ConsumerHeartbeat, check_instance
+from penstock.groups.core import Context, GroupError, Ticket, error_after_append
 from penstock.groups.migration import Migration, by_id, named
 from penstock.wire.api.consumer_group_heartbeat import TopicPartitions
 from penstock.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse

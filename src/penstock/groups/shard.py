@@ -8,12 +8,13 @@ ticket names one waiting request; and a shard that failed or lost its partition 
 
 from collections.abc import Callable, Collection, Iterable
 
-from penstock.groups.classic import ClassicGroup, State, load_classic
-from penstock.groups.classic_join import ClassicJoin, Join, join_refused
-from penstock.groups.classic_sync import ClassicSync
-from penstock.groups.consumer import ConsumerGroup
-from penstock.groups.consumer_heartbeat import ConsumerHeartbeat, heartbeat_refused
-from penstock.groups.consumer_records import group_tombstones, replay
+from penstock.groups.classic.group import ClassicGroup, State, load_classic
+from penstock.groups.classic.joining import ClassicJoin, Join, join_refused
+from penstock.groups.classic.syncing import ClassicSync
+from penstock.groups.consumer.draft import Draft
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.heartbeat import ConsumerHeartbeat, heartbeat_refused
+from penstock.groups.consumer.records import group_tombstones, replay
 from penstock.groups.core import (
     Client,
     Context,
@@ -34,11 +35,10 @@ from penstock.groups.describe import (
     described_consumer,
     listed,
 )
-from penstock.groups.draft import Draft
 from penstock.groups.migration import Migration
 from penstock.groups.mixed import MixedGroup
-from penstock.groups.offset_requests import OffsetRequests, commit_refused, txn_commit_refused
-from penstock.groups.offsets import NO_PRODUCER, Offsets
+from penstock.groups.offsets.committed import NO_PRODUCER, Offsets
+from penstock.groups.offsets.requests import OffsetRequests, commit_refused, txn_commit_refused
 from penstock.groups.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from penstock.groups.records import read_record as parse_record
 from penstock.groups.settings import GroupSettings

@@ -1,6 +1,6 @@
 """What a group can be."""
 
-from penstock.groups.classic import ClassicGroup
-from penstock.groups.consumer import ConsumerGroup
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.consumer.group import ConsumerGroup
 
 Group = ClassicGroup | ConsumerGroup

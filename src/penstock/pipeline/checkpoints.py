@@ -6,10 +6,10 @@ import msgspec
 
 from penstock.spark.errors import SourceError
 from penstock.spark.options import Bound, ReadOptions, Selection
-from penstock.spark.reading import open_blocking
-from penstock.spark.session import ReadSession
-from penstock.storage.blocking import BlockingStore
-from penstock.storage.objects import StoreError
+from penstock.spark.read.reading import open_blocking
+from penstock.spark.read.session import ReadSession
+from penstock.storage.stores.blocking import BlockingStore
+from penstock.storage.stores.objects import StoreError
 
 
 class Checkpoint(msgspec.Struct):

@@ -12,7 +12,7 @@ import msgspec
 from penstock.pipeline import status as statuses
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.status import Status
-from penstock.storage.blocking import BlockingStore
+from penstock.storage.stores.blocking import BlockingStore
 
 PREFIX = "spark/claims/"
 

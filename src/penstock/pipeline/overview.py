@@ -5,7 +5,7 @@ from typing import NamedTuple
 from penstock.pipeline import status as statuses
 from penstock.pipeline.checkpoints import lag, read_checkpoint
 from penstock.pipeline.status import PREFIX, Status
-from penstock.storage.blocking import BlockingStore
+from penstock.storage.stores.blocking import BlockingStore
 
 
 class Overview(NamedTuple):

@@ -28,7 +28,7 @@ from penstock.pipeline.frames import dead, good, result, stream
 from penstock.pipeline.session import close_session, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.spark.errors import SourceError
-from penstock.storage.objects import StoreError
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.errors import ErrorCode
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.pipeline.iceberg import IcebergTable
-    from penstock.storage.blocking import BlockingStore
+    from penstock.storage.stores.blocking import BlockingStore
 
 REPORT_SECONDS = 1.0
 NEXT_SECONDS = 0.2
@@ -196,7 +196,7 @@ class Run:
     def _brokers(self) -> str:
         from penstock.cluster.reading import ImageReader
         from penstock.spark.brokers import addresses
-        from penstock.spark.session import reach
+        from penstock.spark.read.session import reach
 
         try:
             image = reach(

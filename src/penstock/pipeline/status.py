@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.storage.blocking import BlockingStore
+from penstock.storage.stores.blocking import BlockingStore
 
 PREFIX = "spark/pipelines/"
 SILENT_SECONDS = 15.0

@@ -28,7 +28,7 @@ import msgspec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.storage.blocking import BlockingStore
+    from penstock.storage.stores.blocking import BlockingStore
 
 STAGING = "_staging"
 """Readers of tables leave out what begins with an underscore."""

@@ -15,12 +15,12 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from penstock.spark.options import WriteOptions, write_options
-from penstock.spark.sink import Staged, check_schema, locate, stage_rows
+from penstock.spark.write.sink import Staged, check_schema, locate, stage_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.spark.commits import Committer
+    from penstock.spark.write.commits import Committer
 
 QUERY_SECONDS = 60
 _QUERY, _BATCH = "query", "batch"
@@ -68,8 +68,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._committer().abort(self._batch, _runs(messages))
 
     def _committer(self) -> "Committer":
-        from penstock.spark.commits import Committer
-        from penstock.spark.reading import open_blocking
+        from penstock.spark.read.reading import open_blocking
+        from penstock.spark.write.commits import Committer
 
         return Committer(open_blocking(locate(self._options)), self._options, self._query)
 

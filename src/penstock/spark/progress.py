@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from penstock.client import AnswerError, Client, ClientError
 from penstock.metadata.image import ClusterImage
 from penstock.spark.brokers import addresses
-from penstock.spark.planning import Positions
+from penstock.spark.read.planning import Positions
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.options import OptionError, ReadOptions, read_options, write_options
 from penstock.spark.plain import plainly
-from penstock.spark.schema import full_schema
+from penstock.spark.read.schema import full_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,19 +46,19 @@ class PenstockDataSource(DataSource):
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        from penstock.spark.batch import BatchReader
+        from penstock.spark.read.batch import BatchReader
 
         return BatchReader(read_options(self.options, streaming=False), schema, self.parallelism)
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from penstock.spark.stream import StreamReader
+        from penstock.spark.read.stream import StreamReader
 
         return StreamReader(read_options(self.options, streaming=True), schema, self.parallelism)
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from penstock.spark.sink import BatchWriter
+        from penstock.spark.write.sink import BatchWriter
 
         if overwrite:
             raise OptionError("A topic cannot be overwritten: write with mode 'append'.")
@@ -66,7 +66,7 @@ class PenstockDataSource(DataSource):
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from penstock.spark.sink import StreamWriter
+        from penstock.spark.write.sink import StreamWriter
 
         return StreamWriter(write_options(self.options), schema)
 

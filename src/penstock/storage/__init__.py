@@ -6,8 +6,8 @@ from penstock.entropy import SYSTEM
 
 if TYPE_CHECKING:
     from penstock.entropy import Entropy
-    from penstock.storage.objects import ObjectStore
-    from penstock.storage.wal import WalStore
+    from penstock.storage.stores.objects import ObjectStore
+    from penstock.storage.wal.port import WalStore
 
 _SCHEMES = ("file:", "memory:", "s3:", "gs:", "az:", "etcd:", "etcds:")
 """What begins with one of these is a URL, or was meant to be one."""
@@ -22,22 +22,22 @@ def open_store(location: str, *, sync: bool = False, entropy: "Entropy" = SYSTEM
     """
     scheme, separator, rest = location.partition("://")
     if not separator and location.startswith(_SCHEMES):
-        from penstock.storage.objects import StoreError
+        from penstock.storage.stores.objects import StoreError
 
         raise StoreError(f"{location!r} is neither a directory nor a URL: a URL begins with SCHEME://.")
     if not separator or scheme == "file":
-        from penstock.storage.directory import DirectoryStore
+        from penstock.storage.stores.directory import DirectoryStore
 
         return DirectoryStore(rest if separator else location, sync=sync, entropy=entropy)
     if scheme == "memory":
-        from penstock.storage.memory import MemoryStore
+        from penstock.storage.stores.memory import MemoryStore
 
         return MemoryStore()
     if scheme in ("etcd", "etcds"):
-        from penstock.storage.etcd import EtcdStore
+        from penstock.storage.stores.etcd import EtcdStore
 
         return EtcdStore(location, entropy=entropy)
-    from penstock.storage.remote import RemoteStore
+    from penstock.storage.stores.remote import RemoteStore
 
     return RemoteStore(location, entropy=entropy)
 
@@ -46,12 +46,12 @@ def open_wal_store(
     store: "ObjectStore", *, file_bytes: int = 64 * 1024 * 1024, entropy: "Entropy" = SYSTEM
 ) -> "WalStore":
     """Where write-ahead logs go: appended files on a directory, one object per flush elsewhere."""
-    from penstock.storage.directory import DirectoryStore
+    from penstock.storage.stores.directory import DirectoryStore
 
     if isinstance(store, DirectoryStore):
-        from penstock.storage.wal_directory import DirectoryWalStore
+        from penstock.storage.wal.directory import DirectoryWalStore
 
         return DirectoryWalStore(store, file_bytes=file_bytes, entropy=entropy)
-    from penstock.storage.wal_objects import ObjectWalStore
+    from penstock.storage.wal.objects import ObjectWalStore
 
     return ObjectWalStore(store, entropy=entropy)

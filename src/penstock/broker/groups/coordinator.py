@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from penstock.broker.groups.live_shard import LiveShard, answered
 from penstock.broker.groups.loading import load
 from penstock.broker.groups.topic_changes import TopicChanges
-from penstock.broker.partitions import confirmed, newest_image
+from penstock.broker.topics.partitions import confirmed, newest_image
 from penstock.entropy import Entropy, uuid4
 from penstock.groups.core import Effects, Now, Ticket
 from penstock.groups.partitioner import partition_of
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import Shard
 from penstock.metadata.image import OFFSETS_TOPIC
-from penstock.storage.objects import StoreError
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.errors import ErrorCode, WireError
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.settings import Settings
-    from penstock.storage.ledger import Partition
+    from penstock.storage.ledger.ledger import Partition
     from penstock.wire.schema import ApiMessage
 
 log = logging.getLogger(__name__)

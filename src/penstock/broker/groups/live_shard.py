@@ -18,8 +18,8 @@ from penstock.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.groups.shard import Shard
-    from penstock.storage.answers import Appended
-    from penstock.storage.ledger import Ledger, Partition
+    from penstock.storage.ledger.answers import Appended
+    from penstock.storage.ledger.ledger import Ledger, Partition
     from penstock.wire.schema import ApiMessage
 
 log = logging.getLogger(__name__)

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.groups.offsets import NO_PRODUCER
+from penstock.groups.offsets.committed import NO_PRODUCER
 from penstock.log.markers import MarkerKind, parse_marker
-from penstock.storage.answers import Slice
-from penstock.storage.objects import HurtRangeError
+from penstock.storage.ledger.answers import Slice
+from penstock.storage.stores.objects import HurtRangeError
 from penstock.wire.batch import CONTROL, TRANSACTIONAL, iter_batches, iter_raw, records_block
 from penstock.wire.errors import WireError
 
 if TYPE_CHECKING:
     from penstock.groups.shard import Shard
-    from penstock.storage.ledger import Ledger, Partition
+    from penstock.storage.ledger.ledger import Ledger, Partition
     from penstock.wire.batch import BatchHeader
     from penstock.wire.buffers import Buffer
 

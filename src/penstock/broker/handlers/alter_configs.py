@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.config_changes import Change, Wish, change_configs
+from penstock.broker.configs.changes import Change, Wish, change_configs
 from penstock.metadata.configs import Operation
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.alter_configs import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.replicas import Replicas, log_dir
+from penstock.broker.topics.replicas import Replicas, log_dir
 from penstock.wire.api.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,

@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.topics import with_leaders
+from penstock.broker.topics.creating import with_leaders
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import CreatePartitions
 from penstock.metadata.placement import more_partitions

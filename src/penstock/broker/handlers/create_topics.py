@@ -22,8 +22,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-from penstock.broker.topic_names import CLUSTER_METADATA_TOPIC
-from penstock.broker.topics import Creation, NewTopic, Outcome, partition_count
+from penstock.broker.topics.creating import Creation, NewTopic, Outcome, partition_count
+from penstock.broker.topics.names import CLUSTER_METADATA_TOPIC
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import CreateTopic
 from penstock.metadata.image import TOPIC_CONFIG

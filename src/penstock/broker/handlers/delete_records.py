@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import led_partition, made_ready
-from penstock.broker.topic_names import is_internal
-from penstock.broker.topic_settings import topic_settings
+from penstock.broker.topics.names import is_internal
+from penstock.broker.topics.partitions import led_partition, made_ready
+from penstock.broker.topics.settings import topic_settings
 from penstock.cluster.metadata_log import MetadataUnavailableError
-from penstock.storage.objects import StoreError
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

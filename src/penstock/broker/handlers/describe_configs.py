@@ -20,10 +20,10 @@ import os
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
-from penstock.broker import loggers
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-from penstock.broker.config_changes import broker_number
-from penstock.broker.partitions import newest_image
+from penstock.broker.configs import loggers
+from penstock.broker.configs.changes import broker_number
+from penstock.broker.topics.partitions import newest_image
 from penstock.metadata.configs import (
     ConfigEntry,
     describe_all_brokers,

@@ -17,7 +17,7 @@ import os
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.broker.replicas import Key, Replicas, is_directory, log_dir
+from penstock.broker.topics.replicas import Key, Replicas, is_directory, log_dir
 from penstock.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

@@ -14,12 +14,12 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import Asked, led_partition, made_ready, ready
-from penstock.broker.replicas import Key, Replicas, batched
+from penstock.broker.topics.partitions import Asked, led_partition, made_ready, ready
+from penstock.broker.topics.replicas import Key, Replicas, batched
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
-from penstock.storage.answers import ProducerView, producer_views
-from penstock.storage.objects import StoreError
+from penstock.storage.ledger.answers import ProducerView, producer_views
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -20,8 +20,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.broker.partitions import CATCH_UP_SECONDS_MAX, newest_image
-from penstock.storage.objects import StoreError
+from penstock.broker.topics.partitions import CATCH_UP_SECONDS_MAX, newest_image
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.operations import topic_operations
-from penstock.broker.partitions import newest_image
-from penstock.broker.placements import Placements
-from penstock.broker.topic_names import is_internal
+from penstock.broker.topics.names import is_internal
+from penstock.broker.topics.partitions import newest_image
+from penstock.broker.topics.placements import Placements
 from penstock.metadata.names import topic_name_problem
 from penstock.wire.api.describe_topic_partitions import (
     Cursor,

@@ -3,7 +3,7 @@
 - A long poll over all partitions together: the answer comes when `min_bytes` are there, when a partition
   has an error, or when `max_wait_ms` are over. Appends wake it once per flush.
 - A partition whose records must be read from a store that takes its time holds up no other. It is answered
-  empty, without an error, and its read goes on for the fetch that follows (`broker.fetch_cold`). Only if
+  empty, without an error, and its read goes on for the fetch that follows (`broker.fetch.cold`). Only if
   nothing at all is at hand the answer waits for it, for half a second if `max_wait_ms` is less (Kafka's
   remote.fetch.max.wait.ms).
 - What answers hold until clients have taken them is bounded over all connections: the less of that memory is
@@ -30,9 +30,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.broker.fetch_answers import encoded
-from penstock.broker.fetch_cold import cold_reads_of
-from penstock.broker.fetch_conversion import (
+from penstock.broker.fetch.answers import encoded
+from penstock.broker.fetch.cold import cold_reads_of
+from penstock.broker.fetch.conversion import (
     BATCHES_FROM,
     CONVERTED_BYTES,
     ZSTD_FROM,
@@ -40,10 +40,10 @@ from penstock.broker.fetch_conversion import (
     nothing_of,
     with_records,
 )
-from penstock.broker.fetch_conversion import (
+from penstock.broker.fetch.conversion import (
     refused as refused_to_old,
 )
-from penstock.broker.fetch_reading import (
+from penstock.broker.fetch.reading import (
     CONSUMER,
     DEBUGGING,
     READ_COMMITTED,
@@ -53,11 +53,11 @@ from penstock.broker.fetch_reading import (
     read_all,
     read_on,
 )
-from penstock.broker.fetch_results import Result
-from penstock.broker.fetch_sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
-from penstock.broker.leaders import Leaders
-from penstock.broker.partitions import confirmed
-from penstock.broker.topic_rules import rules_of
+from penstock.broker.fetch.results import Result
+from penstock.broker.fetch.sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
+from penstock.broker.topics.leaders import Leaders
+from penstock.broker.topics.partitions import confirmed
+from penstock.broker.topics.rules import rules_of
 from penstock.wire.api.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.codec import decode
 from penstock.wire.compression import ZSTD

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import confirmed
+from penstock.broker.topics.partitions import confirmed
 from penstock.groups.partitioner import partition_of
 from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.wire.api.find_coordinator import (
@@ -60,7 +60,7 @@ def _topic(key_type: int) -> str | None:
 
 
 async def _create(broker: Broker, topic: str) -> None:
-    from penstock.broker.topics import create_automatically
+    from penstock.broker.topics.creating import create_automatically
 
     await create_automatically(broker, [topic])
     await broker.opened()

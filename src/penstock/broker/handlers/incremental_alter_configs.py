@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.config_changes import Change, Wish, change_configs
+from penstock.broker.configs.changes import Change, Wish, change_configs
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.incremental_alter_configs import (
     AlterConfigsResource,

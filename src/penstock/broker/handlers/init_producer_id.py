@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-from penstock.broker.producer_ids import ProducerIds
+from penstock.broker.produce.producer_ids import ProducerIds
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.errors import ErrorCode

@@ -24,8 +24,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import epoch_at, led_partition, made_ready, ready
-from penstock.storage.objects import StoreError
+from penstock.broker.topics.partitions import epoch_at, led_partition, made_ready, ready
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -38,8 +38,8 @@ from penstock.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.metadata.image import ClusterImage
-    from penstock.storage.answers import TimestampOffset
-    from penstock.storage.ledger import Partition
+    from penstock.storage.ledger.answers import TimestampOffset
+    from penstock.storage.ledger.ledger import Partition
     from penstock.wire.exchange import Request
 
 LATEST = -1

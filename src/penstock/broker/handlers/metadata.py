@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
 from penstock.broker.operations import NOT_ASKED, cluster_operations, topic_operations
-from penstock.broker.partitions import confirmed, newest_image
-from penstock.broker.placements import Placements
-from penstock.broker.topic_names import is_internal
+from penstock.broker.topics.names import is_internal
+from penstock.broker.topics.partitions import confirmed, newest_image
+from penstock.broker.topics.placements import Placements
 from penstock.metadata.image import NO_LEADER
 from penstock.metadata.names import topic_name_problem
 from penstock.wire.api.metadata import (
@@ -210,7 +210,7 @@ async def _create(
     broker: Broker, request: Request, image: ClusterImage, missing: list[str]
 ) -> tuple[ClusterImage, Created]:
     """Create what may be created, and say of the rest why not."""
-    from penstock.broker.topics import create_automatically
+    from penstock.broker.topics.creating import create_automatically
 
     session = request.session
     valid = [

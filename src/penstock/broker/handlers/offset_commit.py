@@ -20,8 +20,8 @@ import msgspec
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.requests import mapped
-from penstock.broker.partitions import newest_image
-from penstock.groups.offset_requests import commit_refused
+from penstock.broker.topics.partitions import newest_image
+from penstock.groups.offsets.requests import commit_refused
 from penstock.groups.shard import Shard
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,

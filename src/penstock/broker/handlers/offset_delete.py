@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.requests import mapped
-from penstock.broker.partitions import made_ready
+from penstock.broker.topics.partitions import made_ready
 from penstock.groups.shard import Shard
 from penstock.wire.api.offset_delete import (
     OffsetDeleteRequest,

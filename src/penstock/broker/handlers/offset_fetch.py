@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.live_shard import LiveShard
-from penstock.broker.partitions import newest_image
+from penstock.broker.topics.partitions import newest_image
 from penstock.wire.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-from penstock.broker.partitions import Asked, led_partition, made_ready, ready
+from penstock.broker.topics.partitions import Asked, led_partition, made_ready, ready
 from penstock.wire.api.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,

@@ -34,12 +34,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.partitions import newest_image
-from penstock.broker.produce_answers import Asked, Key, Target, encoded
-from penstock.broker.produce_checks import INLINE_BYTES, NO_BATCH, Refused, Rules, check, first_batch
-from penstock.broker.produce_route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route, seconds_for
-from penstock.broker.topic_names import is_internal
-from penstock.broker.topic_rules import rules_of
+from penstock.broker.produce.answers import Asked, Key, Target, encoded
+from penstock.broker.produce.checks import INLINE_BYTES, NO_BATCH, Refused, Rules, check, first_batch
+from penstock.broker.produce.route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route, seconds_for
+from penstock.broker.topics.names import is_internal
+from penstock.broker.topics.partitions import newest_image
+from penstock.broker.topics.rules import rules_of
 from penstock.wire.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -56,8 +56,8 @@ from penstock.wire.varint import unsigned
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.metadata.image import ClusterImage, TopicInfo
-    from penstock.storage.answers import Appended
-    from penstock.storage.ledger import Partition
+    from penstock.storage.ledger.answers import Appended
+    from penstock.storage.ledger.ledger import Partition
     from penstock.wire.buffers import Buffer
     from penstock.wire.exchange import Request
 
@@ -331,7 +331,7 @@ def _judge_message_set(
     partition: Partition, rules: Rules, now_ms: int, records: memoryview, limit: int | None
 ) -> Accepted | Refused:
     """What versions 0 to 2 send: messages of magic 0 or 1, in any number, or even a batch of magic 2."""
-    from penstock.broker.produce_legacy import converted
+    from penstock.broker.produce.legacy import converted
 
     batch = converted(records, rules, limit)
     if batch is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cluster.metadata_log import MetadataUnavailableError
-from penstock.storage.objects import StoreError
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from penstock.wire.errors import ErrorCode
 

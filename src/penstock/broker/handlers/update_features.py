@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.levels import FEATURE
 from penstock.metadata.refusal import Refusal
-from penstock.storage.objects import StoreError
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from penstock.cluster.health.findings import Finding, Report, Unread
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.buffers import Buffer
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef
 from penstock.metadata.commands import AnyCommand, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
 from penstock.metadata.refusal import Refusal
-from penstock.storage.objects import ObjectStore
+from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.errors import ErrorCode
 
 _TRIES_MAX: Final = 20

@@ -35,10 +35,10 @@ from penstock.log.flush import (
 )
 from penstock.log.salvage import mended_file_header
 from penstock.metadata.image import WalRef
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.objects import ObjectMissingError, StoreError
-from penstock.storage.wal import SEAL_BYTES_MAX, WAL_PREFIX
-from penstock.storage.wal_objects import SEAL
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import ObjectMissingError, StoreError
+from penstock.storage.wal.objects import SEAL
+from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 from penstock.wire.buffers import Buffer
 
 PartitionKey = tuple[bytes, int]

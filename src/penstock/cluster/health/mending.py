@@ -16,8 +16,8 @@ from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
 from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
-from penstock.storage.objects import ObjectMissingError
-from penstock.storage.reading import mended_index
+from penstock.storage.ledger.reading import mended_index
+from penstock.storage.stores.objects import ObjectMissingError
 from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import BatchError, WireError

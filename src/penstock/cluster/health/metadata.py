@@ -24,7 +24,7 @@ from penstock.metadata.codec import (
     decode_identity,
     decode_snapshot,
 )
-from penstock.storage.objects import ObjectInfo, ObjectStore, StoreError
+from penstock.storage.stores.objects import ObjectInfo, ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
 from penstock.wire.correction import corrections
 

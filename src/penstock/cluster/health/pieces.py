@@ -14,7 +14,7 @@ from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.segment import TRAILER_SIZE, SegmentError, decode_footer, footer_size
 from penstock.metadata.image import PartitionInfo
-from penstock.storage.objects import ObjectMissingError, ObjectStore, StoreError
+from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
 
 

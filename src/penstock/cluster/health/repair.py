@@ -50,8 +50,8 @@ from penstock.log.checking import Rules
 from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
 from penstock.metadata.commands import LEVEL_OF, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.correction import corrections
 
 QUARANTINE: Final = "hurt/"

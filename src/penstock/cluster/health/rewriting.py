@@ -12,8 +12,8 @@ from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceEntry, encode_footer
 from penstock.metadata.image import ManifestRef, WalRef
-from penstock.storage.objects import ObjectStore
-from penstock.storage.segment_writer import FIRST_REPAIR_NAME, MANIFEST_PREFIX, SEGMENT_PREFIX
+from penstock.storage.settling.segment_writer import FIRST_REPAIR_NAME, MANIFEST_PREFIX, SEGMENT_PREFIX
+from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.buffers import Buffer
 
 _NAMES = 100_000_000_000

@@ -24,8 +24,8 @@ from penstock.cluster.health.pieces import Piece, check_footer, check_piece
 from penstock.cluster.reading import ImageReader
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
-from penstock.storage.objects import DatedStore, ObjectMissingError, StoreError
-from penstock.storage.segment_writer import SEGMENT_PREFIX
+from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
+from penstock.storage.stores.objects import DatedStore, ObjectMissingError, StoreError
 
 JOBS: Final = 8
 _ROUNDS_MAX: Final = 5

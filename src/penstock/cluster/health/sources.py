@@ -18,10 +18,10 @@ from penstock.log.checking import Rules, Whole, check_extent
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, FlushError, iter_blocks
 from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
-from penstock.storage.directory import DirectoryStore
-from penstock.storage.objects import StoreError
-from penstock.storage.segment_writer import SEGMENT_PREFIX
-from penstock.storage.wal import SEAL_BYTES_MAX, WAL_PREFIX
+from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.objects import StoreError
+from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 from penstock.wire.batch import check_batch
 from penstock.wire.errors import BatchError
 

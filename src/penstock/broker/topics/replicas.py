@@ -1,0 +1,118 @@
+"""What this broker tells of partitions that it is a replica of and does not lead.
+
+It holds no copy: storage is shared. What it knows is the image, which names the manifest that the leader last
+committed. That is a replica that lags by what is not settled yet, some seconds usually, and it is told as
+such. A manifest is read when it is asked for and not known, those that lie in one object together; sizes are
+kept, so that a request over many partitions reads only what changed, and no more than some objects at once.
+What a request does not come to, or the store does not give, keeps the size that was last known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from penstock.storage.stores.objects import StoreError
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.log.manifest import Manifest
+    from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo
+
+T = TypeVar("T")
+
+Key = tuple[bytes, int]
+"""Topic id and partition."""
+
+OBJECTS_MAX = 64
+"""Objects that one request reads manifests from."""
+SECONDS_MAX = 1.0
+"""How long a request waits for them."""
+KNOWN_MAX = 50_000
+"""Partitions whose sizes are kept: a few hundred bytes each."""
+
+
+def is_directory(store: str) -> bool:
+    scheme, separator, _rest = store.partition("://")
+    return not separator or scheme == "file"
+
+
+def log_dir(store: str) -> str:
+    """The name of the one log directory that there is: the store, by its absolute path or its URL, without
+    credentials."""
+    scheme, separator, rest = store.partition("://")
+    if not is_directory(store):
+        return scheme + separator + rest.rpartition("@")[2]
+    return os.path.abspath(rest if separator else store)
+
+
+def batched(items: Iterable[T], count: int) -> Iterator[list[T]]:
+    """The items in order, so many at a time."""
+    left = iter(items)
+    while some := list(islice(left, count)):
+        yield some
+
+
+class _Sizes(NamedTuple):
+    ref: ManifestRef
+    segments: tuple[tuple[int, int], ...]
+    """End offset and bytes of each segment."""
+
+
+class Replicas:
+    """A service."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._known: OrderedDict[Key, _Sizes] = OrderedDict()
+
+    def is_replica(self, image: ClusterImage, info: PartitionInfo) -> bool:
+        return self._broker.broker_id in image.shown_replicas(info)
+
+    def size_bytes(self, key: Key, info: PartitionInfo) -> int:
+        """Settled bytes from the log start on, counted in whole segments, as far as they are known."""
+        known = self._known.get(key)
+        if known is None:
+            return 0
+        return sum(size for end_offset, size in known.segments if end_offset > info.log_start)
+
+    def unknown(self, wanted: Mapping[Key, PartitionInfo]) -> dict[Key, ManifestRef]:
+        """The manifests that changed since their sizes were learnt, from few enough objects."""
+        found: dict[Key, ManifestRef] = {}
+        objects: set[str] = set()
+        for key, info in wanted.items():
+            ref = info.manifest
+            known = self._known.get(key)
+            if ref is None or (known is not None and known.ref == ref):
+                continue
+            if ref.key not in objects and len(objects) == OBJECTS_MAX:
+                continue
+            objects.add(ref.key)
+            found[key] = ref
+        return found
+
+    async def learn(self, refs: Mapping[Key, ManifestRef]) -> None:
+        """Learn the sizes of these partitions, as far as the store gives them in time."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(SECONDS_MAX):
+                manifests = await self.manifests(refs.values())
+                for key, ref in refs.items():
+                    if ref in manifests:
+                        self._remember(key, ref, manifests[ref])
+
+    async def manifests(self, refs: Iterable[ManifestRef]) -> dict[ManifestRef, Manifest]:
+        """Those that can be read. Raises StoreError if the store cannot be reached."""
+        found = await self._broker.ledger.manifests(list(refs))
+        return {ref: one for ref, one in found.items() if not isinstance(one, Exception)}
+
+    def _remember(self, key: Key, ref: ManifestRef, manifest: Manifest) -> None:
+        sizes = tuple((segment.end_offset, segment.size_bytes) for segment in manifest.segments)
+        self._known[key] = _Sizes(ref, sizes)
+        self._known.move_to_end(key)
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)

@@ -1,0 +1,63 @@
+"""What a topic's settings demand of what is produced to it, computed once per change of the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.produce.checks import Rules
+from penstock.broker.topics.settings import topic_settings
+from penstock.wire.compression import CODEC_NAMES
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.configs import TopicConfig
+    from penstock.metadata.image import ClusterImage
+
+_KEPT_MAX = 1000
+"""How many different sets of rules are kept; beyond it all are forgotten and computed again."""
+
+
+class TopicRules:
+    """Rules by the settings they follow from. Topics with the same settings share them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._settings = broker.service(topic_settings)
+        self._kept: dict[int, tuple[TopicConfig, Rules]] = {}
+
+    def of(self, image: ClusterImage, topic: str) -> Rules:
+        config = self._settings.get(image, topic)
+        kept = self._kept.get(id(config))
+        if kept is None:
+            if len(self._kept) >= _KEPT_MAX:
+                self._kept.clear()
+            # Keeping the settings keeps their identity from being given to others.
+            kept = self._kept[id(config)] = (config, _rules(config))
+        return kept[1]
+
+
+def rules_of(broker: Broker, image: ClusterImage, topic: str) -> Rules:
+    return broker.service(TopicRules).of(image, topic)
+
+
+def _rules(config: TopicConfig) -> Rules:
+    codec: int | None = None
+    level: int | None = None
+    if config.compression_type == "uncompressed":
+        codec = 0
+    elif config.compression_type != "producer":
+        codec = CODEC_NAMES.index(config.compression_type)
+        levels = {
+            "gzip": config.compression_gzip_level,
+            "lz4": config.compression_lz4_level,
+            "zstd": config.compression_zstd_level,
+        }
+        level = levels.get(config.compression_type)
+    return Rules(
+        max_message_bytes=config.max_message_bytes,
+        codec=codec,
+        codec_level=level,
+        compacted=config.compact,
+        log_append_time=config.log_append_time,
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+    )

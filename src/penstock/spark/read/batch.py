@@ -1,0 +1,79 @@
+"""`spark.read.format("penstock")`: planned once, on the driver; read by tasks, from the store."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.spark.options import ReadOptions
+from penstock.spark.plain import all_plainly, plainly
+from penstock.spark.read.schema import columns_of
+
+if TYPE_CHECKING:
+    from penstock.spark.read.planning import Stretch
+    from penstock.spark.read.reading import ReadSettings
+
+
+class Split(InputPartition):
+    """The work of one task."""
+
+    def __init__(self, stretches: "Sequence[Stretch]", settings: "ReadSettings") -> None:
+        self.stretches = stretches
+        self.settings = settings
+
+
+def read_split(partition: InputPartition) -> Iterator[Any]:
+    """The records of a split, as Arrow record batches. Runs on executors."""
+    if not isinstance(partition, Split):
+        return iter(())  # Spark's stand-in for a plan without partitions.
+    from penstock.spark.read.reading import read_stretches
+
+    return all_plainly(read_stretches(partition.stretches, partition.settings))
+
+
+def locate(options: ReadOptions) -> str:
+    """Where the store is: as given, or as a broker says."""
+    if options.store:
+        return options.store
+    from penstock.spark.brokers import find_store
+
+    assert options.bootstrap is not None
+    return find_store(options.bootstrap)
+
+
+def settings_of(options: ReadOptions, store: str, schema: StructType) -> "ReadSettings":
+    from penstock.spark.read.reading import ReadSettings
+
+    return ReadSettings(
+        store, columns_of(schema), options.read_uncommitted, options.check_crc, options.fail_on_data_loss
+    )
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType, parallelism: int) -> None:
+        self._options = options
+        self._schema = schema
+        self._parallelism = parallelism
+        columns_of(schema)
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        from penstock.spark.read.planning import Deal, OffsetRange, splits
+        from penstock.spark.read.reading import open_blocking
+        from penstock.spark.read.session import ReadSession
+
+        options = self._options
+        store = locate(options)
+        session = ReadSession(open_blocking(store), options)
+        views = session.refresh()
+        starts, ends = session.starts(views), session.ends(views)
+        ranges = [OffsetRange(view, starts[key], ends[key]) for key, view in views.items()]
+        deal = Deal(
+            options.split_bytes, self._parallelism, options.min_partitions, options.max_records_per_partition
+        )
+        settings = settings_of(options, store, self._schema)
+        return [Split(stretches, settings) for stretches in splits(ranges, deal)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_split(partition)

@@ -1,0 +1,285 @@
+"""Which records a query reads, and how they are dealt out to tasks. Decisions only: no input or output.
+
+Sizes. Records in write-ahead logs are known batch by batch. Of a segment the manifest tells its offsets and
+bytes; within it, bytes are taken to be spread evenly over offsets. That is exact enough for dealing out and
+for admission, and means that planning a terabyte reads no index.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.log.manifest import HurtRange, SegmentRef
+from penstock.metadata.image import ClusterImage
+from penstock.spark.errors import MissingTopicError
+from penstock.spark.options import Selection
+from penstock.spark.read.view import Chosen, PartitionKey, PartitionView, TailPiece
+
+SPLIT_BYTES_MIN = 1024 * 1024
+"""Less work than this is not worth another task."""
+OPEN_BYTES = 64 * 1024
+"""What beginning with another partition costs, in bytes that could be read instead."""
+
+
+class OffsetRange(NamedTuple):
+    """Records from `low` up to, not including, `high`."""
+
+    view: PartitionView
+    low: int
+    high: int
+
+
+class Step(NamedTuple):
+    """A stretch of offsets, and about how many bytes it takes."""
+
+    low: int
+    high: int
+    size: int
+
+
+class Stretch(msgspec.Struct, frozen=True, array_like=True):
+    """Records of one partition that one task reads, and where they lay when the query was planned."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    low: int
+    high: int
+    aborted: tuple[tuple[int, int, int], ...]
+    """Producer id, first and last offset of transactions that were aborted."""
+    segments: tuple[SegmentRef, ...]
+    tail: tuple[TailPiece, ...]
+    lost: str = ""
+    """Why the store does not hold these records any more; empty if it does."""
+
+
+def choose(
+    selection: Selection, image: ClusterImage, *, missing_ok: bool = False
+) -> dict[PartitionKey, Chosen]:
+    """The partitions that a selection names, by topic and number. Those asked for by name must exist,
+    unless `missing_ok`."""
+    if selection.pattern is not None:
+        names = sorted(
+            name for name, topic in image.topics.items() if not topic.internal and selection.takes(name)
+        )
+    else:
+        names = sorted(selection.partitions if selection.partitions is not None else selection.names)
+    chosen: dict[PartitionKey, Chosen] = {}
+    for name in names:
+        topic = image.topic(name)
+        if topic is None:
+            if missing_ok:
+                continue
+            raise MissingTopicError(f"The topic {name!r} does not exist.")
+        numbers = range(len(topic.partitions))
+        for number in numbers if selection.partitions is None else selection.partitions[name]:
+            if number not in numbers:
+                if missing_ok:
+                    continue
+                raise MissingTopicError(
+                    f"The topic {name!r} has no partition {number}: it has {len(numbers)} of them."
+                )
+            chosen[topic.id, number] = Chosen(topic, number, topic.partitions[number])
+    return chosen
+
+
+def steps(view: PartitionView, low: int, high: int) -> Iterator[Step]:
+    """The range in the order of offsets: a step for what each segment has of it, then the tail's batches."""
+    for segment in view.segments:
+        if segment.end_offset > low and segment.base_offset < high:
+            first, last = max(low, segment.base_offset), min(high, segment.end_offset)
+            whole = segment.end_offset - segment.base_offset
+            yield Step(first, last, max(1, segment.size_bytes * (last - first) // whole))
+    for piece in view.tail(low, high):
+        first, last = max(low, piece.base_offset), min(high, piece.last_offset + 1)
+        whole = piece.last_offset + 1 - piece.base_offset
+        yield Step(first, last, max(1, piece.length * (last - first) // whole))
+
+
+def hurt_in(view: PartitionView, low: int, high: int) -> list[HurtRange]:
+    """What the store lost of a range, cut to it."""
+    return [
+        HurtRange(max(one.start, low), min(one.end, high), one.reason)
+        for one in view.hurt
+        if one.end > low and one.start < high
+    ]
+
+
+def count_of(view: PartitionView, low: int, high: int) -> int:
+    """How many offsets a range has, without those that are lost: of these there may be any number."""
+    return high - low - sum(one.end - one.start for one in hurt_in(view, low, high))
+
+
+def end_of_count(view: PartitionView, low: int, high: int, count: int) -> int:
+    """Where `count` offsets from `low` on end. What is lost is passed over whole."""
+    for one in hurt_in(view, low, high):
+        if one.start - low >= count:
+            break
+        count -= one.start - low
+        low = one.end
+    return min(high, low + count)
+
+
+def size_of(view: PartitionView, low: int, high: int) -> int:
+    """About how many bytes a range takes."""
+    return sum(step.size for step in steps(view, low, high))
+
+
+def offset_after(view: PartitionView, low: int, high: int, size: int) -> int:
+    """Where about `size` bytes from `low` on end: above `low`, at most `high`."""
+    left = size
+    for step in steps(view, low, high):
+        if step.size >= left:
+            count = (step.high - step.low) * left // step.size
+            return max(step.low + count, low + 1)
+        left -= step.size
+    return high
+
+
+# Admission.
+
+
+def admit_records(ranges: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
+    """At most `limit` offsets in all, in proportion to what is there, as Spark's connector shares them."""
+    counts = [count_of(*one) for one in ranges]
+    total = sum(counts)
+    if total <= limit:
+        return list(ranges)
+    admitted = []
+    for one, available in zip(ranges, counts, strict=True):
+        share = limit * available / total
+        count = int(share) if share >= 1 else 1
+        admitted.append(one._replace(high=end_of_count(*one, count)))
+    return admitted
+
+
+def admit_bytes(ranges: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
+    """About `limit` bytes in all, shared out in proportion; at least one record of each partition."""
+    sizes = [size_of(*one) for one in ranges]
+    total = sum(sizes)
+    if total <= limit:
+        return list(ranges)
+    return [
+        one._replace(high=offset_after(*one, max(1, limit * size // total)))
+        for one, size in zip(ranges, sizes, strict=True)
+    ]
+
+
+# Dealing out.
+
+
+class Deal(NamedTuple):
+    """How to deal out records. Zero means that there is no such wish."""
+
+    split_bytes: int
+    parallelism: int = 1
+    min_partitions: int = 0
+    max_records: int = 0
+
+
+def splits(ranges: Sequence[OffsetRange], deal: Deal) -> list[list[Stretch]]:
+    """The work of each task: stretches of one or several partitions, in order."""
+    ranges = [one for one in ranges if one.high > one.low]
+    sizes = [size_of(*one) for one in ranges]
+    target = _target(sum(sizes), deal)
+    opening = 0 if deal.min_partitions else OPEN_BYTES
+    tasks: list[list[Stretch]] = []
+    room = records = 0
+    for one in ranges:
+        for hurt in hurt_in(*one):
+            tasks = tasks or [[]]
+            tasks[-1].append(lost_stretch(one.view, hurt))
+        stretch: Step | None = None
+        for step in _cut(steps(*one), target, deal.max_records):
+            count = step.high - step.low
+            cost = step.size + (0 if stretch is not None else opening)
+            full = cost > room or (deal.max_records and records + count > deal.max_records)
+            if not tasks or (full and (stretch is not None or tasks[-1])):
+                if stretch is not None:
+                    tasks[-1].append(stretch_of(one.view, stretch.low, stretch.high))
+                    stretch = None
+                tasks.append([])
+                room, records = target + opening, 0
+            stretch = step if stretch is None else stretch._replace(high=step.high)
+            room -= cost
+            records += count
+        if stretch is not None:
+            tasks[-1].append(stretch_of(one.view, stretch.low, stretch.high))
+    return tasks
+
+
+def _target(total: int, deal: Deal) -> int:
+    target = min(deal.split_bytes, max(SPLIT_BYTES_MIN, total // max(1, deal.parallelism)))
+    if deal.min_partitions:
+        target = min(target, max(1, total // deal.min_partitions))
+    return target
+
+
+def _cut(whole: Iterator[Step], target: int, max_records: int) -> Iterator[Step]:
+    """Steps of at most `target` bytes, or one record, and at most `max_records`."""
+    for step in whole:
+        count = step.high - step.low
+        parts = -(-step.size // target)
+        if max_records:
+            parts = max(parts, -(-count // max_records))
+        parts = min(parts, count)
+        for part in range(parts):
+            low = step.low + count * part // parts
+            high = step.low + count * (part + 1) // parts
+            yield Step(low, high, max(1, step.size // parts))
+
+
+def lost_stretch(view: PartitionView, hurt: HurtRange) -> Stretch:
+    """Records that nobody can read. A task says so, or passes over them, as the query wants it."""
+    return Stretch(
+        view.topic, view.topic_id, view.index, hurt.start, hurt.end, (), (), (), hurt.reason or "damaged"
+    )
+
+
+def stretch_of(view: PartitionView, low: int, high: int) -> Stretch:
+    """Where the records of a range lie."""
+    return Stretch(
+        view.topic,
+        view.topic_id,
+        view.index,
+        low,
+        high,
+        tuple((one.producer_id, one.first_offset, one.last_offset) for one in view.aborted(low, high)),
+        tuple(s for s in view.segments if s.end_offset > low and s.base_offset < high),
+        tuple(view.tail(low, high)),
+    )
+
+
+# Positions of a streaming query, as they stand in its checkpoint.
+
+
+class TopicPosition(NamedTuple):
+    topic_id: str
+    """Kafka's text form; empty if it is not known, as in a checkpoint of Spark's own connector."""
+    offsets: Mapping[int, int]
+
+
+Positions = Mapping[str, TopicPosition]
+_ID = "id"
+
+
+def encode_positions(positions: Positions) -> dict[str, dict[str, int | str]]:
+    """As Spark's connector writes offsets, {"topic": {"0": 12}}, and with the topic's id beside them."""
+    return {
+        topic: {
+            _ID: position.topic_id,
+            **{str(number): offset for number, offset in sorted(position.offsets.items())},
+        }
+        for topic, position in sorted(positions.items())
+    }
+
+
+def decode_positions(stored: Mapping[str, Mapping[str, int | str]]) -> Positions:
+    return {
+        topic: TopicPosition(
+            str(entries.get(_ID, "")),
+            {int(number): int(offset) for number, offset in entries.items() if number != _ID},
+        )
+        for topic, entries in stored.items()
+    }

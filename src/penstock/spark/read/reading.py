@@ -1,0 +1,273 @@
+"""What a task does: reads the batches of its stretches from the store and gives Arrow record batches.
+
+The plan says where records lay when the query was planned. Since then a broker may have settled a write-ahead
+log, or merged segments, and deleted what they replace. A task that misses an object looks at the store
+again, from the offset that it has reached, and goes on; offsets are what counts, places are hints.
+"""
+
+import gc
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.log.checking import Rules
+from penstock.log.extents import Extent, Extents, ExtentsError
+from penstock.log.manifest import SegmentRef
+from penstock.log.slicing import plan_ranges
+from penstock.log.verifying import ExtentBytes, Verification
+from penstock.metadata.image import ClusterImage
+from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
+from penstock.spark.read.planning import Stretch, stretch_of
+from penstock.spark.read.view import Chosen, LogView, PartitionKey, TailPiece
+from penstock.storage.ledger.reading import decode_index
+from penstock.storage.stores.blocking import BlockingStore, Range, Read
+from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError, StoreError
+from penstock.wire.buffers import Buffer
+
+logger = logging.getLogger(__name__)
+
+WINDOW_BYTES = 8 * 1024 * 1024
+"""Read and decoded at a time: an Arrow batch's worth."""
+_ANYWHERE = 1 << 63
+REPLANS_MAX = 8
+"""Looks at the store without having read anything since the last one."""
+
+
+class ReadSettings(msgspec.Struct, frozen=True):
+    """What a task needs to know besides its stretches."""
+
+    store: str
+    columns: tuple[str, ...]
+    read_uncommitted: bool
+    check_crc: bool
+    fail_on_data_loss: bool
+
+
+class Window(NamedTuple):
+    """Batches that are read in one go: where the runs of them lie in the bytes, and where they end."""
+
+    pieces: list[tuple[int, int]]
+    end_offset: int
+    extents: list[Extent]
+    """With their positions in the bytes."""
+
+
+class HurtIndexError(DamagedObjectError):
+    """The index of a segment is not as it was written."""
+
+    def __init__(self, segment: SegmentRef, reason: str) -> None:
+        super().__init__(reason)
+        self.segment = segment
+
+
+_stores: dict[tuple[int, str], BlockingStore] = {}
+
+
+def open_blocking(location: str) -> BlockingStore:
+    """The store, opened once per process: Spark keeps its workers from task to task."""
+    key = (os.getpid(), location)
+    store = _stores.get(key)
+    if store is None:
+        try:
+            store = _stores[key] = BlockingStore(location)
+        except StoreError as error:
+            raise StoreAccessError(f"The store {location} cannot be opened: {error}.") from None
+    return store
+
+
+def read_stretches(stretches: Sequence[Stretch], settings: ReadSettings) -> Iterator[Any]:
+    """The records of the stretches in order, as Arrow record batches."""
+    from penstock.spark.read import decode  # noqa: F401 - with all that it imports, before what follows
+
+    # Spark's workers collect garbage after each task. To look at every object of the modules that are loaded
+    # takes longer than a small task; they stay until the process ends, so let the collector leave them out.
+    if not gc.get_freeze_count():
+        gc.freeze()
+    store = open_blocking(settings.store)
+    for stretch in stretches:
+        yield from _StretchReader(store, stretch, settings).read()
+
+
+class _StretchReader:
+    def __init__(self, store: BlockingStore, stretch: Stretch, settings: ReadSettings) -> None:
+        from penstock.spark.read.decode import AbortedRange, Decoder
+
+        self._store = store
+        self._stretch = stretch
+        self._settings = settings
+        self._next_offset = stretch.low
+        self._decoder = Decoder(
+            stretch.topic,
+            stretch.partition,
+            settings.columns,
+            low=stretch.low,
+            high=stretch.high,
+            aborted=[AbortedRange(*one) for one in stretch.aborted],
+            read_uncommitted=settings.read_uncommitted,
+            check_crc=settings.check_crc,
+        )
+
+    def read(self) -> Iterator[Any]:
+        from penstock.spark.memory import room
+
+        plan = self._stretch
+        if plan.lost:
+            self._lose(plan.low, plan.high - 1, f": {plan.lost}")
+            return
+        replans = 0
+        while True:
+            try:
+                wanted_windows = windows(self._store, plan, self._next_offset)
+                for wanted, data in self._store.read(wanted_windows, room):
+                    window: Window = wanted.about
+                    yield from self._decode(data, window)
+                    # The decoder has all of it now, also what it has not given yet.
+                    self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)
+                    replans = 0
+                break
+            except HurtIndexError as error:
+                segment = error.segment
+                last = min(segment.end_offset, plan.high) - 1
+                self._lose(max(self._next_offset, segment.base_offset), last, f": {error}")
+                self._next_offset = self._decoder.low = segment.end_offset
+            except ObjectMissingError as error:
+                replans += 1
+                if replans > REPLANS_MAX:
+                    raise self._unreadable(error) from None
+                plan = self._replan(plan, error)
+            except StoreError as error:
+                raise self._unreadable(error) from None
+            if plan.low >= plan.high:
+                break
+        yield from self._decoder.finish()
+
+    def _decode(self, data: Buffer, window: "Window") -> Iterator[Any]:
+        try:
+            span = (window.extents[0].base_offset, window.end_offset)
+            table = self._decoder.scan(data, window.pieces, span)
+        except CorruptLogError:
+            yield from self._decode_around(data, window)
+        else:
+            yield from self._decoder.decode(data, table)
+
+    def _decode_around(self, data: Buffer, window: "Window") -> Iterator[Any]:
+        """Some batches are not as they were written: tell which, or pass over them."""
+        view = memoryview(data)
+        extents = [
+            ExtentBytes(view[one.position : one.position + one.length], one.base_offset, one.last_offset)
+            for one in window.extents
+        ]
+        # Where compaction has been, the plan does not tell.
+        verification = Verification(extents, Rules((), _ANYWHERE))
+        while not verification.step():
+            pass
+        for start, end, reason in verification.lost:
+            first, last = max(start, self._next_offset), min(end, self._stretch.high) - 1
+            if first <= last:
+                self._lose(first, last, f": {reason}")
+        for run in verification.runs:
+            yield from self._decoder.decode(run)
+
+    # When what was planned is not there any more.
+
+    def _replan(self, failed: Stretch, missing: ObjectMissingError) -> Stretch:
+        stretch = self._stretch
+        key = (stretch.topic_id, stretch.partition)
+
+        def choose(image: ClusterImage) -> dict[PartitionKey, Chosen]:
+            topic = image.topic_by_id(stretch.topic_id)
+            if topic is None:
+                raise TopicChangedError(f"The topic {stretch.topic!r} was deleted while it was read.")
+            return {key: Chosen(topic, stretch.partition, topic.partitions[stretch.partition])}
+
+        try:
+            view = self._store.run(LogView(self._store.store, choose).refresh())[key]
+        except TopicChangedError:
+            if self._settings.fail_on_data_loss:
+                raise
+            return self._nothing()
+        except LostRecordsError as error:
+            self._lose(error.first, error.last, "")
+            return self._nothing()
+        if view.log_start > self._next_offset:
+            last = min(view.log_start, stretch.high) - 1
+            self._lose(self._next_offset, last, f": the log begins at {view.log_start} now")
+            self._next_offset = view.log_start
+        else:
+            segment = next((one for one in view.segments if one.end_offset > self._next_offset), None)
+            if segment is not None and segment in failed.segments:
+                # The newest manifest names the very object that was missed.
+                last = min(segment.end_offset, stretch.high) - 1
+                self._lose(self._next_offset, last, f": {missing}")
+                self._next_offset = segment.end_offset
+        logger.info(
+            "planned anew topic=%s partition=%d offset=%d: %s",
+            stretch.topic, stretch.partition, self._next_offset, missing,
+        )  # fmt: skip
+        self._decoder.low = self._next_offset
+        return stretch_of(view, self._next_offset, max(stretch.high, self._next_offset))
+
+    def _lose(self, first: int, last: int, reason: str) -> None:
+        stretch = self._stretch
+        error = LostRecordsError(stretch.topic, stretch.partition, first, last, reason)
+        if self._settings.fail_on_data_loss:
+            raise error
+        logger.warning("went on without lost records: %s", error)
+
+    def _nothing(self) -> Stretch:
+        return msgspec.structs.replace(self._stretch, low=self._stretch.high, segments=(), tail=())
+
+    def _unreadable(self, error: StoreError) -> StoreAccessError:
+        stretch = self._stretch
+        return StoreAccessError(
+            f"Records from offset {self._next_offset} of topic {stretch.topic!r} partition"
+            f" {stretch.partition} cannot be read from {self._store.location}: {error}."
+        )
+
+
+def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[Read]:
+    """The reads that bring a stretch from `start` on, in order; `about` is the Window."""
+    for segment in plan.segments:
+        if segment.end_offset > start:
+            yield from _of_extents(_index(store, segment), [segment.key], start, plan.high)
+    tail, keys = _as_extents(plan.tail)
+    yield from _of_extents(tail, keys, start, plan.high)
+
+
+def _index(store: BlockingStore, segment: SegmentRef) -> Extents:
+    stored = store.read_range(Range(segment.index_key, segment.index_start, segment.index_length))
+    try:
+        return decode_index(stored, segment)
+    except ExtentsError as error:
+        raise HurtIndexError(segment, f"the index in {segment.index_key} is damaged: {error}") from None
+
+
+def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[Read]:
+    at = extents.find(start)
+    while at < len(extents) and extents.base_offsets[at] < high:
+        # Partitions that are written at the same time lie in turns in a file: many ranges make a window.
+        ranges: list[Range] = []
+        pieces: list[tuple[int, int]] = []
+        places: list[Extent] = []
+        size = 0
+        for part in plan_ranges(extents, at, WINDOW_BYTES, high):
+            ranges.append(Range(keys[part.file], part.position, part.length))
+            for number, piece in enumerate(part.pieces, at):
+                place = size + piece.start
+                places.append(extents[number]._replace(position=place))
+                before = pieces.pop() if pieces and sum(pieces[-1]) == place else (place, 0)
+                pieces.append((before[0], before[1] + piece.length))
+            at += len(part.pieces)
+            size += part.length
+        yield Read(ranges, Window(pieces, extents.last_offsets[at - 1] + 1, places))
+
+
+def _as_extents(tail: Sequence[TailPiece]) -> tuple[Extents, list[str]]:
+    extents = Extents()
+    keys: dict[str, int] = {}
+    for key, position, length, base, last, timestamp in tail:
+        extents.append(base, last, timestamp, position, length, keys.setdefault(key, len(keys)))
+    return extents, list(keys)

@@ -1,0 +1,163 @@
+"""What the driver knows of a query's topics: the view of the store, and where reading starts and ends."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from penstock.cluster.reading import NoClusterError
+from penstock.log.manifest import ManifestError
+from penstock.metadata.codec import FormatError
+from penstock.metadata.image import ClusterImage
+from penstock.spark.errors import LostRecordsError, SourceError, StoreAccessError
+from penstock.spark.options import EARLIEST, LATEST, Bound, OptionError, ReadOptions
+from penstock.spark.read.planning import choose
+from penstock.spark.read.times import offset_at
+from penstock.spark.read.view import Chosen, LogView, PartitionKey, PartitionView
+from penstock.storage.stores.blocking import BlockingStore
+from penstock.storage.stores.objects import StoreError, StoreUnavailableError
+
+T = TypeVar("T")
+
+
+class ReadSession:
+    """Used by one thread of the driver's planning process."""
+
+    def __init__(self, store: BlockingStore, options: ReadOptions) -> None:
+        self.store = store
+        self.missing_ok = False
+        """Whether topics and partitions that were asked for by name may be missing."""
+        self._options = options
+        self._view = LogView(store.store, self._choose)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._view.image
+
+    @property
+    def views(self) -> Mapping[PartitionKey, PartitionView]:
+        """The partitions as they were at the last `refresh`."""
+        return self._view.partitions
+
+    def _choose(self, image: ClusterImage) -> dict[PartitionKey, Chosen]:
+        return choose(self._options.selection, image, missing_ok=self.missing_ok)
+
+    def refresh(self) -> Mapping[PartitionKey, PartitionView]:
+        """The partitions that the options name, as the store has them now."""
+        return self._run(self._view.refresh())
+
+    def end(self, view: PartitionView) -> int:
+        """Where the records that a reader may see end."""
+        return view.end if self._options.read_uncommitted else view.stable_end
+
+    def starts(self, views: Mapping[PartitionKey, PartitionView]) -> dict[PartitionKey, int]:
+        """Where reading starts, by the options."""
+        bound = self._options.start
+        found = self._resolve("starting", bound, views)
+        starts = {}
+        for key, view in views.items():
+            offset = found[key]
+            if offset is None:
+                if self._options.timestamp_without_match == "error":
+                    raise OptionError(
+                        f"No record of topic {view.topic!r} partition {view.index} is as late as the starting"
+                        " timestamp. Set startingOffsetsByTimestampStrategy to latest to begin at the end."
+                    )
+                offset = self.end(view)
+            starts[key] = self._within(view, offset, "startingOffsets") if not bound.by_timestamp else offset
+        return starts
+
+    def ends(self, views: Mapping[PartitionKey, PartitionView]) -> dict[PartitionKey, int]:
+        """Where a batch read ends, by the options."""
+        bound = self._options.end
+        found = self._resolve("ending", bound, views)
+        ends = {}
+        for key, view in views.items():
+            offset = found[key]
+            if offset is None:
+                offset = self.end(view)
+            ends[key] = self._within(view, offset, "endingOffsets") if not bound.by_timestamp else offset
+        return ends
+
+    def lost(self, view: PartitionView, first: int, last: int, reason: str) -> None:
+        """Records are gone: the query fails, unless it was told to go on without them."""
+        if self._options.fail_on_data_loss:
+            raise LostRecordsError(view.topic, view.index, first, last, reason)
+
+    def _within(self, view: PartitionView, offset: int, option: str) -> int:
+        """A given offset, which must be one that the partition has or will have next."""
+        end = self.end(view)
+        if offset > end:
+            if self._options.fail_on_data_loss:
+                raise OptionError(
+                    f"{option} asks for offset {offset} of topic {view.topic!r} partition {view.index},"
+                    f" which ends at {end}. Set failOnDataLoss to false to read what there is."
+                )
+            return end
+        if offset < view.log_start:
+            if option == "startingOffsets":
+                reason = f": the log begins at {view.log_start} now"
+                self.lost(view, offset, view.log_start - 1, reason)
+            return view.log_start
+        return offset
+
+    def _resolve(
+        self, side: str, bound: Bound, views: Mapping[PartitionKey, PartitionView]
+    ) -> dict[PartitionKey, int | None]:
+        """The offset that a bound means for each partition; None where no record is late enough."""
+        _require_all(side, bound, views)
+        found: dict[PartitionKey, int | None] = {}
+        times: dict[PartitionKey, int] = {}
+        for key, view in views.items():
+            value = bound.partitions.get(view.topic, {}).get(view.index, bound.everywhere)
+            assert value is not None, "options allow no bound that leaves partitions out"
+            if bound.by_timestamp:
+                times[key] = value
+            elif value == EARLIEST:
+                found[key] = view.log_start
+            elif value == LATEST:
+                found[key] = self.end(view)
+            else:
+                found[key] = value
+        if times:
+            found.update(self._run(self._at_times(times, views)))
+        return found
+
+    async def _at_times(
+        self, times: Mapping[PartitionKey, int], views: Mapping[PartitionKey, PartitionView]
+    ) -> dict[PartitionKey, int | None]:
+        async def one(key: PartitionKey, time_ms: int) -> int | None:
+            view = views[key]
+            return await offset_at(self.store.store, view, time_ms, self.end(view))
+
+        answers = await asyncio.gather(*(one(key, time_ms) for key, time_ms in times.items()))
+        return dict(zip(times, answers, strict=True))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return reach(self.store.location, lambda: self.store.run(work))
+
+
+def reach(location: str, work: Callable[[], T]) -> T:
+    """Do something with the store; what is wrong with it becomes one sentence."""
+    try:
+        return work()
+    except SourceError:
+        raise
+    except NoClusterError:
+        raise StoreAccessError(f"No Penstock cluster lives in {location}.") from None
+    except StoreUnavailableError as error:
+        raise StoreAccessError(f"The store {location} cannot be reached: {error}.") from None
+    except (StoreError, FormatError, ManifestError) as error:
+        raise StoreAccessError(f"The store {location} cannot be read: {error}.") from None
+
+
+def _require_all(side: str, bound: Bound, views: Mapping[PartitionKey, PartitionView]) -> None:
+    """As in Spark's connector, a bound by partition names every partition that is read, and no other."""
+    if bound.everywhere is not None:
+        return
+    name = f"{side}OffsetsByTimestamp" if bound.by_timestamp else f"{side}Offsets"
+    read = {(view.topic, view.index) for view in views.values()}
+    named = {(topic, index) for topic, indexes in bound.partitions.items() for index in indexes}
+    for topic, index in sorted(read - named):
+        raise OptionError(f"The option '{name}' has no entry for topic {topic!r} partition {index}.")
+    for topic, index in sorted(named - read):
+        raise OptionError(f"The option '{name}' names topic {topic!r} partition {index}, which is not read.")

@@ -1,0 +1,82 @@
+"""What a writing task leaves behind: encoded batches by partition, in an object of the store.
+
+Nothing of it is visible to readers of topics. Few bytes travel to the driver inside the message itself, which
+saves the object. The objects of a micro-batch are named by query and batch, so that those which no commit
+names (of failed attempts, of drivers that died) can be found and deleted.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from penstock.storage.stores.blocking import BlockingStore, Range
+from penstock.wire.buffers import Buffer
+
+STAGE_PREFIX = "spark/stage/"
+INLINE_BYTES_MAX = 128 * 1024
+"""Less than this goes in the message: an object would cost more."""
+
+
+class StagedRun(msgspec.Struct, frozen=True, array_like=True):
+    """Record batches for one partition, one after the other: `length` bytes from `position` of `key`, or, if
+    that is empty, `inline`."""
+
+    topic: str
+    partition: int
+    records: int
+    key: str
+    position: int
+    length: int
+    inline: bytes = b""
+
+
+class Stage:
+    """The batches of one task, until it ends."""
+
+    def __init__(self, name: str) -> None:
+        self._key = f"{STAGE_PREFIX}{name}/{os.urandom(12).hex()}"
+        self._batches: dict[tuple[str, int], list[bytes]] = {}
+        self._records: dict[tuple[str, int], int] = {}
+        self._size = 0
+
+    def add(self, topic: str, partition: int, records: int, batch: bytes) -> None:
+        place = (topic, partition)
+        self._batches.setdefault(place, []).append(batch)
+        self._records[place] = self._records.get(place, 0) + records
+        self._size += len(batch)
+
+    def finish(self, open_store: Callable[[], BlockingStore]) -> tuple[StagedRun, ...]:
+        """Write what was added; where it lies, by topic and partition."""
+        inline = self._size <= INLINE_BYTES_MAX
+        runs = []
+        parts: list[bytes] = []
+        position = 0
+        for (topic, partition), batches in sorted(self._batches.items()):
+            data = b"".join(batches)
+            records = self._records[topic, partition]
+            if inline:
+                runs.append(StagedRun(topic, partition, records, "", 0, len(data), data))
+                continue
+            runs.append(StagedRun(topic, partition, records, self._key, position, len(data)))
+            parts.append(data)
+            position += len(data)
+        if parts:
+            store = open_store()
+            if not store.run(store.store.create(self._key, *parts)):
+                raise FileExistsError(f"{self._key} exists, although its name was never used")
+        return tuple(runs)
+
+
+def read_runs(store: BlockingStore, runs: Iterable[StagedRun]) -> Iterable[tuple[StagedRun, Buffer]]:
+    """Each run with its bytes."""
+    for run in runs:
+        if not run.key:
+            yield run, run.inline
+            continue
+        yield run, store.read_range(Range(run.key, run.position, run.length))
+
+
+def keys_of(runs: Iterable[Any]) -> set[str]:
+    return {run.key for run in runs if run.key}

@@ -1,0 +1,273 @@
+"""New objects out of ranges of old ones.
+
+The ranges come in the order of the new object. What many partitions wrote in turn lies scattered in the
+sources, so neighbours in that order may be far apart.
+
+On a directory the kernel copies large ranges; small ones are read by themselves, or together where they lie
+close, and written with one call for many. Threads make system calls and little else: one that ran Python
+for long would make the loop wait for the interpreter.
+
+Elsewhere each source is asked for as few times as possible, and the new object is put together in memory;
+it is bounded by what one settling holds. What came over a network is checked before it is written: the source
+is deleted later, and a bit that was flipped on the way would be flipped for ever.
+
+What is written here survives a loss of power, on a directory too and whatever its durability: once the
+metadata log refers to it, other objects are deleted that hold the same records.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import store_error
+from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.wire.batch import check_batch
+from penstock.wire.buffers import Buffer
+from penstock.wire.errors import BatchError
+
+logger = logging.getLogger(__name__)
+
+_KERNEL_COPY_BYTES = 256 * 1024
+_READ_BYTES_MAX = 1024 * 1024
+_GAP_BYTES_MAX = 4 * 1024
+"""Reading over a gap of this size in a file costs less than another call."""
+_RANGES_PER_STEP = 200
+_REMOTE_GAP_BYTES_MAX = 1024 * 1024
+"""The same for a request to a remote store."""
+_REQUESTS_AT_ONCE = 8
+_CHECKED_PER_STEP = 16
+_ATTEMPTS_MAX = 5
+
+
+class CopyRange(NamedTuple):
+    key: str
+    position: int
+    length: int
+
+
+async def compose(store: ObjectStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> None:
+    """Create `key`, which only this incarnation uses, from ranges of other objects and `tail`."""
+    if not isinstance(store, DirectoryStore):
+        await create(store, key, *await _gather(store, ranges), tail)
+    elif not await _compose_file(store, key, ranges, tail):
+        raise StoreError(f"{key} exists, although its name was never used")
+
+
+async def create(store: ObjectStore, key: str, *parts: Buffer) -> None:
+    """Create `key`, which only this incarnation uses, from what is in memory."""
+    if isinstance(store, DirectoryStore):
+        created = await store.create_durable(key, *parts)
+    else:
+        created = await store.create(key, *parts)
+    if not created:
+        raise StoreError(f"{key} exists, although its name was never used")
+
+
+async def adopt(store: ObjectStore, source_key: str, key: str) -> bool:
+    """Give the file of `source_key` the second name `key`, so that it outlives the first. False where the
+    store cannot."""
+    if not isinstance(store, DirectoryStore):
+        return False
+    source, target = store.path(source_key), store.path(key)
+    try:
+        await store.run(_sync_file, store, source)
+        return await store.run(partial(store.link, source, target, sync=True))
+    except OSError:
+        return False  # A file system without links, or no room for the name: it is copied instead.
+
+
+def _sync_file(store: DirectoryStore, path: str) -> None:
+    fd = store.files.open(path, os.O_RDONLY)
+    try:
+        store.files.fdatasync(fd)
+    finally:
+        store.files.close(fd)
+
+
+async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffer]:
+    """The bytes of the ranges, from as few requests as possible."""
+    requests: list[CopyRange] = []
+    for wanted in sorted(ranges):
+        last = requests[-1] if requests else None
+        if last is not None and last.key == wanted.key:
+            end = last.position + last.length
+            if wanted.position - end <= _REMOTE_GAP_BYTES_MAX:
+                length = max(end, wanted.position + wanted.length) - last.position
+                requests[-1] = CopyRange(last.key, last.position, length)
+                continue
+        requests.append(wanted)
+    found: dict[str, list[tuple[int, memoryview]]] = {}
+    for first in range(0, len(requests), _REQUESTS_AT_ONCE):
+        some = requests[first : first + _REQUESTS_AT_ONCE]
+        answers = await asyncio.gather(*(store.get_range(*request) for request in some))
+        for request, answer in zip(some, answers, strict=True):
+            found.setdefault(request.key, []).append((request.position, memoryview(answer)))
+    parts: list[Buffer] = []
+    for number, wanted in enumerate(ranges):
+        if number % _CHECKED_PER_STEP == 0:
+            await asyncio.sleep(0)
+        pieces = found[wanted.key]
+        start, piece = pieces[bisect_right(pieces, wanted.position, key=lambda one: one[0]) - 1]
+        part = piece[wanted.position - start : wanted.position - start + wanted.length]
+        parts.append(part if _whole(part) else await _read_again(store, wanted, part))
+    return parts
+
+
+def _whole(part: Buffer) -> bool:
+    """Whether these are whole batches in the order of offsets."""
+    at, least = 0, -1
+    try:
+        while at < len(part):
+            header = check_batch(part, at)
+            if header.base_offset <= least:
+                return False
+            at, least = at + header.size, header.last_offset
+    except BatchError:
+        return False
+    return True
+
+
+async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
+    """What a source that looks hurt gives when it is asked once more. It is hurt indeed if it gives the same
+    bytes twice; then it is copied as it is, and readers find that out and say so, there as here."""
+    seen = {bytes(part)}
+    for _ in range(_ATTEMPTS_MAX):
+        again = bytes(await store.get_range(*wanted))
+        if _whole(again):
+            return again
+        if again in seen:
+            logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
+            return again
+        seen.add(again)
+    raise StoreUnavailableError(f"{wanted.key} is read differently each time")
+
+
+async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
+    files = store.files
+    path = store.path(key)
+    try:
+        temporary = store.temporary_name()
+    except OSError as error:
+        raise store_error(error, f"could not create {path}") from error
+    try:
+        target = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            position = await _Copier(store, target).copy(ranges)
+            await store.run(files.write_all, target, (tail,), position)
+            await store.run(files.fdatasync, target)
+        finally:
+            files.close(target)
+        return await store.run(partial(store.link, temporary, path, sync=True))
+    except OSError as error:
+        raise store_error(error, f"could not create {path}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            files.unlink(temporary)
+
+
+class _Copier:
+    """Copies ranges to the end of one file."""
+
+    def __init__(self, store: DirectoryStore, target: int) -> None:
+        self._store = store
+        self._files = store.files
+        self._target = target
+        self._position = 0
+        self._source = -1
+        self._source_key = ""
+
+    async def copy(self, ranges: Sequence[CopyRange]) -> int:
+        try:
+            for first in range(0, len(ranges), _RANGES_PER_STEP):
+                await self._store.run(self._copy_some, ranges[first : first + _RANGES_PER_STEP])
+            return self._position
+        finally:
+            if self._source >= 0:
+                self._files.close(self._source)
+
+    def _copy_some(self, ranges: Sequence[CopyRange]) -> None:
+        parts: list[memoryview] = []
+        for together in _groups(ranges):
+            first = together[0]
+            if first.key != self._source_key:
+                self._open(first.key)
+            if first.length >= _KERNEL_COPY_BYTES:
+                parts = self._write(parts)
+                self._copy_large(first)
+                continue
+            length = together[-1].position + together[-1].length - first.position
+            found = memoryview(self._files.pread(self._source, length, first.position))
+            if len(found) != length:
+                raise StoreError(f"{first.key} ends before byte {first.position + length}")
+            for wanted in together:
+                at = wanted.position - first.position
+                part = found[at : at + wanted.length]
+                parts.append(part if _whole(part) else self._read_again(wanted, part))
+        self._write(parts)
+
+    def _read_again(self, wanted: CopyRange, part: Buffer) -> memoryview:
+        """As for objects: a read that went wrong once must not become what is stored."""
+        seen = {bytes(part)}
+        for _ in range(_ATTEMPTS_MAX):
+            again = self._files.pread(self._source, wanted.length, wanted.position)
+            if _whole(again):
+                return memoryview(again)
+            if again in seen:
+                logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
+                return memoryview(again)
+            seen.add(again)
+        raise StoreUnavailableError(f"{wanted.key} is read differently each time")
+
+    def _open(self, key: str) -> None:
+        if self._source >= 0:
+            self._files.close(self._source)
+            self._source = -1
+        self._source = self._files.open(self._store.path(key), os.O_RDONLY)
+        self._source_key = key
+
+    def _copy_large(self, wanted: CopyRange) -> None:
+        position, left = wanted.position, wanted.length
+        while left:
+            try:
+                count = self._files.copy_range(self._source, self._target, left, position, self._position)
+            except OSError:
+                # This file system does not copy by itself.
+                part = self._files.pread(self._source, min(left, _READ_BYTES_MAX), position)
+                count = self._files.write_all(self._target, (part,), self._position)
+            if not count:
+                raise StoreError(f"{wanted.key} ends before byte {wanted.position + wanted.length}")
+            position += count
+            left -= count
+            self._position += count
+
+    def _write(self, parts: list[memoryview]) -> list[memoryview]:
+        if parts:
+            self._position += self._files.write_all(self._target, parts, self._position)
+        return []
+
+
+def _groups(ranges: Sequence[CopyRange]) -> Iterator[list[CopyRange]]:
+    """Ranges that follow each other closely in one source, to be read in one go."""
+    together: list[CopyRange] = []
+    for wanted in ranges:
+        if together:
+            first, last = together[0], together[-1]
+            gap = wanted.position - (last.position + last.length)
+            if (
+                wanted.key == last.key
+                and 0 <= gap <= _GAP_BYTES_MAX
+                and wanted.position + wanted.length - first.position <= _READ_BYTES_MAX
+                and max(first.length, wanted.length) < _KERNEL_COPY_BYTES
+            ):
+                together.append(wanted)
+                continue
+            yield together
+        together = [wanted]
+    if together:
+        yield together

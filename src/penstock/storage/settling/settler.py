@@ -1,0 +1,266 @@
+"""Settling: moving records from write-ahead logs into segments, and keeping segments few.
+
+All of it runs in the background, and ends in one command in the metadata log (`storage.committing`). Until
+that is committed, the write-ahead log is what counts; what a failed or refused attempt wrote is garbage.
+
+    settle    everything that is durable when it begins: the partitions' state is taken at one moment
+              between two flushes, so a manifest holds exactly the state at its end offset
+    merge     small neighbouring segments into larger ones
+    retain    advances log starts by retention.ms and retention.bytes, and drops segments below them
+
+The bytes are copied by the kernel or in threads. What runs on the loop is short: columns of integers, in
+steps.
+"""
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
+
+from penstock.clock import Clock
+from penstock.log.extents import Extents
+from penstock.log.settling import lifetime, merge_range, split, worth_adopting
+from penstock.metadata.image import WalRef
+from penstock.storage.ledger.flusher import Flusher
+from penstock.storage.ledger.partition import Partition
+from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.settling.committing import Change, Committer, Fold, key_of
+from penstock.storage.settling.plan import (
+    Job,
+    Snapshot,
+    begin_job,
+    by_file,
+    retained,
+    settled,
+    stretches,
+    take_snapshot,
+)
+from penstock.storage.settling.rewriting import Rewriter, Stretch
+from penstock.storage.settling.segment_writer import Attempt, PartitionKey, Run, SegmentWriter, Written
+from penstock.storage.wal.files import WalFiles
+from penstock.storage.wal.port import WalWriter
+
+_MERGE_BYTES_PER_PASS = 64 * 1024 * 1024
+_PARTITIONS_PER_STEP = 50  # Handled before other work on the loop gets its turn: about a millisecond.
+
+
+class Settler:
+    def __init__(
+        self,
+        *,
+        own: WalRef,
+        settings: LedgerSettings,
+        clock: Clock,
+        partitions: Mapping[PartitionKey, Partition],
+        files: WalFiles,
+        writer: SegmentWriter,
+        committer: Committer,
+        rewriter: Rewriter,
+    ) -> None:
+        self._own = own
+        self._settings = settings
+        self._clock = clock
+        self._partitions = partitions
+        self._files = files
+        self._writer = writer
+        self._committer = committer
+        self._rewriter = rewriter
+        self._settling = asyncio.Lock()
+        self._surrendered: dict[PartitionKey, Attempt] = {}
+        self.cleaning: set[PartitionKey] = set()
+        """Partitions whose segments compaction is on: they are not merged meanwhile."""
+        self.settles = 0
+        self.merges = 0
+        self.files_adopted = 0
+
+    # Settling.
+
+    async def settle(self, flusher: Flusher, wal: WalWriter) -> bool:
+        """Settle everything up to now. False if a flush failed meanwhile, the command was refused, or some
+        of it is still unsettled."""
+        async with self._settling:
+            if flusher.ended:
+                # The partitions are closed and will not be settled here: their records are still needed.
+                return False
+            stop = flusher.next_number
+            wal.rotate(stop)
+            snapshots = []
+            surrendered = False
+            for partition in self._partitions.values():
+                if partition.closed:
+                    surrendered = True
+                elif (
+                    partition.unsettled
+                    or partition.next_offset > partition.high_watermark
+                    or len(partition.wals) > 1
+                ):
+                    snapshots.append(take_snapshot(partition))
+            if not await flusher.reached(stop):
+                return False
+            with self._committer.attempt() as attempt:
+                fold = await self._prepare(snapshots, attempt)
+                keys = [key_of(snapshot.partition) for snapshot in snapshots]
+                done = await self._committer.commit(attempt, keys, fold, None if surrendered else stop)
+            if done is None:
+                return False
+            self.settles += 1
+            return not self._committer.needs_log(keys, done)
+
+    async def _prepare(self, snapshots: Sequence[Snapshot], attempt: Attempt) -> Fold:
+        """Write segments for what the snapshots hold beyond their manifests."""
+        jobs: dict[PartitionKey, Job] = {}
+        for number, snapshot in enumerate(snapshots):
+            await _give_way(number)
+            jobs[key_of(snapshot.partition)] = begin_job(snapshot)
+        adopted = self._adoptable(jobs)
+        segments = await self._adopt(jobs, adopted, attempt)
+        runs: list[Run] = []
+        for number, (key, job) in enumerate(jobs.items()):
+            await _give_way(number)
+            for stretch in stretches(job.extents, adopted):
+                runs += _runs(key, job, stretch)
+        copies = await self._writer.copy(runs, self._files.key, attempt)
+        for run, written in zip(runs, copies, strict=True):
+            segments.setdefault((run.topic_id, run.partition), []).append(written)
+
+        def fold(keys: Collection[PartitionKey]) -> list[Change]:
+            folded = (settled(jobs[key], segments.get(key, ()), self._own) for key in keys)
+            return [
+                change for change in folded if change is not None and self._committer.is_led(change.partition)
+            ]
+
+        return fold
+
+    # Files that become segments as they are.
+
+    def _adoptable(self, jobs: Mapping[PartitionKey, Job]) -> set[int]:
+        live_bytes: dict[int, int] = {}
+        extent_counts: dict[int, int] = {}
+        partition_counts: dict[int, int] = {}
+        for job in jobs.values():
+            for file, start, end in by_file(job.extents):
+                live_bytes[file] = live_bytes.get(file, 0) + sum(job.extents.lengths[start:end])
+                extent_counts[file] = extent_counts.get(file, 0) + end - start
+                partition_counts[file] = partition_counts.get(file, 0) + 1
+        return {
+            file
+            for file, live in live_bytes.items()
+            if worth_adopting(self._files.size(file), live, extent_counts[file], partition_counts[file])
+        }
+
+    async def _adopt(
+        self, jobs: Mapping[PartitionKey, Job], adoptable: set[int], attempt: Attempt
+    ) -> dict[PartitionKey, list[Written]]:
+        """Adopt the files in `adoptable`; those that cannot be are taken out of it."""
+        segments: dict[PartitionKey, list[Written]] = {}
+        for file in sorted(adoptable):
+            runs: list[Run] = []
+            for key, job in jobs.items():
+                files = job.extents.files
+                start, end = bisect_left(files, file), bisect_right(files, file)
+                runs += _runs(key, job, job.extents.slice(start, end))
+            written = await self._writer.adopt(self._files.key(file), self._files.size(file), runs, attempt)
+            if written is None:
+                adoptable.discard(file)
+                continue
+            self.files_adopted += 1
+            for run, segment in zip(runs, written, strict=True):
+                segments.setdefault((run.topic_id, run.partition), []).append(segment)
+        return segments
+
+    # Handing partitions over.
+
+    async def surrender(self, flusher: Flusher, partitions: Sequence[Partition]) -> list[Change]:
+        """Settle all of these partitions, which accept no more, without committing: the manifests go into
+        the command that gives them away. Until `release`, nothing else changes them."""
+        async with self._settling:
+            await flusher.reached(flusher.next_number)
+            # What is in doubt could take effect after this is computed, and be undone by it.
+            await self._committer.be_certain()
+            attempt = self._committer.begin()
+            try:
+                fold = await self._prepare([take_snapshot(partition) for partition in partitions], attempt)
+                keys = [key_of(partition) for partition in partitions]
+                changes = await self._committer.with_refs(fold(keys), attempt)
+            except BaseException:
+                self._committer.end(attempt)
+                raise
+            self._surrendered.update((key_of(change.partition), attempt) for change in changes)
+            if not changes:
+                self._committer.end(attempt)
+            return changes
+
+    def release(self, key: PartitionKey) -> None:
+        """A surrendered partition was given away, or it was not and stays."""
+        attempt = self._surrendered.pop(key, None)
+        if attempt is not None and attempt not in self._surrendered.values():
+            attempt.proposed.update(attempt.made)
+            self._committer.end(attempt)
+
+    # Merging.
+
+    async def merge(self) -> bool:
+        """Merge small segments, a bounded amount at a time. True if there may be more to merge."""
+        chosen: list[Stretch] = []
+        size = 0
+        unmerged = self._committer.unmerged
+        while unmerged and size < _MERGE_BYTES_PER_PASS:
+            key = next(iter(unmerged))
+            del unmerged[key]
+            partition = self._partitions.get(key)
+            if partition is None or partition.closed or key in self.cleaning:
+                continue
+            stretch = self._mergeable(partition)
+            if stretch is not None:
+                chosen.append(stretch)
+                size += sum(segment.size_bytes for segment in stretch.segments)
+        if not chosen:
+            return False
+        if await self._rewriter.rewrite(chosen):
+            self.merges += 1
+        return bool(unmerged)
+
+    def _mergeable(self, partition: Partition) -> Stretch | None:
+        if partition.manifest is None:
+            return None
+        policy = partition.policy
+        limit = min(self._settings.merge_bytes_max, policy.segment_bytes)
+        segments = partition.manifest.segments
+        # What is clean stays apart from what is dirty; compaction itself keeps it in few segments.
+        clean_end = partition.manifest.compacted_end if policy.compact else 0
+        first = bisect_right(segments, clean_end, key=lambda segment: segment.end_offset)
+        found = merge_range(segments[first:], self._settings.merge_count, limit, policy.segment_ms)
+        if found is None:
+            return None
+        return Stretch(partition, segments[first + found.start : first + found.stop])
+
+    # Retention.
+
+    async def retain(self) -> int:
+        """Advance log starts and drop segments that are below them: how many partitions changed."""
+        now_ms = self._clock.time_ms()
+        keys = []
+        for at, partition in enumerate(list(self._partitions.values())):
+            partition.expire_producers(now_ms, self._settings.producer_expiration_ms)
+            if retained(partition, now_ms) is not None:
+                keys.append(key_of(partition))
+            await _give_way(at)
+
+        def fold(wanted: Collection[PartitionKey]) -> list[Change]:
+            open_now = (self._partitions.get(key) for key in wanted)
+            changes = (retained(p, now_ms) for p in open_now if p is not None and not p.closed)
+            return [change for change in changes if change is not None]
+
+        with self._committer.attempt() as attempt:
+            return len(await self._committer.commit(attempt, keys, fold) or ())
+
+
+async def _give_way(number: int) -> None:
+    """Let others on the loop have their turn, in a loop over partitions."""
+    if number % _PARTITIONS_PER_STEP == _PARTITIONS_PER_STEP - 1:
+        await asyncio.sleep(0)
+
+
+def _runs(key: PartitionKey, job: Job, extents: Extents) -> list[Run]:
+    policy = job.snapshot.partition.policy
+    kind = lifetime(policy)
+    return [Run(*key, piece, kind) for piece in split(extents, policy.segment_bytes, policy.segment_ms)]

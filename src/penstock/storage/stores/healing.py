@@ -1,0 +1,106 @@
+"""Healing a directory whose newest objects a power cut tore.
+
+The metadata log is synced entry by entry, so a torn one was written by an older version, or the disk lied.
+Nothing rests on it then that survived for certain, but it must not be skipped either: its number may be the
+epoch of an incarnation whose write-ahead log is there. So a torn entry is replaced in its place, by one that
+changes nothing. Its number stays used, and nobody gets that epoch again. What it was is kept under `torn/`,
+together with all that incarnations left whose registration is lost: nothing refers to it any more, so that
+it would be swept away as garbage.
+
+Several processes may start at once. One heals at a time, under a lock that the system lets go of when the
+process ends, and looks again under it; and nobody heals beside a broker that runs, whose image may hold what
+is torn on the disk. A healer that dies half-way leaves less to heal.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.storage.stores.directory import TORN, DirectoryStore
+from penstock.storage.stores.files import store_error
+
+_INCARNATIONS: Final = ("wal", "segments", "manifests")
+"""Each of these has a directory per broker, and there one per epoch."""
+
+
+class RunningBrokersError(Exception):
+    """Brokers of this directory are running."""
+
+
+def replace_torn(
+    store: DirectoryStore,
+    replacements: Mapping[str, bytes],
+    beyond: str,
+    first_epoch: int,
+    is_torn: Callable[[str, bytes], bool],
+) -> list[str]:
+    """Replace torn objects, in the order given, and set aside what incarnations from `first_epoch` on left.
+
+    Returns the names of what was set aside; none if there is nothing to heal any more: one of the objects is
+    whole, or there is one at `beyond`. RunningBrokersError, StoreError. Blocks.
+    """
+    files = store.files
+    try:
+        lock = files.open(store.path("meta"), os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise store_error(error, f"could not lock {store.root}/meta") from error
+    try:
+        files.flock(lock, fcntl.LOCK_EX)
+        if files.exists(store.path(beyond)):
+            return []
+        if not all(is_torn(key, _contents(store, key)) for key in replacements):
+            return []
+        if store.presence().any_held():
+            raise RunningBrokersError
+        # First what belongs to the lost entries: once these are whole again, nobody looks for it.
+        aside = [_set_aside(store, key) for key in _incarnations(store, first_epoch)]
+        for key, contents in replacements.items():
+            aside.append(_set_aside(store, key, keep=True))
+            store.put_durable(store.path(key), contents)
+        return aside
+    except OSError as error:
+        raise store_error(error, f"could not heal {store.root}") from error
+    finally:
+        files.close(lock)
+
+
+def _contents(store: DirectoryStore, key: str) -> bytes:
+    fd = store.files.open(store.path(key), os.O_RDONLY)
+    try:
+        size = store.files.size(fd)
+        return store.files.pread(fd, size, 0) if size else b""
+    finally:
+        store.files.close(fd)
+
+
+def _incarnations(store: DirectoryStore, first_epoch: int) -> list[str]:
+    """Whatever belongs to incarnations that registered with that entry or a later one."""
+    found = []
+    for kind in _INCARNATIONS:
+        with contextlib.suppress(FileNotFoundError):
+            for broker in store.files.listdir(f"{store.root}/{kind}"):
+                epochs = store.files.listdir(f"{store.root}/{kind}/{broker}")
+                found += [
+                    f"{kind}/{broker}/{epoch}"
+                    for epoch in epochs
+                    if epoch.isdecimal() and int(epoch) >= first_epoch
+                ]
+    return found
+
+
+def _set_aside(store: DirectoryStore, key: str, *, keep: bool = False) -> str:
+    """Move what is at `key` to a new name under `torn/`; `keep`: it is there under both names."""
+    files = store.files
+    files.make_directories(f"{store.root}/{TORN}", sync=True)
+    name = key.replace("/", "-")
+    number = 1
+    while files.exists(f"{store.root}/{TORN}/{name}.{number}"):
+        number += 1
+    target = f"{TORN}/{name}.{number}"
+    (files.link if keep else files.rename)(store.path(key), f"{store.root}/{target}")
+    files.sync_directory(f"{store.root}/{TORN}")
+    if not keep:
+        files.sync_directory(os.path.dirname(store.path(key)))
+    return target

@@ -1,0 +1,339 @@
+"""The store on S3, GCS or Azure, through obstore.
+
+Retries are made here (`attempts`) and not by the SDK, because a repeated create must know that it is one. A
+create whose answer was lost (time-out, dropped connection, 5xx), or that was sent twice because it hung, may
+find its own work: the stored bytes tell whose it is. Writers make their bytes unique (a nonce, the author of
+an entry), so equal bytes are ours. Of one that was sent once, "exists" means what it says.
+
+A create that was sent twice may also take effect twice: again after its object was deleted, however late.
+Nothing rests on a deleted key staying away. Below where a write-ahead log begins nobody looks
+(`wal.objects`), trimmed entries do not count (`cluster/metadata_log`), and other names are used once.
+
+What is read is compared with the length that the service names, and what is shorter is asked for again: a
+proxy that cuts a body does not make an object shorter. Of what is written, the signature holds a checksum,
+which S3 compares; beyond that, everything that is stored has checksums of its own.
+
+Each lane has a client and limits of its own (`lanes`).
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import obstore
+from obstore import exceptions
+
+from penstock.entropy import SYSTEM, Entropy
+from penstock.storage.stores.attempts import FAILURES, Attempts, Caller, Limits
+from penstock.storage.stores.lanes import Lane, lane_of_delete, lane_of_list, lane_of_read, lane_of_write
+from penstock.storage.stores.objects import (
+    DatedObject,
+    ObjectInfo,
+    ObjectMissingError,
+    ObjectShortError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    Unproven,
+)
+from penstock.storage.stores.patience import LARGE_SECONDS, SMALL_BYTES, SMALL_SECONDS
+from penstock.storage.stores.remote_errors import Verdict, concerns_range, explain
+from penstock.wire.buffers import Buffer
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Backend
+
+LIMITS = {
+    # A broker is fenced after nine seconds of silence by default.
+    Lane.CONTROL: Limits(calls=64, seconds=8.0, pause_seconds=1.0),
+    # As many as a writer has under way, and the seals of a few takeovers.
+    Lane.LOG: Limits(calls=16, seconds=20.0, pause_seconds=1.0),
+    Lane.READ: Limits(calls=64, seconds=60.0),
+    Lane.WRITE: Limits(calls=32, seconds=60.0),
+    Lane.SWEEP: Limits(calls=16, seconds=60.0),
+}
+_CONNECT_SECONDS = 3
+_IDLE_SECONDS = 15
+"""A connection that nobody used for longer is likely to lead nowhere by now."""
+_UNKNOWN_BYTES = SMALL_BYTES + 1
+"""What a whole object is taken for: entries are small, snapshots are not."""
+_LIST_CHUNK = 1000
+_LIST_SECONDS = 300.0
+"""A store may hold hundreds of thousands of objects; each page of a list has its own time-out."""
+
+
+class ShortAnswerError(OSError):
+    """Fewer bytes came than the service said there are."""
+
+
+class RemoteStore(Unproven):
+    def __init__(
+        self,
+        url: str,
+        *,
+        backend: "Backend | None" = None,
+        entropy: Entropy = SYSTEM,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`url` is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. Credentials come from the
+        usual environment variables of each service, and so do region and endpoint, unless the URL names them:
+        s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1&path_style=true."""
+        self.url = url
+        self._callers = {lane: Caller(limits, entropy, sleep) for lane, limits in LIMITS.items()}
+        self._backends = {lane: backend if backend is not None else _open(url) for lane in LIMITS}
+
+    @property
+    def requests(self) -> int:
+        return sum(caller.requests for caller in self._callers.values())
+
+    @property
+    def hedges(self) -> int:
+        """How many requests were asked a second time because they hung."""
+        return sum(caller.patience.hedges for caller in self._callers.values())
+
+    async def create(self, key: str, *parts: Buffer) -> bool:
+        contents = b"".join(parts)
+        lane = lane_of_write(key)
+        store = self._backends[lane]
+        attempts = Attempts()
+
+        async def put() -> None:
+            await obstore.put_async(store, key, contents, mode="create", use_multipart=False)
+
+        try:
+            await self._callers[lane].call(put, len(contents), attempts=attempts)
+            return True
+        except FAILURES as error:
+            in_doubt = attempts.begun > 1
+            if explain(error).verdict is Verdict.EXISTS:
+                return in_doubt and await self._holds(key, contents)
+            raise self._error(error, f"could not create {key}", writing=True, in_doubt=in_doubt) from error
+
+    async def _holds(self, key: str, contents: bytes) -> bool:
+        """Whether what is there is what was to be created. StoreUnavailableError if that cannot be told."""
+        try:
+            return await self.get(key) == contents
+        except StoreError as error:
+            # Refused is the look, not the create.
+            raise StoreUnavailableError(str(error)) from error
+
+    async def put(self, key: str, *parts: Buffer) -> None:
+        contents = b"".join(parts)
+        lane = lane_of_write(key)
+        store = self._backends[lane]
+
+        async def put() -> None:
+            await obstore.put_async(store, key, contents, use_multipart=False)
+
+        try:
+            await self._callers[lane].call(put, len(contents))
+        except FAILURES as error:
+            raise self._error(error, f"could not write {key}", writing=True) from error
+
+    async def get(self, key: str) -> bytes | None:
+        lane = lane_of_read(key)
+        store = self._backends[lane]
+
+        async def whole() -> bytes:
+            async with asyncio.timeout(SMALL_SECONDS):
+                answer = await obstore.get_async(store, key)
+            found = bytes(await answer.bytes_async())
+            _require(len(found), answer.meta["size"])
+            return found
+
+        try:
+            return await self._callers[lane].call(whole, _UNKNOWN_BYTES)
+        except FAILURES as error:
+            told = self._error(error, f"could not read {key}")
+            if isinstance(told, ObjectMissingError):
+                return None
+            raise told from error
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        found = await self.get_up_to(key, start, length)
+        if len(found) != length:
+            raise ObjectShortError(f"{key} ends before byte {start + length}")
+        return found
+
+    async def get_up_to(self, key: str, start: int, length: int) -> bytes:
+        """At most `length` bytes from `start`: fewer if the object ends before."""
+        if not length:
+            return b""
+        lane = lane_of_read(key)
+        store = self._backends[lane]
+
+        async def part() -> bytes:
+            try:
+                answer = await obstore.get_async(store, key, options={"range": (start, start + length)})
+                found = bytes(await answer.bytes_async())
+            except exceptions.GenericError as error:
+                if not concerns_range(error):
+                    raise
+                if (await obstore.head_async(store, key))["size"] > start:
+                    raise
+                return b""
+            _require(len(found), min(length, answer.meta["size"] - start))
+            return found
+
+        try:
+            return await self._callers[lane].call(part, length)
+        except FAILURES as error:
+            raise self._error(error, f"could not read {key}") from error
+
+    async def size(self, key: str) -> int | None:
+        """How many bytes an object has; None if there is none."""
+        lane = lane_of_read(key)
+        store = self._backends[lane]
+
+        async def look() -> int:
+            # Not HEAD: its answer has no body, so it does not say whether it is the object that is missing.
+            try:
+                answer = await obstore.get_async(store, key, options={"range": (0, 1)})
+                await answer.bytes_async()
+            except exceptions.GenericError as error:
+                if not concerns_range(error):
+                    raise
+                return 0
+            return answer.meta["size"]
+
+        try:
+            return await self._callers[lane].call(look, 1)
+        except FAILURES as error:
+            told = self._error(error, f"could not look at {key}")
+            if isinstance(told, ObjectMissingError):
+                return None
+            raise told from error
+
+    async def delete(self, key: str) -> None:
+        lane = lane_of_delete(key)
+        store = self._backends[lane]
+
+        async def delete() -> None:
+            await obstore.delete_async(store, key)
+
+        try:
+            # Not hedged: one that takes effect late removes what was written since, and nobody waits for it.
+            await self._callers[lane].call(delete, hedge=False)
+        except FAILURES as error:
+            told = self._error(error, f"could not delete {key}")
+            if not isinstance(told, ObjectMissingError):
+                raise told from error
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        async for found in self.list_dated(prefix):
+            yield ObjectInfo(found.key, found.size)
+
+    async def list_dated(self, prefix: str) -> AsyncIterator[DatedObject]:
+        lane = lane_of_list(prefix)
+        store = self._backends[lane]
+        # A service matches whole path segments only: ask for the directory, and match the rest here.
+        directory = prefix.rpartition("/")[0]
+
+        async def everything() -> list[DatedObject]:
+            found: list[DatedObject] = []
+            pages = aiter(obstore.list(store, directory or None, chunk_size=_LIST_CHUNK))
+            while True:
+                async with asyncio.timeout(LARGE_SECONDS):
+                    chunk = await anext(pages, None)
+                if chunk is None:
+                    return found
+                for meta in chunk:
+                    if meta["path"].startswith(prefix):
+                        written_ms = int(meta["last_modified"].timestamp() * 1000)
+                        found.append(DatedObject(meta["path"], meta["size"], written_ms))
+
+        try:
+            found = await self._callers[lane].call(everything, hedge=False, seconds=_LIST_SECONDS)
+        except FAILURES as error:
+            # A list of nothing is an answer; 404 says that it is not the store that answers.
+            what = f"could not list {prefix or 'objects'}"
+            raise self._error(error, what, writing=True) from error
+        for one in sorted(found):
+            yield one
+
+    async def close(self) -> None:
+        """The SDK closes its connections when the store is forgotten."""
+
+    def _error(
+        self, error: Exception, what: str, *, writing: bool = False, in_doubt: bool = False
+    ) -> StoreError:
+        """`in_doubt`: another request of the call may have taken effect, or may yet."""
+        verdict, reason = explain(error)
+        if isinstance(error, TimeoutError):
+            reason = str(error) or f"no answer within {SMALL_SECONDS:.0f} s"
+        sentence = f"{what} in {self.url}: {reason}"
+        if verdict is Verdict.AGAIN or in_doubt:
+            return StoreUnavailableError(sentence)
+        if verdict is Verdict.MISSING and not writing:
+            return ObjectMissingError(sentence)
+        if verdict is Verdict.MISUSED:
+            return StoreError(sentence)
+        return StoreRefusedError(sentence)
+
+
+def _require(found: int, promised: int) -> None:
+    if found != promised:
+        raise ShortAnswerError(f"{found} bytes came instead of {promised}")
+
+
+def _open(url: str) -> "Backend":
+    from obstore.store import from_url
+
+    plain, config = _settings_in(url)
+    options: Any = {
+        "timeout": f"{LARGE_SECONDS:.0f}s",
+        "connect_timeout": f"{_CONNECT_SECONDS}s",
+        "pool_idle_timeout": f"{_IDLE_SECONDS}s",
+    }
+    # Options given here hide the environment's, so what it says about plain HTTP is passed on.
+    endpoint = (
+        config.get("endpoint")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL", "")
+    )
+    if endpoint.startswith("http://") or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
+        options["allow_http"] = True
+    given: Any = config or None
+    try:
+        return from_url(plain, config=given, retry_config={"max_retries": 0}, client_options=options)
+    except Exception as error:
+        raise StoreError(f"{url!r} is not a store: {explain(error).reason}") from error
+
+
+def _settings_in(url: str) -> tuple[str, dict[str, str]]:
+    """The URL without its query, and what the query sets: an endpoint and a region, for instance, which
+    everybody who is told the store needs to know. Secrets come from the environment alone."""
+    plain, _, query = url.partition("?")
+    scheme = plain.partition("://")[0]
+    known = _SETTINGS.get(scheme)
+    if known is None:
+        raise StoreError(f"{url!r} is not a store: use a directory, s3://, gs:// or az://")
+    config = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            possible = ", ".join(known) or "nothing"
+            raise StoreError(f"{url!r} sets {name!r}; what can be set there is {possible}")
+        config[known[name]] = value
+    if "path_style" in config:
+        style = config.pop("path_style").lower()
+        if style not in ("true", "false"):
+            raise StoreError(f"{url!r}: path_style is true or false")
+        config["virtual_hosted_style_request"] = "false" if style == "true" else "true"
+    return plain, config
+
+
+_S3 = {"endpoint": "endpoint", "region": "region", "path_style": "path_style"}
+_AZURE = {"account": "account_name", "endpoint": "endpoint"}
+_SETTINGS: dict[str, dict[str, str]] = {
+    "s3": _S3,
+    "s3a": _S3,
+    "gs": {},
+    "az": _AZURE,
+    "azure": _AZURE,
+    "adl": _AZURE,
+    "abfs": _AZURE,
+    "abfss": _AZURE,
+}
+"""By scheme, what a URL may set, and what the SDK calls it."""

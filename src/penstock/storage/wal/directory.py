@@ -1,0 +1,338 @@
+"""Write-ahead logs on a local directory: numbered files that are appended to.
+
+    wal/<broker>/<epoch>/open            present while the incarnation may write
+    wal/<broker>/<epoch>/sealed          what `open` is renamed to
+    wal/<broker>/<epoch>/<first flush>   the files
+
+Sealing is renaming `open` to `sealed`. The writer appends (and syncs), then looks whether `open` is still
+there, then acknowledges; the sealer renames, then reads the files to their end. If the writer still saw
+`open`, its append came before the renaming, so the sealer sees it. If not, it acknowledges nothing. A
+rename needs no space, so a log is sealed on a full disk too, and looking for a name that is there costs
+the writer less than looking for one that is not. The directory appears with `open` (or, if the log is
+sealed before it began, with `sealed`) in it, by renaming a whole directory, so there is no moment between.
+
+A flush is one pwritev at a position that the writer remembers. A write that fails half-way is cut off
+again; where even that fails, the next write goes to a new file. An incomplete flush is in nobody's count, so
+cutting it off cannot contradict a sealer. A flush that was written whole but could not be
+synced, or whose seal could not be looked up, may be in a sealer's count: the incarnation ends there.
+"""
+
+import asyncio
+import itertools
+import os
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.entropy import SYSTEM, Entropy
+from penstock.log.flush import FILE_HEADER_SIZE, FILE_SYNCED, FileHeader, encode_file_header
+from penstock.metadata.image import WalRef
+from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.files import store_error
+from penstock.storage.stores.lanes import Lane
+from penstock.storage.stores.objects import ObjectMissingError, StoreError
+from penstock.storage.wal.log_file import LogFile, log_header
+from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush
+from penstock.wire.buffers import Buffer
+
+_OPEN = "open"
+_SEALED = "sealed"
+
+
+def _directory(wal: WalRef) -> str:
+    return f"wal/{wal.broker}/{wal.epoch}"
+
+
+def _file_key(wal: WalRef, first_flush: int) -> str:
+    return f"{_directory(wal)}/{first_flush:020d}"
+
+
+class DirectoryWalWriter:
+    """Appends flushes. All calls come from the loop; with `sync`, the disk is waited for in a thread."""
+
+    depth = 1
+    batches_max = 1000
+    """One buffer per batch, and Linux takes 1024 in one call."""
+    flushes_max = 1 << 62
+    """They lie one after the other in a file: their bytes count."""
+
+    def __init__(
+        self, store: DirectoryStore, wal: WalRef, nonce: bytes, file_bytes: int, boot: bytes
+    ) -> None:
+        self.nonce = nonce
+        self._store = store
+        self._files = store.files
+        self._wal = wal
+        self._file_bytes = file_bytes
+        self._boot = boot
+        self._sync = store.sync
+        self._open_path = store.path(f"{_directory(wal)}/{_OPEN}")
+        self._fd = -1
+        self._key = ""
+        self._first_flush = 0
+        self._position = 0
+        self._rotate_at = 0
+        self._spoilt = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-wal") if self._sync else None
+        self._under_way: asyncio.Future[Outcome] | None = None
+
+    def write(
+        self, number: int, parts: list[Buffer], size: int, done: Callable[[Outcome], None]
+    ) -> Outcome | None:
+        if self._thread is None:
+            return self._write(number, parts, size)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._write, number, parts, size)
+        self._under_way = future
+        future.add_done_callback(lambda finished: done(finished.result()))
+        return None
+
+    def rotate(self, number: int) -> None:
+        self._rotate_at = number
+
+    def _write(self, number: int, parts: list[Buffer], size: int) -> Outcome:
+        files = self._files
+        if (
+            self._fd < 0
+            or self._spoilt
+            or self._position >= self._file_bytes
+            or self._first_flush < self._rotate_at <= number
+        ):
+            try:
+                self._begin_file(number)
+            except OSError as error:
+                return Failed(store_error(error, "could not begin a write-ahead file"))
+        position = self._position
+        try:
+            written = files.pwritev(self._fd, parts, position) if len(parts) <= 1024 else 0
+            if written != size:
+                files.write_all(self._fd, parts, position)
+        except OSError as error:
+            try:
+                files.ftruncate(self._fd, position)
+            except OSError:
+                # What is left there may be longer than the next flush, and look like a damaged one after it.
+                self._spoilt = True
+            return Failed(store_error(error, "could not write to the write-ahead log"))
+        try:
+            if self._sync:
+                files.fdatasync(self._fd)
+        except OSError as error:
+            return Failed(store_error(error, "could not sync the write-ahead log"), fatal=True)
+        if not files.exists(self._open_path):
+            return Fenced()
+        self._position = position + size
+        return Durable(self._key, position)
+
+    def _begin_file(self, number: int) -> None:
+        """Close the present file and begin the next. On failure the present one stays usable."""
+        key = _file_key(self._wal, number)
+        header = FileHeader(
+            FILE_SYNCED if self._sync else 0,
+            self._wal.broker,
+            self._wal.epoch,
+            number,
+            number,
+            self.nonce,
+            self._boot,
+        )
+        # A begun file of this name can only be left by an attempt that failed before its first flush.
+        path = self._store.path(key)
+        fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            self._files.write_all(fd, (encode_file_header(header),), 0)
+            if self._sync:
+                self._files.fdatasync(fd)
+                self._files.sync_directory(os.path.dirname(path))
+        except OSError:
+            self._files.close(fd)
+            raise
+        if self._fd >= 0:
+            self._files.close(self._fd)
+        self._fd = fd
+        self._key = key
+        self._first_flush = number
+        self._position = FILE_HEADER_SIZE
+        self._spoilt = False
+
+    async def close(self) -> None:
+        if self._under_way is not None:
+            await asyncio.wait((self._under_way,))
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+        if self._fd >= 0:
+            self._files.close(self._fd)
+            self._fd = -1
+
+
+class DirectoryWalStore:
+    writes_come_late = False
+
+    def __init__(
+        self,
+        store: DirectoryStore,
+        *,
+        file_bytes: int = 64 * 1024 * 1024,
+        boot: bytes | None = None,
+        entropy: Entropy = SYSTEM,
+    ) -> None:
+        self._store = store
+        self._files = store.files
+        self._file_bytes = file_bytes
+        self._boot = store.files.boot_id() if boot is None else boot
+        self._entropy = entropy
+
+    async def create(self, wal: WalRef) -> DirectoryWalWriter | Fenced:
+        created = await self._store.run(self._appear, wal, _OPEN, lane=Lane.LOG)
+        if not created:
+            return Fenced()
+        return DirectoryWalWriter(self._store, wal, self._entropy.token(8), self._file_bytes, self._boot)
+
+    def _appear(self, wal: WalRef, marker: str) -> bool:
+        """Make the log's directory appear with `marker` in it; False if it is there already."""
+        files = self._files
+        path = self._store.path(_directory(wal))
+        try:
+            temporary = self._store.temporary_name()
+            files.make_directories(os.path.dirname(path), sync=self._store.sync)
+            files.mkdir(temporary)
+            files.close(files.open(f"{temporary}/{marker}", os.O_WRONLY | os.O_CREAT))
+            if self._store.sync:
+                files.sync_directory(temporary)
+            try:
+                files.rename(temporary, path)
+            except OSError:
+                if not files.exists(path):
+                    raise
+                files.unlink(f"{temporary}/{marker}")
+                files.rmdir(temporary)
+                return False
+            if self._store.sync:
+                files.sync_directory(os.path.dirname(path))
+            return True
+        except OSError as error:
+            raise store_error(error, f"could not begin the write-ahead log {path}") from error
+
+    async def seal(self, wal: WalRef, start: int = 0) -> int:
+        return await self._store.run(self._seal, wal, start, lane=Lane.LOG)
+
+    def _seal(self, wal: WalRef, start: int) -> int:
+        path = self._store.path(_directory(wal))
+        try:
+            if not self._files.exists(path):
+                self._appear(wal, _SEALED)
+            try:
+                self._files.rename(f"{path}/{_OPEN}", f"{path}/{_SEALED}")
+            except FileNotFoundError:
+                if not self._files.exists(f"{path}/{_SEALED}"):
+                    raise
+            # Without durability=fsync nobody did so yet, up to the store itself.
+            of_broker = os.path.dirname(path)
+            for directory in (path, of_broker, os.path.dirname(of_broker), self._store.root):
+                self._files.sync_directory(directory)
+            return self._count(wal, start)
+        except OSError as error:
+            raise store_error(error, f"could not seal {path}") from error
+
+    def _count(self, wal: WalRef, start: int) -> int:
+        """Where a sealed log ends."""
+        count = 0
+        firsts = self._first_flushes(wal)
+        log = self._log_header(wal, firsts)
+        for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
+            following = firsts[at + 1] if at + 1 < len(firsts) else None
+            file = self._open(wal, firsts[at], log)
+            try:
+                count = max(count, self._end_in(file, following))
+            finally:
+                file.close()
+        return count
+
+    def _end_in(self, file: LogFile, following: int | None) -> int:
+        """The end of the log as far as one file tells; `log_file` says by which rules."""
+        may_hole = file.synced or not file.same_boot
+        # Whoever begins a file has written all before it; unless the disk was not told to keep that.
+        count = file.first_flush if file.synced or file.same_boot else 0
+        if following is None or not file.synced:
+            # How many flushes count is written down for good, so they must outlive a loss of power too.
+            file.sync()
+        held: ScannedFlush | None = None
+        for flush in file.flushes(stop=following, sealed=True):
+            if held is not None and (file.synced or self._counts(file, held, may_hole=may_hole)):
+                count = held.number + 1
+            held = flush
+        if held is not None and self._counts(file, held, may_hole=may_hole):
+            count = held.number + 1
+        return count
+
+    def _counts(self, file: LogFile, flush: ScannedFlush, *, may_hole: bool) -> bool:
+        """Whether a flush was written whole, for all that can be told from it alone. A process that is killed
+        leaves no holes, so its batches need no look."""
+        if not may_hole:
+            return True
+        return file.is_whole(flush) or not file.is_torn(flush)
+
+    async def read_ahead(self, wal: WalRef, start: int) -> None:
+        """Files are read fast enough."""
+
+    async def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
+        try:
+            found = await self._store.run(self._collect, wal, start, end, lane=Lane.READ)
+        except OSError as error:
+            raise store_error(error, f"could not scan {_directory(wal)}") from error
+        for flush in found:
+            yield flush
+
+    def _collect(self, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
+        found: list[ScannedFlush] = []
+        firsts = self._first_flushes(wal)
+        log = self._log_header(wal, firsts)
+        for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
+            following = firsts[at + 1] if at + 1 < len(firsts) else end
+            if firsts[at] >= end:
+                break
+            file = self._open(wal, firsts[at], log)
+            try:
+                flushes = list(file.flushes(stop=min(following, end)))
+                file.tell(flushes)
+            finally:
+                file.close()
+            found += (flush for flush in flushes if flush.number >= start)
+        if [flush.number for flush in found] != list(range(start, end)):
+            raise ObjectMissingError(
+                f"the write-ahead log {_directory(wal)} should hold flushes {start} to {end - 1},"
+                f" but only {len(found)} of them are there"
+            )
+        return found
+
+    def _open(self, wal: WalRef, first_flush: int, log: FileHeader | None) -> LogFile:
+        key = _file_key(wal, first_flush)
+        syncs = self._store.sync
+        return LogFile(self._files, self._store.path(key), key, first_flush, self._boot, log, syncs=syncs)
+
+    def _log_header(self, wal: WalRef, firsts: Sequence[int]) -> FileHeader | None:
+        return log_header(self._files, (self._store.path(_file_key(wal, first)) for first in firsts))
+
+    def _first_flushes(self, wal: WalRef) -> list[int]:
+        try:
+            names = self._files.listdir(self._store.path(_directory(wal)))
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    async def delete_below(self, wal: WalRef, flush: int) -> None:
+        firsts = await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP)
+        for first, following in itertools.pairwise(firsts):
+            if following > flush:
+                break
+            await self._store.delete(_file_key(wal, first))
+
+    async def delete(self, wal: WalRef) -> None:
+        if self._files.exists(self._store.path(f"{_directory(wal)}/{_OPEN}")):
+            raise StoreError(f"the write-ahead log {_directory(wal)} is not sealed")
+        # The directory and `sealed` stay, for ever: an incarnation that slept since before it began its log
+        # would begin it else, and acknowledge what it wrote there.
+        for first in await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP):
+            await self._store.delete(_file_key(wal, first))
+
+    async def close(self) -> None:
+        """Nothing is held open here."""
