@@ -2,7 +2,15 @@
 
 import pytest
 
-from penstock.spark.options import EARLIEST, LATEST, Bound, OptionError, Selection, read_options
+from penstock.spark.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    OptionError,
+    Selection,
+    read_options,
+    write_options,
+)
 
 STORE = {"store": "/data"}
 EVENTS = {**STORE, "subscribe": "events"}
@@ -87,3 +95,11 @@ def test_mistakes(options: dict[str, str], sentence: str) -> None:
 def test_a_stream_has_no_end() -> None:
     with pytest.raises(OptionError, match="A streaming read has no end"):
         read_options({**EVENTS, "endingOffsets": "latest"}, streaming=True)
+
+
+def test_a_writer_takes_what_the_connector_s_sink_takes() -> None:
+    assert write_options({**STORE, "topic": "out", "includeHeaders": "true"}).topic == "out"
+    with pytest.raises(OptionError, match="'includeHeaders' is 'true' or 'false'"):
+        write_options({**STORE, "includeHeaders": "yes"})
+    with pytest.raises(OptionError, match="'subscribe' is not one of"):
+        write_options({**STORE, "subscribe": "in"})

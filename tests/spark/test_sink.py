@@ -57,7 +57,8 @@ def test_rows_come_back(spark: SparkSession, broker: Broker) -> None:
     ]
     schema = "key binary, value binary, headers array<struct<key:string,value:binary>>"
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        save(spark.createDataFrame(rows, schema), broker, "out", **{"kafka.compression.type": codec})
+        options = {"kafka.compression.type": codec, "includeHeaders": "true"}
+        save(spark.createDataFrame(rows, schema), broker, "out", **options)
     found = sorted(((key, value, headers) for _p, key, value, headers in consume(broker, "out", 3)), key=repr)
     wanted = sorted(((key, value, headers or None) for key, value, headers in rows * 5), key=repr)
     assert found == wanted

@@ -134,9 +134,11 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 WRITE_KNOWN = (
-    "topic", "kafka.bootstrap.servers", "store", "kafka.compression.type", "checkpointLocation", "queryName",
+    "topic", "kafka.bootstrap.servers", "store", "kafka.compression.type", "includeHeaders",
+    "checkpointLocation", "queryName",
 )  # fmt: skip
-"""The last two are Spark's own, for the query."""
+"""`includeHeaders` changes nothing, as in Spark's Kafka sink: a column `headers` is always written. The last
+two are Spark's own, for the query."""
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +158,7 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     codec = options.get("kafka.compression.type", "none")
     if codec not in CODEC_NAMES:
         raise OptionError(f"kafka.compression.type is one of {', '.join(CODEC_NAMES)}, not {codec!r}.")
+    _flag(options, "includeHeaders", default=True)
     return WriteOptions(topic=options.get("topic"), store=_location(store), bootstrap=bootstrap, codec=codec)
 
 
