@@ -1,15 +1,10 @@
-"""Topic names by Kafka's rule, and groups on the partitions where Kafka puts them."""
+"""Topic names by Kafka's rule."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.metadata.names import (
-    check_new_topic_name,
-    coordinator_partition,
-    java_hash,
-    topic_name_problem,
-)
+from penstock.metadata.names import check_new_topic_name, topic_name_problem
 from penstock.wire.errors import ErrorCode
 
 from .worlds import cluster, with_topic
@@ -49,31 +44,3 @@ def test_names_that_differ_in_dots_and_underscores_only() -> None:
     assert refusal.code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert refusal.message == "Topic 'a_b.c' collides with existing topic: a.b_c"
     assert check_new_topic_name(image, "a-b-c") is None
-
-
-# Values of Java's String.hashCode, written as unsigned numbers.
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("", 0),
-        ("a", 97),
-        ("hello", 99162322),
-        ("Aa", 2112),
-        ("BB", 2112),
-        ("polygenelubricants", 0x80000000),
-        ("\U0001f600", 0xD83D * 31 + 0xDE00),
-        ("é", 233),
-    ],
-)
-def test_java_hash(text: str, value: int) -> None:
-    assert java_hash(text) == value
-
-
-def test_the_hash_of_least_magnitude_falls_on_partition_zero() -> None:
-    # Java's Math.abs would leave it negative; Kafka's own abs makes it 0.
-    assert coordinator_partition("polygenelubricants", 50) == 0
-
-
-@given(st.text(max_size=50), st.integers(1, 1000))
-def test_every_group_has_a_partition(group: str, partitions: int) -> None:
-    assert 0 <= coordinator_partition(group, partitions) < partitions

@@ -1,4 +1,4 @@
-"""Rules about names: what a topic may be called, and which partition a group's name falls on."""
+"""Rules about names: what a topic may be called."""
 
 from penstock.metadata.image import ClusterImage, fold_name, has_fold
 from penstock.metadata.refusal import Refusal
@@ -40,18 +40,3 @@ def check_new_topic_name(image: ClusterImage, name: str) -> Refusal | None:
             message = f"Topic '{name}' collides with existing topic: {other}"
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     return None
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 code units, in 32 bits. Returned unsigned."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return value
-
-
-def coordinator_partition(name: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` (or `__transaction_state`) that a group (or transactional
-    id) falls on, as every Kafka broker and many tools compute it."""
-    return (java_hash(name) & 0x7FFFFFFF) % partitions
