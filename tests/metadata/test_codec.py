@@ -12,7 +12,7 @@ from penstock.cluster.health.metadata import corrected_identity
 from penstock.log.manifest import Manifest
 from penstock.log.markers import AbortedTransaction
 from penstock.log.segment import Footer
-from penstock.metadata import codec
+from penstock.metadata import snapshot
 from penstock.metadata.codec import (
     DamagedError,
     Entry,
@@ -126,23 +126,23 @@ def test_every_struct_that_is_stored_refuses_what_it_does_not_know() -> None:
             for hint in typing.get_type_hints(kind).values():
                 walk(hint)
 
-    for root in (Entry, Identity, codec._Snapshot, Manifest, Footer):
+    for root in (Entry, Identity, snapshot._Body, Manifest, Footer):
         walk(root)
     assert {SetLevel, BrokerInfo, AbortedTransaction} <= {kind for kind in seen if isinstance(kind, type)}
 
 
 def test_a_cluster_of_a_later_level_is_refused() -> None:
     later = encode_entry(Entry(7, "a-1", 0, [SetLevel(LEVEL_MAX + 1)]), LEVEL_MAX + 1)
-    snapshot = encode_snapshot(msgspec.structs.replace(IMAGE, level=LEVEL_MAX + 1), 0)
+    stored = encode_snapshot(msgspec.structs.replace(IMAGE, level=LEVEL_MAX + 1), 0)
     sentence = f"the cluster is at feature level {LEVEL_MAX + 1}; this version of Penstock knows levels 1 to"
     with pytest.raises(FormatError, match=sentence):
         decode_entry(later, 7)
     with pytest.raises(FormatError, match=sentence):
-        decode_snapshot(snapshot, 1)
+        decode_snapshot(stored, 1)
 
 
 def test_every_field_of_the_image_is_in_a_snapshot() -> None:
-    """Each field of its first group gets a value that is not its default."""
+    """Each field that is stored gets a value that is not its default."""
     values = {
         "version": 9,
         "cluster_id": "c",
@@ -161,6 +161,26 @@ def test_every_field_of_the_image_is_in_a_snapshot() -> None:
     image = derive(ClusterImage(**values))  # type: ignore[arg-type]
     assert decode_snapshot(encode_snapshot(image, 4), 1) == (4, image)
     assert Draft(image).image() == image
+
+
+def test_a_snapshot_is_laid_out_as_it_always_was() -> None:
+    image = msgspec.structs.replace(
+        IMAGE,
+        version=9,
+        next_producer_id=5,
+        configs={(TOPIC_CONFIG, "t"): {"retention.ms": "1"}},
+        sealed={WalRef(1, 1): 4},
+        moves={(bytes(16), 3): PendingMove(2, (1,))},
+        level=2,
+    )
+    body = msgspec.msgpack.decode(encode_snapshot(image, 4)[18:])
+    names = "version floor cluster_id next_producer_id brokers topics configs sealed moves level"
+    assert " ".join(body) == names
+    assert [one[0] for one in body["brokers"]] == [1, 2]
+    assert [one[1] for one in body["topics"]] == ["t"]
+    assert body["configs"] == [[TOPIC_CONFIG, "t", {"retention.ms": "1"}]]
+    assert body["sealed"] == [[[1, 1], 4]]
+    assert body["moves"] == [[bytes(16), 3, [2, [1]]]]
 
 
 def test_an_entry_is_not_a_snapshot() -> None:

@@ -174,7 +174,7 @@ def set_config(draft: Draft, command: SetConfig) -> None:
 
 
 def allocate_producer_ids(draft: Draft, command: AllocateProducerIds) -> None:
-    draft.next_producer_id = command.first + command.count
+    draft.put("next_producer_id", command.first + command.count)
 
 
 def settle_partitions(draft: Draft, command: SettlePartitions) -> None:
@@ -200,8 +200,8 @@ def advance_log_start(draft: Draft, command: AdvanceLogStart) -> None:
 
 
 def set_level(draft: Draft, command: SetLevel) -> None:
-    draft.level = command.level
-    draft.level_since = draft.version
+    draft.put("level", command.level)
+    draft.put("level_since", draft.version)
 
 
 def repair_partition(draft: Draft, command: RepairPartition) -> None:

@@ -21,8 +21,9 @@ import struct
 import msgspec
 
 from penstock.metadata.commands import AnyCommand, SetLevel
-from penstock.metadata.image import BrokerInfo, ClusterImage, PendingMove, TopicInfo, WalRef, derive
+from penstock.metadata.image import ClusterImage, derive
 from penstock.metadata.levels import LEVEL_MAX, LEVEL_MIN
+from penstock.metadata.snapshot import SnapshotBody, decode_body, image_in, snapshot_of
 from penstock.wire.checksum import crc32c
 
 FORMAT_VERSION = 1
@@ -88,24 +89,6 @@ class Identity(
         return msgspec.structs.replace(bare, checksum=_identity_checksum(bare))
 
 
-class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A full image, or, once a later snapshot replaced it, a stub that keeps version and floor only."""
-
-    version: int
-    floor: int
-    stub: bool = False
-    cluster_id: str = ""
-    next_producer_id: int = 0
-    brokers: list[BrokerInfo] = []
-    topics: list[TopicInfo] = []
-    configs: list[tuple[int, str, dict[str, str]]] = []
-    sealed: list[tuple[WalRef, int]] = []
-    wal_starts: list[tuple[WalRef, int]] = []
-    moves: list[tuple[bytes, int, PendingMove]] = []
-    level: int = 1
-    level_since: int = 0
-
-
 class Stub(msgspec.Struct, frozen=True):
     """A replaced snapshot: the log's entries up to `version` may be gone, and its image is."""
 
@@ -114,7 +97,6 @@ class Stub(msgspec.Struct, frozen=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
-_decode_snapshot = msgspec.msgpack.Decoder(_Snapshot).decode
 
 
 def encode_entry(entry: Entry, level: int) -> bytes:
@@ -140,25 +122,11 @@ def decode_entry(data: bytes, number: int) -> Entry:
 
 def encode_snapshot(image: ClusterImage, floor: int) -> bytes:
     """`floor`: the version of the snapshot before; entries up to it may be deleted once this one exists."""
-    snapshot = _Snapshot(
-        version=image.version,
-        floor=floor,
-        cluster_id=image.cluster_id,
-        next_producer_id=image.next_producer_id,
-        brokers=list(image.brokers.values()),
-        topics=list(image.topics.values()),
-        configs=[(kind, name, dict(values)) for (kind, name), values in image.configs.items()],
-        sealed=list(image.sealed.items()),
-        wal_starts=list(image.wal_starts.items()),
-        moves=[(topic_id, index, move) for (topic_id, index), move in image.moves.items()],
-        level=image.level,
-        level_since=image.level_since,
-    )
-    return _frame(_SNAPSHOT_MAGIC, _encode(snapshot), image.level)
+    return _frame(_SNAPSHOT_MAGIC, _encode(snapshot_of(image, floor)), image.level)
 
 
 def encode_stub(version: int, floor: int, level: int) -> bytes:
-    return _frame(_SNAPSHOT_MAGIC, _encode(_Snapshot(version=version, floor=floor, stub=True)), level)
+    return _frame(_SNAPSHOT_MAGIC, _encode(SnapshotBody(version=version, floor=floor, stub=True)), level)
 
 
 def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub]:
@@ -167,25 +135,13 @@ def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub
     what = f"metadata snapshot {ordinal}"
     body = _unframe(_SNAPSHOT_MAGIC, data, what)
     try:
-        snapshot = _decode_snapshot(body)
+        snapshot = decode_body(body)
     except msgspec.DecodeError as error:
         raise FormatError(f"{what} holds something that this version does not know: {error}") from error
-    _require_level(snapshot.level)
     if snapshot.stub:
         return snapshot.floor, Stub(snapshot.version)
-    image = ClusterImage(
-        version=snapshot.version,
-        cluster_id=snapshot.cluster_id,
-        next_producer_id=snapshot.next_producer_id,
-        brokers={info.id: info for info in snapshot.brokers},
-        topics={topic.name: topic for topic in snapshot.topics},
-        configs={(kind, name): values for kind, name, values in snapshot.configs},
-        sealed=dict(snapshot.sealed),
-        wal_starts=dict(snapshot.wal_starts),
-        moves={(topic_id, index): move for topic_id, index, move in snapshot.moves},
-        level=snapshot.level,
-        level_since=snapshot.level_since,
-    )
+    image = image_in(snapshot)
+    _require_level(image.level)
     return snapshot.floor, derive(image)
 
 

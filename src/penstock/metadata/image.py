@@ -16,6 +16,7 @@ any partition, and the first live broker of that order is the preferred one.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -120,20 +121,25 @@ class PendingMove(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     former: tuple[int, ...] = ()
 
 
-class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster after entry `version` of the metadata log.
+class ListedBy(NamedTuple):
+    """The values of a mapping know their keys, so a snapshot lists the values alone."""
 
-    The second group of fields follows from the first and is kept so that no question about the cluster
-    needs a walk over all partitions; `derive` in this module is its definition.
+    key: str
+
+
+class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
+    """What snapshots hold. A field that is added here, with a default, is stored and drafted with the others;
+    its commands are all that it needs besides.
+
+    A mapping is stored as the list of its values (`ListedBy`), or of its items as flat tuples.
     """
 
     version: int = 0
     cluster_id: str = ""
-    brokers: Mapping[int, BrokerInfo] = {}
-    topics: Mapping[str, TopicInfo] = {}
-    names: Mapping[bytes, str] = {}
-    configs: Mapping[tuple[int, str], Mapping[str, str]] = {}
     next_producer_id: int = 0
+    brokers: Annotated[Mapping[int, BrokerInfo], ListedBy("id")] = {}
+    topics: Annotated[Mapping[str, TopicInfo], ListedBy("name")] = {}
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = {}
     sealed: Mapping[WalRef, int] = {}
     """The agreed number of flushes of each sealed log that some partition still needs. What a woken
     broker appended beyond it was never acknowledged and is never read."""
@@ -146,6 +152,16 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     level_since: int = 0
     """The entry that set the level; 0: it is the first one."""
 
+
+class ClusterImage(StoredImage, frozen=True, kw_only=True):
+    """The cluster after entry `version` of the metadata log.
+
+    The fields that this class adds follow from those that are stored, and are kept so that no question about
+    the cluster needs a walk over all partitions; `derive` in this module is their definition.
+    """
+
+    names: Mapping[bytes, str] = {}
+    """The names of topics by their ids."""
     live_brokers: tuple[BrokerInfo, ...] = ()
     """The brokers that hold their lease, by id. Exactly these are listed to clients."""
     leader_counts: Mapping[int, int] = {}
