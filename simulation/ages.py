@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.metadata.image import PartitionKey
 from simulation.topics import AGE_SECONDS
 
 if TYPE_CHECKING:
-    from simulation.checker import Checker, Key
+    from simulation.checker import Checker
 
 APART_SECONDS_MAX = 0.5
 """By how much the clock of a broker is ahead of the clients', at most."""
@@ -26,7 +27,7 @@ class Ages:
         self.sent: dict[bytes, float] = {}
         """When the record of each value was made, which is its timestamp."""
 
-    def start_told(self, key: Key, start: int) -> None:
+    def start_told(self, key: PartitionKey, start: int) -> None:
         """A partition begins there: all before it is old."""
         if key[0] not in self.aged:
             return

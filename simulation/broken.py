@@ -30,14 +30,15 @@ from penstock.broker.topics import partitions
 from penstock.cluster import metadata_log
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
-from penstock.metadata.image import ClusterImage, WalRef
+from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
 from penstock.storage.ledger.recovery import Opening
 from penstock.storage.ledger.takeover import Takeover
 from penstock.storage.settling import plan as settling_plan
-from penstock.storage.settling.committing import Base, Change, Committer
+from penstock.storage.settling.change import Base, Change
+from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.moving import Mover
-from penstock.storage.settling.segment_writer import Attempt, PartitionKey
+from penstock.storage.settling.segment_writer import Attempt
 from penstock.storage.stores import directory
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.directory import DirectoryWalStore

@@ -23,12 +23,11 @@ from typing import NamedTuple
 
 from penstock.metadata.apply import apply_entry
 from penstock.metadata.codec import decode_entry, decode_identity
-from penstock.metadata.image import ClusterImage, WalRef
+from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
 
 _VALUE = re.compile(rb"<[a-z0-9.-]+>")
 """Values are unique, and say so: they are found in whatever is written."""
 
-Key = tuple[bytes, int]
 """Topic id and partition."""
 
 
@@ -74,31 +73,31 @@ class Checker:
         self._entries: dict[int, bytes] = {}
         self.written: dict[bytes, list[tuple[WalRef, int]]] = defaultdict(list)
         """By value, the logs it was written to, and the number of the flush."""
-        self.log: dict[Key, dict[int, bytes]] = defaultdict(dict)
+        self.log: dict[PartitionKey, dict[int, bytes]] = defaultdict(dict)
         """What anybody was told of each partition."""
-        self.places: dict[bytes, tuple[Key, int]] = {}
-        self.acknowledged: dict[bytes, tuple[Key, int]] = {}
-        self.ends: dict[Key, Rising] = defaultdict(Rising)
+        self.places: dict[bytes, tuple[PartitionKey, int]] = {}
+        self.acknowledged: dict[bytes, tuple[PartitionKey, int]] = {}
+        self.ends: dict[PartitionKey, Rising] = defaultdict(Rising)
         self.attempted: set[bytes] = set()
         self.reads = 0
         self.deleted: set[bytes] = set()
         """Ids of topics that somebody asked to delete."""
-        self.starts: dict[Key, Rising] = defaultdict(Rising)
-        self.on_start: Callable[[Key, int], None] = lambda key, start: None
-        self.may_start: dict[Key, int] = {}
+        self.starts: dict[PartitionKey, Rising] = defaultdict(Rising)
+        self.on_start: Callable[[PartitionKey, int], None] = lambda key, start: None
+        self.may_start: dict[PartitionKey, int] = {}
         """How far somebody asked to delete records; for others than these partitions, see `starts_freely`."""
         self.starts_freely: set[bytes] = set()
         """Ids of topics that retention takes records from."""
         self.compacted: set[bytes] = set()
         self.keys: dict[bytes, bytes] = {}
         """The key of each value that has one."""
-        self.where: dict[bytes, Key] = {}
+        self.where: dict[bytes, PartitionKey] = {}
         """The partition that each value was sent to."""
-        self.hurt: dict[Key, int] = {}
+        self.hurt: dict[PartitionKey, int] = {}
         """Partitions of which something may be damaged, and from which offset on."""
-        self.torn: dict[Key, range] = {}
+        self.torn: dict[PartitionKey, range] = {}
         """Offsets that a loss of power may have taken, and that readers pass over."""
-        self.closed: set[Key] = set()
+        self.closed: set[PartitionKey] = set()
         """Partitions whose manifest rotted: until people decide, they cannot be opened."""
         self.cuts = 0
         """Power cuts after which what was not settled may be gone."""
@@ -124,7 +123,7 @@ class Checker:
         elif key == "meta/cluster" and operation == "create":
             self.images[0] = ClusterImage(cluster_id=decode_identity(contents).cluster_id)
 
-    def partitions_in(self, contents: bytes) -> set[Key]:
+    def partitions_in(self, contents: bytes) -> set[PartitionKey]:
         """Whose records are in there."""
         return {self.where[value] for value in _VALUE.findall(contents) if value in self.where}
 
@@ -161,7 +160,9 @@ class Checker:
 
     # What clients were told.
 
-    def record_acknowledged(self, key: Key, offset: int, value: bytes, asked_at: float, by: str) -> None:
+    def record_acknowledged(
+        self, key: PartitionKey, offset: int, value: bytes, asked_at: float, by: str
+    ) -> None:
         where = f"{value!r}, acknowledged by {by} at {_place(key, offset)},"
         flushes = self.written.get(value)
         if not flushes:
@@ -180,7 +181,7 @@ class Checker:
                 return
         self.fail("P4 fenced", f"{where} is only in logs that were sealed before it: {list(flushes)}")
 
-    def record_read(self, key: Key, offset: int, value: bytes, by: str) -> None:
+    def record_read(self, key: PartitionKey, offset: int, value: bytes, by: str) -> None:
         self.reads += 1
         if value not in self.attempted:
             self.fail("P3 unwritten", f"{by} read {value!r} at {_place(key, offset)}, which nobody sent")
@@ -195,7 +196,7 @@ class Checker:
         self._seen(key, offset, value, f"read by {by}")
         self.ends[key].told(self._now(), offset + 1)
 
-    def _seen(self, key: Key, offset: int, value: bytes, how: str) -> None:
+    def _seen(self, key: PartitionKey, offset: int, value: bytes, how: str) -> None:
         known = self.log[key].setdefault(offset, value)
         if known != value:
             self.fail("P3 inconsistent", f"{_place(key, offset)} is {value!r}, {how}, but was {known!r}")
@@ -205,7 +206,7 @@ class Checker:
                 "P3 duplicate", f"{value!r} is at {_place(key, offset)}, {how}, but also at {_place(*place)}"
             )
 
-    def end_told(self, key: Key, end: int, asked_at: float, by: str) -> None:
+    def end_told(self, key: PartitionKey, end: int, asked_at: float, by: str) -> None:
         known = self.ends[key].known_before(asked_at)
         if end < known:
             self.fail(
@@ -214,7 +215,7 @@ class Checker:
             )
         self.ends[key].told(self._now(), end)
 
-    def start_told(self, key: Key, start: int, asked_at: float, by: str) -> None:
+    def start_told(self, key: PartitionKey, start: int, asked_at: float, by: str) -> None:
         """Where a partition begins."""
         known = self.starts[key].known_before(asked_at)
         if start < known:
@@ -224,7 +225,7 @@ class Checker:
         self.starts[key].told(self._now(), start)
         self.on_start(key, start)
 
-    def power_lost(self, settled: dict[Key, int]) -> None:
+    def power_lost(self, settled: dict[PartitionKey, int]) -> None:
         """What was not settled may be gone, or not; what comes next may have its offsets."""
         self.cuts += 1
         self.may_be_hurt(settled)
@@ -240,12 +241,14 @@ class Checker:
                 self.places.pop(value, None)
                 self.acknowledged.pop(value, None)
 
-    def may_be_hurt(self, settled: dict[Key, int]) -> None:
+    def may_be_hurt(self, settled: dict[PartitionKey, int]) -> None:
         """The disk may have lost what was not settled, of every partition."""
         for key in set(self.where.values()):
             self.hurt[key] = min(settled.get(key, 0), self.hurt.get(key, settled.get(key, 0)))
 
-    def log_is(self, key: Key, records: dict[int, bytes], start: int, end: int, hurt: list[range]) -> None:
+    def log_is(
+        self, key: PartitionKey, records: dict[int, bytes], start: int, end: int, hurt: list[range]
+    ) -> None:
         """The whole log of a partition, when everything is healthy again. `hurt`: the offsets that cannot be
         read, and are said to be hurt."""
         if hurt and hurt[0].start < self.hurt.get(key, end):
@@ -266,18 +269,18 @@ class Checker:
         if end < self.ends[key].highest:
             self.fail("P3 watermark", f"{_place(key, end)} is the end, which was at {self.ends[key].highest}")
 
-    def passes_over(self, key: Key, start: int, end: int) -> bool:
+    def passes_over(self, key: PartitionKey, start: int, end: int) -> bool:
         """Whether a reader may find nothing from `start` up to, not including, `end`."""
         torn = self.torn.get(key, range(0))
         return key[0] in self.compacted or (torn.start <= start and end <= torn.stop)
 
-    def is_bare(self, key: Key, start: int, end: int) -> bool:
+    def is_bare(self, key: PartitionKey, start: int, end: int) -> bool:
         """Whether compaction may have taken all that anybody knows of between these offsets."""
         if key[0] not in self.compacted:
             return False
         return not any(start <= offset < end for offset in self._newest(key, {}).values())
 
-    def _newest(self, key: Key, records: dict[int, bytes]) -> dict[bytes, int]:
+    def _newest(self, key: PartitionKey, records: dict[int, bytes]) -> dict[bytes, int]:
         """By key, the offset of the newest record that anybody knows of."""
         newest: dict[bytes, int] = {}
         known = [*self.log[key].items(), *records.items()]
@@ -301,5 +304,5 @@ def _first_hole(records: Container[int], start: int, end: int, hurt: list[range]
     return None
 
 
-def _place(key: Key, offset: int) -> str:
+def _place(key: PartitionKey, offset: int) -> str:
     return f"{key[0][:4].hex()}-{key[1]}@{offset}"

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.metadata.image import PartitionKey
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.codec import decode, encode
@@ -44,7 +45,7 @@ class Client:
         self._refused: dict[int, float] = {}
         """Until when there is no use in knocking again."""
         self._correlation = 0
-        self.leaders: dict[tuple[bytes, int], int] = {}
+        self.leaders: dict[PartitionKey, int] = {}
         self.coordinators: dict[str, int] = {}
 
     # Asking.

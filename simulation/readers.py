@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from penstock.metadata.image import PartitionKey
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
@@ -181,8 +182,8 @@ class Observer(Client):
         super().__init__(scene, name)
         self._topics = topics
         self._every = every
-        self._led: dict[tuple[bytes, int], int] = {}
-        self._former: dict[tuple[bytes, int], int] = {}
+        self._led: dict[PartitionKey, int] = {}
+        self._former: dict[PartitionKey, int] = {}
 
     async def run(self) -> None:
         """Asks without waiting for the answer to the question before: a broker that slept finds questions

@@ -14,13 +14,13 @@ from functools import partial
 import msgspec
 
 from penstock.entropy import Entropy
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.settings import Settings
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import ObjectStore
 from simulation.admin import Admin
 from simulation.ages import APART_SECONDS_MAX, Ages
-from simulation.checker import Checker, Key, Violation
+from simulation.checker import Checker, Violation
 from simulation.client import Client, Unreachable
 from simulation.clocks import AHEAD_SECONDS_MAX
 from simulation.committers import Committer
@@ -167,7 +167,7 @@ class Scene:
         """Whether what this broker read not long ago may have been wrong."""
         return self.machines[broker].weather.flipped_at > self.world.time() - 10.0
 
-    def damage_at(self, broker: int, key: Key, offset: int) -> range:
+    def damage_at(self, broker: int, key: PartitionKey, offset: int) -> range:
         """The damage that a reader came upon at an offset, which a person would look up. In a compacted topic
         it may lie further up, and nothing between."""
         node = self.machines[broker].node

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.moving import footprint
-from penstock.metadata.image import ClusterImage, ManifestRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey
 from penstock.storage.settling.segment_writer import INDEX_SUFFIX
 from simulation.tempo import WORTH_BYTES
 
 if TYPE_CHECKING:
-    from simulation.checker import Key
     from simulation.scene import Scene
 
 ROTTEN = ("segments/", "manifests/", "wal/")
@@ -65,13 +64,13 @@ class Truth:
         except ManifestError:
             return None
 
-    def manifests(self, image: ClusterImage) -> Iterator[tuple[Key, ManifestRef, Manifest | None]]:
+    def manifests(self, image: ClusterImage) -> Iterator[tuple[PartitionKey, ManifestRef, Manifest | None]]:
         for topic in image.topics.values():
             for index, info in enumerate(topic.partitions):
                 if info.manifest is not None:
                     yield (topic.id, index), info.manifest, self.manifest(info.manifest)
 
-    def settled(self, image: ClusterImage) -> dict[Key, int]:
+    def settled(self, image: ClusterImage) -> dict[PartitionKey, int]:
         """Up to where each partition is settled."""
         return {
             key: manifest.end_offset for key, _ref, manifest in self.manifests(image) if manifest is not None
@@ -123,7 +122,7 @@ class Truth:
             and all(name.startswith("segments/") for name in self._rotten)
         )
 
-    def owners(self, image: ClusterImage, name: str) -> set[Key]:
+    def owners(self, image: ClusterImage, name: str) -> set[PartitionKey]:
         """The partitions that need an object."""
         found = set()
         for key, ref, manifest in self.manifests(image):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from penstock.cluster.handing_over import PartitionKey
 from penstock.cluster.leases import lease_key
 from penstock.cluster.membership import Lost, Membership
 from penstock.cluster.metadata_log import MetadataLog
@@ -20,7 +19,7 @@ from penstock.metadata.commands import (
     Settled,
     SettlePartitions,
 )
-from penstock.metadata.image import NO_LEADER, ClusterImage, Listener, ManifestRef
+from penstock.metadata.image import NO_LEADER, ClusterImage, Listener, ManifestRef, PartitionKey
 from penstock.metadata.placement import HandOver, spread
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.answers import Surrendered

@@ -30,7 +30,7 @@ from penstock.cluster.leases import lease_key
 from penstock.cluster.reading import ImageReader
 from penstock.cluster.snapshots import HINT_KEY, entry_key
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
-from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.storage import open_wal_store
 from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
@@ -119,7 +119,7 @@ class _Needs(msgspec.Struct):
     """Objects, and how many bytes they must have."""
     damaged: dict[str, str] = {}
     """Manifests that could not be read, and why."""
-    unread: set[tuple[bytes, int]] = set()
+    unread: set[PartitionKey] = set()
     """The partitions that these belong to."""
     readable_bytes: int = 0
 
@@ -220,7 +220,7 @@ class Audit:
             tally.orphaned_bytes += found.size
             report.orphaned.append(told)
 
-    async def _set_apart_unknown(self, report: Report, unread: Set[tuple[bytes, int]]) -> None:
+    async def _set_apart_unknown(self, report: Report, unread: Set[PartitionKey]) -> None:
         """Objects that a manifest may need which could not be read are no orphans."""
         if not unread:
             return
@@ -235,7 +235,7 @@ class Audit:
                 orphaned.append(orphan)
         report.orphaned = orphaned
 
-    async def _may_hold(self, key: str, partitions: Set[tuple[bytes, int]]) -> bool:
+    async def _may_hold(self, key: str, partitions: Set[PartitionKey]) -> bool:
         """Whether a segment may hold records of one of these partitions: also if its footer cannot be
         read."""
         if not partitions or not key.startswith(SEGMENT_PREFIX):

@@ -15,15 +15,13 @@ import msgspec
 
 from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
 from penstock.metadata.commands import AnyCommand, AssignLeaders, LeaderMove, RemoveBroker
-from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.metadata.placement import HandOver, successors
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.answers import Surrendered
 from penstock.storage.stores.objects import StoreError
 
 logger = logging.getLogger(__name__)
-
-PartitionKey = tuple[bytes, int]
 
 
 class Leadership(Protocol):

@@ -43,11 +43,11 @@ from penstock.metadata.commands import AllocateProducerIds, AnyCommand
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.preconditions import check
+from penstock.metadata.proposing import Decide
 from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
 from penstock.wire.uuids import uuid_text
 
-Decide = Callable[[ClusterImage], Sequence[AnyCommand] | Refusal]
 Subscriber = Callable[[ClusterImage, ClusterImage], None]
 
 # One entry holds at most this many wishes: an entry stays small enough to write and read at once.

@@ -21,7 +21,7 @@ from penstock.groups.consumer.group import ClassicSide, ConsumerGroup, Member, P
 from penstock.groups.consumer.records import group_records, group_tombstones
 from penstock.groups.consumer.target import metadata_hash
 from penstock.groups.core import Context, GroupError
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.wire.api.sync_group import SyncGroupResponse
 from penstock.wire.errors import ErrorCode, WireError
 
@@ -78,7 +78,7 @@ class Migration:
         """Members keep what the classic leader assigned to them, as the target and as what they own."""
         group = ConsumerGroup(classic.group_id)
         epoch = group.epoch = group.assignment_epoch = max(classic.generation, 1)
-        taken: set[tuple[bytes, int]] = set()
+        taken: set[PartitionKey] = set()
         for member in classic.members.values():
             subscription = read_subscription(member.metadata(classic.protocol or member.protocols[0][0]))
             given = by_id(self._c.image, read_assignment(member.assignment))

@@ -20,6 +20,7 @@ from penstock.metadata.image import (
     BrokerInfo,
     ClusterImage,
     PartitionInfo,
+    PartitionKey,
     PendingMove,
     TopicInfo,
     WalRef,
@@ -71,7 +72,7 @@ class Draft:
     def wal_start(self, wal: WalRef) -> int:
         return self._next.wal_starts.get(wal, 0)
 
-    def move(self, key: tuple[bytes, int]) -> PendingMove | None:
+    def move(self, key: PartitionKey) -> PendingMove | None:
         return self._next.moves.get(key)
 
     # Writing.
@@ -148,10 +149,10 @@ class Draft:
         if self._next.moves and old.leader != partition.leader:
             self.put_move((self._next.topics[name].id, index), None)
 
-    def put_move(self, key: tuple[bytes, int], move: PendingMove | None) -> None:
+    def put_move(self, key: PartitionKey, move: PendingMove | None) -> None:
         """Ask the leader of a partition to hand it over, or (None) do not any more."""
         if move is not None:
-            moves: dict[tuple[bytes, int], PendingMove] = self._own("moves")
+            moves: dict[PartitionKey, PendingMove] = self._own("moves")
             moves[key] = move
         elif key in self._next.moves:
             moves = self._own("moves")

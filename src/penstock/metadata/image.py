@@ -34,6 +34,9 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
+PartitionKey = tuple[bytes, int]
+"""The id of a topic, and which of its partitions."""
+
 
 class Listener(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An address at which clients reach a broker."""
@@ -145,7 +148,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     broker appended beyond it was never acknowledged and is never read."""
     wal_starts: Mapping[WalRef, int] = {}
     """Per log still needed, how many of its leading flushes hold nothing unsettled (0 if absent)."""
-    moves: Mapping[tuple[bytes, int], PendingMove] = {}
+    moves: Mapping[PartitionKey, PendingMove] = {}
     """By topic id and partition, what leaders are asked to hand over. Forgotten when the leader changes."""
     level: int = 1
     """The feature level: what all brokers of the cluster can read, and so what any of them may write."""

@@ -35,6 +35,7 @@ from penstock.metadata.image import (
     BrokerInfo,
     ClusterImage,
     PartitionInfo,
+    PartitionKey,
     WalRef,
 )
 from penstock.metadata.levels import FEATURE, LEVEL_MAX
@@ -89,7 +90,7 @@ def remove_broker(image: ClusterImage, command: RemoveBroker) -> Refusal | None:
 
 
 def assign_leaders(image: ClusterImage, command: AssignLeaders) -> Refusal | None:
-    seen: set[tuple[bytes, int]] = set()
+    seen: set[PartitionKey] = set()
     for move in command.moves:
         if (move.topic_id, move.partition) in seen:
             return Refusal(ErrorCode.INVALID_REQUEST, "A partition is moved twice.")

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from penstock.log.slicing import cut
+from penstock.metadata.image import PartitionKey
 from penstock.storage.ledger.answers import Slice
 
 if TYPE_CHECKING:
@@ -30,15 +31,13 @@ _COPIES = 2
 KEPT_SECONDS = 5.0
 """A complete read is kept for so long: consumers that are alive ask again within it."""
 
-Key = tuple[bytes, int]
-
 
 class ColdRead:
     """One read, under way until it has a `slice` or an `error`."""
 
     __slots__ = ("_charged", "_memory", "error", "key", "limit_bytes", "offset", "slice")
 
-    def __init__(self, key: Key, offset: int, limit_bytes: int, memory: Account | None) -> None:
+    def __init__(self, key: PartitionKey, offset: int, limit_bytes: int, memory: Account | None) -> None:
         self.key = key
         self.offset = offset
         self.limit_bytes = limit_bytes
@@ -86,7 +85,7 @@ class ColdReads:
     def __init__(self, spawn: Callable[..., object], memory: Account | None) -> None:
         self._spawn = spawn
         self._memory = memory
-        self._reads: dict[Key, ColdRead] = {}
+        self._reads: dict[PartitionKey, ColdRead] = {}
         self._under_way: set[ColdRead] = set()
         """Those in `_reads`, and others that no fetch asks for any more."""
         self._watchers: dict[object, Callable[[], None]] = {}
@@ -143,7 +142,7 @@ class ColdReads:
             if self._reads.get(read.key) is read:
                 self._leave(read.key)
 
-    def _leave(self, key: Key) -> None:
+    def _leave(self, key: PartitionKey) -> None:
         read = self._reads.pop(key, None)
         if read is not None and read not in self._under_way:
             read.release()

@@ -17,7 +17,8 @@ import os
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.broker.topics.replicas import Key, Replicas, is_directory, log_dir
+from penstock.broker.topics.replicas import Replicas, is_directory, log_dir
+from penstock.metadata.image import PartitionKey
 from penstock.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.wire.exchange import Request
 
     Asked = list[tuple[TopicInfo, Sequence[int]]]
-    Elsewhere = Mapping[Key, PartitionInfo]
+    Elsewhere = Mapping[PartitionKey, PartitionInfo]
 
 UNKNOWN_BYTES = -1
 
@@ -73,7 +74,7 @@ def _asked(image: ClusterImage, message: DescribeLogDirsRequest) -> Asked:
 
 
 async def _answer_later(
-    broker: Broker, asked: Asked, led_elsewhere: Elsewhere, unknown: Mapping[Key, ManifestRef]
+    broker: Broker, asked: Asked, led_elsewhere: Elsewhere, unknown: Mapping[PartitionKey, ManifestRef]
 ) -> DescribeLogDirsResponse:
     await broker.service(Replicas).learn(unknown)
     return _answer(broker, asked, led_elsewhere)

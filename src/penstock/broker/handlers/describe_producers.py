@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.topics.partitions import Asked, led_partition, made_ready, ready
-from penstock.broker.topics.replicas import Key, Replicas, batched
+from penstock.broker.topics.replicas import Replicas, batched
+from penstock.metadata.image import PartitionKey
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.answers import ProducerView, producer_views
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.wire.exchange import Request
 
 Response = DescribeProducersResponse
-States = dict[Key, "list[ProducerView] | ErrorCode"]
+States = dict[PartitionKey, "list[ProducerView] | ErrorCode"]
 """What is known of partitions that are led elsewhere."""
 
 MANIFESTS_AT_ONCE = 64
@@ -86,10 +87,12 @@ async def _answer_later(
     return _answer(broker, image, request, message, states)
 
 
-def _led_elsewhere(broker: Broker, image: ClusterImage, asked: Asked) -> dict[Key, ManifestRef | None]:
+def _led_elsewhere(
+    broker: Broker, image: ClusterImage, asked: Asked
+) -> dict[PartitionKey, ManifestRef | None]:
     """Where the state lies of those partitions that this broker is a replica of and does not lead."""
     replicas = broker.service(Replicas)
-    found: dict[Key, ManifestRef | None] = {}
+    found: dict[PartitionKey, ManifestRef | None] = {}
     for name, indexes in asked:
         topic = image.topics.get(name)
         for index in indexes:

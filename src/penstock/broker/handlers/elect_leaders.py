@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import AssignLeaders, LeaderMove, MoveLeader
-from penstock.metadata.image import NO_LEADER
+from penstock.metadata.image import NO_LEADER, PartitionKey
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.elect_leaders import (
     ElectLeadersRequest,
@@ -80,7 +80,7 @@ class _Election:
         self._broker = broker
         self._message = message
         self._results: dict[Place, Refusal | None] = {}
-        self._awaited: dict[Place, tuple[bytes, int]] = {}
+        self._awaited: dict[Place, PartitionKey] = {}
         """Partitions that are being handed over: topic id, and the leader epoch that ends."""
 
     def decide(self, image: ClusterImage) -> list[MoveLeader | AssignLeaders]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from penstock.metadata.image import PartitionKey
 from penstock.storage.stores.objects import StoreError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Key = tuple[bytes, int]
 """Topic id and partition."""
 
 OBJECTS_MAX = 64
@@ -69,21 +69,21 @@ class Replicas:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._known: OrderedDict[Key, _Sizes] = OrderedDict()
+        self._known: OrderedDict[PartitionKey, _Sizes] = OrderedDict()
 
     def is_replica(self, image: ClusterImage, info: PartitionInfo) -> bool:
         return self._broker.broker_id in image.shown_replicas(info)
 
-    def size_bytes(self, key: Key, info: PartitionInfo) -> int:
+    def size_bytes(self, key: PartitionKey, info: PartitionInfo) -> int:
         """Settled bytes from the log start on, counted in whole segments, as far as they are known."""
         known = self._known.get(key)
         if known is None:
             return 0
         return sum(size for end_offset, size in known.segments if end_offset > info.log_start)
 
-    def unknown(self, wanted: Mapping[Key, PartitionInfo]) -> dict[Key, ManifestRef]:
+    def unknown(self, wanted: Mapping[PartitionKey, PartitionInfo]) -> dict[PartitionKey, ManifestRef]:
         """The manifests that changed since their sizes were learnt, from few enough objects."""
-        found: dict[Key, ManifestRef] = {}
+        found: dict[PartitionKey, ManifestRef] = {}
         objects: set[str] = set()
         for key, info in wanted.items():
             ref = info.manifest
@@ -96,7 +96,7 @@ class Replicas:
             found[key] = ref
         return found
 
-    async def learn(self, refs: Mapping[Key, ManifestRef]) -> None:
+    async def learn(self, refs: Mapping[PartitionKey, ManifestRef]) -> None:
         """Learn the sizes of these partitions, as far as the store gives them in time."""
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(SECONDS_MAX):
@@ -110,7 +110,7 @@ class Replicas:
         found = await self._broker.ledger.manifests(list(refs))
         return {ref: one for ref, one in found.items() if not isinstance(one, Exception)}
 
-    def _remember(self, key: Key, ref: ManifestRef, manifest: Manifest) -> None:
+    def _remember(self, key: PartitionKey, ref: ManifestRef, manifest: Manifest) -> None:
         sizes = tuple((segment.end_offset, segment.size_bytes) for segment in manifest.segments)
         self._known[key] = _Sizes(ref, sizes)
         self._known.move_to_end(key)

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.clock import Clock
-from penstock.cluster.health.logs import PartitionKey
 from penstock.cluster.health.rewriting import Rewriter
-from penstock.cluster.metadata_log import Decide, MetadataLog, MetadataUnavailableError
+from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
 from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef, decode_manifest
 from penstock.metadata.commands import AnyCommand, RepairPartition
-from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
+from penstock.metadata.proposing import Decide
 from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.errors import ErrorCode

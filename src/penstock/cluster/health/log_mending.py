@@ -14,7 +14,6 @@ from penstock.cluster.health.flushes import (
     any_flush,
     read_flush,
 )
-from penstock.cluster.health.logs import PartitionKey
 from penstock.cluster.health.sources import Sources
 from penstock.log.checking import Rules, correct_batch, logged_problem
 from penstock.log.flush import (
@@ -28,6 +27,7 @@ from penstock.log.flush import (
     iter_blocks,
 )
 from penstock.log.salvage import mended_file_header
+from penstock.metadata.image import PartitionKey
 from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
 from penstock.wire.errors import BatchError
 

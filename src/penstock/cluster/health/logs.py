@@ -34,14 +34,13 @@ from penstock.log.flush import (
     iter_blocks,
 )
 from penstock.log.salvage import mended_file_header
-from penstock.metadata.image import WalRef
+from penstock.metadata.image import PartitionKey, WalRef
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
 from penstock.storage.wal.objects import SEAL
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 from penstock.wire.buffers import Buffer
 
-PartitionKey = tuple[bytes, int]
 Span = tuple[int, int]
 
 _INLINE_BYTES: Final = 64 * 1024

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.flushes import Window, any_flush, find_flush
-from penstock.cluster.health.logs import PartitionKey
 from penstock.cluster.health.pieces import object_size
 from penstock.cluster.health.sources import Sources
 from penstock.log.checking import Hurt, Rules, Whole, check_extent, correct_batch
@@ -16,6 +15,7 @@ from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
 from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
+from penstock.metadata.image import PartitionKey
 from penstock.storage.ledger.reading import mended_index
 from penstock.storage.stores.objects import ObjectMissingError
 from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header

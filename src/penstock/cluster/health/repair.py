@@ -37,7 +37,7 @@ from penstock.cluster.health.findings import (
     Unread,
 )
 from penstock.cluster.health.log_mending import mend_log
-from penstock.cluster.health.logs import PartitionKey, Span
+from penstock.cluster.health.logs import Span
 from penstock.cluster.health.mending import Healed, Mended, Mender
 from penstock.cluster.health.pieces import Piece as CheckedPiece
 from penstock.cluster.health.pieces import check_piece, object_size, rules_of
@@ -49,7 +49,7 @@ from penstock.cluster.snapshots import entry_key
 from penstock.log.checking import Rules
 from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
 from penstock.metadata.commands import LEVEL_OF, RepairPartition
-from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.correction import corrections

@@ -5,13 +5,12 @@ Names are those of an incarnation, in a range that it never comes to by counting
 
 from collections.abc import Iterator, Sequence
 
-from penstock.cluster.health.logs import PartitionKey
 from penstock.cluster.health.mending import Part
 from penstock.entropy import SYSTEM, Entropy
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceEntry, encode_footer
-from penstock.metadata.image import ManifestRef, WalRef
+from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
 from penstock.storage.settling.segment_writer import FIRST_REPAIR_NAME, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.buffers import Buffer

@@ -18,12 +18,12 @@ from typing import Final, NamedTuple
 
 from penstock.cluster.health.bench import Bench, Progress
 from penstock.cluster.health.findings import HURT, MANIFEST, Finding, Report
-from penstock.cluster.health.logs import LogCheck, LogFinding, Need, PartitionKey, Walk, missing_records
+from penstock.cluster.health.logs import LogCheck, LogFinding, Need, Walk, missing_records
 from penstock.cluster.health.metadata import MetadataCheck
 from penstock.cluster.health.pieces import Piece, check_footer, check_piece
 from penstock.cluster.reading import ImageReader
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
-from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, WalRef
 from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
 from penstock.storage.stores.objects import DatedStore, ObjectMissingError, StoreError
 

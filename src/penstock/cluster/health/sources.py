@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.flushes import Window, any_flush
-from penstock.cluster.health.logs import PartitionKey, Span
+from penstock.cluster.health.logs import Span
 from penstock.log.checking import Rules, Whole, check_extent
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, FlushError, iter_blocks
 from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
+from penstock.metadata.image import PartitionKey
 from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import StoreError

@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from penstock.groups.consumer.group import NO_TARGET, Target
+from penstock.metadata.image import PartitionKey
 
 
 class MemberSpec(NamedTuple):
@@ -28,7 +29,6 @@ class MemberSpec(NamedTuple):
 
 Assignment = dict[str, Target]
 Assignor = Callable[[Sequence[MemberSpec], Mapping[bytes, int]], Assignment]
-_Partition = tuple[bytes, int]
 
 
 def assign_range(members: Sequence[MemberSpec], partition_counts: Mapping[bytes, int]) -> Assignment:
@@ -70,14 +70,14 @@ def _subscribers(members: Iterable[MemberSpec]) -> dict[bytes, list[MemberSpec]]
 
 def _keep(
     members: Sequence[MemberSpec], partition_counts: Mapping[bytes, int]
-) -> tuple[dict[str, list[_Partition]], list[_Partition]]:
+) -> tuple[dict[str, list[PartitionKey]], list[PartitionKey]]:
     """What each member has and may still have, and what nobody has."""
     free = {
         (topic_id, partition)
         for topic_id in {topic_id for member in members for topic_id in member.topics}
         for partition in range(partition_counts[topic_id])
     }
-    kept: dict[str, list[_Partition]] = {}
+    kept: dict[str, list[PartitionKey]] = {}
     for member in members:
         mine = kept[member.id] = []
         for topic_id, partitions in sorted(member.target.items()):
@@ -90,7 +90,7 @@ def _keep(
     return kept, sorted(free)
 
 
-def _fill_equally(kept: dict[str, list[_Partition]], unassigned: list[_Partition]) -> None:
+def _fill_equally(kept: dict[str, list[PartitionKey]], unassigned: list[PartitionKey]) -> None:
     """Everybody may have anything: nobody ends with more than one partition more than another."""
     total = sum(map(len, kept.values())) + len(unassigned)
     share, extra = divmod(total, len(kept))
@@ -111,11 +111,11 @@ def _fill_equally(kept: dict[str, list[_Partition]], unassigned: list[_Partition
 
 
 def _fill_least_loaded(
-    kept: dict[str, list[_Partition]],
-    unassigned: Sequence[_Partition],
+    kept: dict[str, list[PartitionKey]],
+    unassigned: Sequence[PartitionKey],
     subscribers: Mapping[bytes, Sequence[str]],
 ) -> None:
-    by_topic: dict[bytes, list[_Partition]] = {}
+    by_topic: dict[bytes, list[PartitionKey]] = {}
     for partition in unassigned:
         by_topic.setdefault(partition[0], []).append(partition)
     # Topics that few can take go first, while those few are not yet loaded with what others could take.
@@ -128,7 +128,7 @@ def _fill_least_loaded(
             heappush(heap, (load + 1, member_id))
 
 
-def _level(kept: dict[str, list[_Partition]], subscribers: Mapping[bytes, Sequence[str]]) -> None:
+def _level(kept: dict[str, list[PartitionKey]], subscribers: Mapping[bytes, Sequence[str]]) -> None:
     """Move partitions from the loaded to the less loaded, until no move would help.
 
     A move is made only if it narrows a gap of two or more, so the sum of the squared loads falls with each
@@ -147,7 +147,7 @@ def _level(kept: dict[str, list[_Partition]], subscribers: Mapping[bytes, Sequen
                 moved = True
 
 
-def _by_topic(partitions: Iterable[_Partition]) -> Target:
+def _by_topic(partitions: Iterable[PartitionKey]) -> Target:
     found: dict[bytes, set[int]] = {}
     for topic_id, partition in partitions:
         found.setdefault(topic_id, set()).add(partition)

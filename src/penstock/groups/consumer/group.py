@@ -18,6 +18,7 @@ import msgspec
 from penstock.groups.classic.embedded import CONSUMER_PROTOCOL_TYPE
 from penstock.groups.core import Client, GroupError
 from penstock.groups.offsets.committed import Committed
+from penstock.metadata.image import PartitionKey
 from penstock.wire.errors import ErrorCode
 
 LEAVE_EPOCH = -1
@@ -246,7 +247,7 @@ class ConsumerGroup:
         *,
         transactional: bool,
         version: int,
-        partitions: Iterable[tuple[bytes, int]],
+        partitions: Iterable[PartitionKey],
     ) -> None:
         if epoch < 0 and not self.members:
             return

@@ -23,6 +23,7 @@ from penstock.groups.core import (
 from penstock.groups.offsets.committed import NO_PRODUCER, Committed
 from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
 from penstock.groups.table import Group
+from penstock.metadata.image import PartitionKey
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -226,7 +227,7 @@ class OffsetRequests:
 
     def _partitions(
         self, topics: Iterable[OffsetCommitRequestTopic] | Iterable[TxnOffsetCommitRequestTopic]
-    ) -> Iterable[tuple[bytes, int]]:
+    ) -> Iterable[PartitionKey]:
         for topic in topics:
             topic_id = self._topic_id(topic.name)
             for partition in topic.partitions:

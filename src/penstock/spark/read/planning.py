@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.log.manifest import HurtRange, SegmentRef
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import MissingTopicError
 from penstock.spark.options import Selection
-from penstock.spark.read.view import Chosen, PartitionKey, PartitionView, TailPiece
+from penstock.spark.read.view import Chosen, PartitionView, TailPiece
 
 SPLIT_BYTES_MIN = 1024 * 1024
 """Less work than this is not worth another task."""

@@ -18,10 +18,10 @@ from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
 from penstock.log.slicing import plan_ranges
 from penstock.log.verifying import ExtentBytes, Verification
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
 from penstock.spark.read.planning import Stretch, stretch_of
-from penstock.spark.read.view import Chosen, LogView, PartitionKey, TailPiece
+from penstock.spark.read.view import Chosen, LogView, TailPiece
 from penstock.storage.ledger.reading import decode_index
 from penstock.storage.stores.blocking import BlockingStore, Range, Read
 from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError, StoreError

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from penstock.cluster.reading import NoClusterError
 from penstock.log.manifest import ManifestError
 from penstock.metadata.codec import FormatError
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import LostRecordsError, SourceError, StoreAccessError
 from penstock.spark.options import EARLIEST, LATEST, Bound, OptionError, ReadOptions
 from penstock.spark.read.planning import choose
 from penstock.spark.read.times import offset_at
-from penstock.spark.read.view import Chosen, LogView, PartitionKey, PartitionView
+from penstock.spark.read.view import Chosen, LogView, PartitionView
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.objects import StoreError, StoreUnavailableError
 

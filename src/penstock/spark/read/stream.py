@@ -28,10 +28,11 @@ from penstock.spark.read.schema import columns_of
 from penstock.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
+    from penstock.metadata.image import PartitionKey
     from penstock.spark.progress import GroupProgress
     from penstock.spark.read.planning import OffsetRange, Positions
     from penstock.spark.read.session import ReadSession
-    from penstock.spark.read.view import PartitionKey, PartitionView
+    from penstock.spark.read.view import PartitionView
 
 Stored = dict[str, dict[str, int | str]]
 

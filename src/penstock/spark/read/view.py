@@ -30,14 +30,12 @@ from penstock.log.manifest import (
 from penstock.log.markers import AbortedTransaction, touching
 from penstock.log.partition import PartitionLog
 from penstock.log.replaying import Damaged, Replay
-from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, TopicInfo, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, TopicInfo, WalRef
 from penstock.spark.errors import LostRecordsError, TakeoverError
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore
 from penstock.storage.wal.following import LogTail, follow_log
 from penstock.storage.wal.port import ScannedFlush
 from penstock.wire.batch import HEADER, HEADER_SIZE, BatchHeader
-
-PartitionKey = tuple[bytes, int]
 
 ATTEMPTS_MAX = 40
 """Tries to get a picture that fits together. With the pauses below about ten seconds: a broker that takes

@@ -24,13 +24,13 @@ import msgspec
 
 from penstock.client import Client, ClientError
 from penstock.cluster.reading import ImageReader
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.brokers import CONNECT_SECONDS, addresses
 from penstock.spark.options import Selection, WriteOptions
 from penstock.spark.read.planning import choose, stretch_of
 from penstock.spark.read.reading import windows
 from penstock.spark.read.session import reach
-from penstock.spark.read.view import Chosen, LogView, PartitionKey, PartitionView
+from penstock.spark.read.view import Chosen, LogView, PartitionView
 from penstock.spark.write.sending import SEQUENCES, Place, Sender, WriteError, last_sequences, new_producer_id
 from penstock.spark.write.staging import STAGE_PREFIX, StagedRun, keys_of, read_runs
 from penstock.storage.stores.blocking import BlockingStore

@@ -23,9 +23,11 @@ from penstock.metadata.image import (
     ClusterImage,
     ManifestRef,
     PartitionInfo,
+    PartitionKey,
     TopicInfo,
     WalRef,
 )
+from penstock.metadata.proposing import Propose
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.answers import (
     Appended,
@@ -46,11 +48,12 @@ from penstock.storage.ledger.tail_cache import TailCache
 from penstock.storage.ledger.takeover import Takeover
 from penstock.storage.ledger.times import TimeSearch
 from penstock.storage.ledger.upkeep import Upkeep
-from penstock.storage.settling.committing import Committer, Propose, key_of
+from penstock.storage.settling.change import key_of
+from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.moving import Mover
 from penstock.storage.settling.rewriting import Rewriter
-from penstock.storage.settling.segment_writer import PartitionKey, SegmentWriter
+from penstock.storage.settling.segment_writer import SegmentWriter
 from penstock.storage.settling.settler import Settler
 from penstock.storage.stores.objects import DamagedObjectError, ObjectStore
 from penstock.storage.wal.files import WalFiles

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.log.flush import FlushBlock, iter_blocks
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.replaying import Damaged, Replay
-from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, WalRef
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.stores.objects import DamagedObjectError, ObjectStore, StoreError
 from penstock.storage.wal.files import WalFiles
@@ -54,9 +54,6 @@ class Found(NamedTuple):
     proven: bool
     """False: salvaged, and whose it is may have been hurt."""
     block: FlushBlock
-
-
-PartitionKey = tuple[bytes, int]
 
 
 class LogContents:

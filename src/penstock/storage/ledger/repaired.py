@@ -12,13 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from penstock.log.manifest import Manifest
-from penstock.metadata.image import ClusterImage, ManifestRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.stores.objects import StoreError
 
 logger = logging.getLogger(__name__)
 
-PartitionKey = tuple[bytes, int]
 Load = Callable[[ManifestRef], Awaitable[Manifest | Exception]]
 Adopt = Callable[[Partition, Manifest, ManifestRef], None]
 

@@ -11,10 +11,9 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.clock import Clock
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.recovery import Opening, Recovery
-from penstock.storage.settling.segment_writer import PartitionKey
 from penstock.storage.stores.objects import DamagedObjectError, StoreError
 
 logger = logging.getLogger(__name__)

@@ -20,13 +20,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.clock import Clock
-from penstock.metadata.image import ClusterImage, WalRef
+from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
 from penstock.storage.ledger.flusher import Flusher
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.moving import Mover
-from penstock.storage.settling.segment_writer import PartitionKey
 from penstock.storage.settling.settler import Settler
 from penstock.storage.wal.port import WalWriter
 

@@ -32,9 +32,11 @@ from penstock.log.compaction import Dirt, Replacement, assess, replaced
 from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.log.settling import lifetime, split
+from penstock.metadata.image import PartitionKey
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
 from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
+from penstock.storage.settling.change import Base, Change, key_of
 from penstock.storage.settling.cleaner_pass import (
     SEGMENT_BYTES,
     AbandonedError,
@@ -43,8 +45,8 @@ from penstock.storage.settling.cleaner_pass import (
     Part,
     share_interpreter,
 )
-from penstock.storage.settling.committing import Base, Change, Committer, key_of
-from penstock.storage.settling.segment_writer import Attempt, PartitionKey, Run, SegmentWriter
+from penstock.storage.settling.committing import Committer
+from penstock.storage.settling.segment_writer import Attempt, Run, SegmentWriter
 
 logger = logging.getLogger(__name__)
 

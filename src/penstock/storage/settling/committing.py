@@ -18,60 +18,25 @@ became of an attempt, whatever it wrote that nothing refers to is deleted (`stor
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from penstock.log.manifest import Manifest
-from penstock.log.markers import AbortedTransaction
 from penstock.metadata.commands import AnyCommand, Settled, SettlePartitions
-from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, WalRef
+from penstock.metadata.proposing import Propose
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
 from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.settling.change import Change, Fold, key_of
 from penstock.storage.settling.garbage import Garbage
-from penstock.storage.settling.segment_writer import Attempt, PartitionKey, SegmentWriter, Written
+from penstock.storage.settling.segment_writer import Attempt, SegmentWriter
 from penstock.storage.wal.files import WalFiles
 
 logger = logging.getLogger(__name__)
 
-Decide = Callable[[ClusterImage], Sequence[AnyCommand] | Refusal]
-Propose = Callable[[Decide], Awaitable[ClusterImage | Refusal]]
-
 _TRIES = 4
 """How often changes are folded again that others were faster than."""
-
-
-class Base(NamedTuple):
-    """A partition's manifest at the moment when a change was computed from it."""
-
-    ref: ManifestRef | None
-    manifest: Manifest | None
-
-    @classmethod
-    def of(cls, partition: Partition) -> "Base":
-        return cls(partition.manifest_ref, partition.manifest)
-
-
-class Change(NamedTuple):
-    """What is to become of one partition."""
-
-    partition: Partition
-    base: Base
-    manifest: Manifest | None = None
-    """Replaces the manifest; None: it stays."""
-    ref: ManifestRef | None = None
-    log_start: int | None = None
-    dropped: tuple[WalRef, ...] = ()
-    """Logs of earlier incarnations: everything that they hold of the partition is in the manifest."""
-    written: tuple[Written, ...] = ()
-    forgotten: tuple[AbortedTransaction, ...] = ()
-    """Compaction has removed the last record of these."""
-
-
-Fold = Callable[[Collection[PartitionKey]], Sequence[Change]]
-"""The changes of these partitions, computed from their manifests as they are now, without those that have
-changed too much."""
 
 
 class Committer:
@@ -322,10 +287,6 @@ class Committer:
                 answer = await self._propose(lambda _image: ())
                 assert not isinstance(answer, Refusal), "nothing was asked for"
                 self._clear_doubts(answer)
-
-
-def key_of(partition: Partition) -> PartitionKey:
-    return partition.topic_id, partition.index
 
 
 def _settled(change: Change, info: PartitionInfo) -> Settled | None:

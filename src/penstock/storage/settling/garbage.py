@@ -37,7 +37,7 @@ from typing import NamedTuple
 from penstock.clock import Clock
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.moving import footprint
-from penstock.metadata.image import ClusterImage, ManifestRef, WalRef
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import (
@@ -46,7 +46,6 @@ from penstock.storage.settling.segment_writer import (
     MANIFEST_PREFIX,
     SEGMENT_PREFIX,
     Attempt,
-    PartitionKey,
     SegmentWriter,
 )
 from penstock.storage.settling.usage import Usage

@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from penstock.clock import Clock
 from penstock.log.moving import Sparse, choose, is_sparse, stretches, worth_moving
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.settings import LedgerSettings
-from penstock.storage.settling.committing import Base, Change, Committer
+from penstock.storage.settling.change import Base, Change
+from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.rewriting import Rewriter, Stretch
-from penstock.storage.settling.segment_writer import PartitionKey
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreFullError, object_size
 
 logger = logging.getLogger(__name__)

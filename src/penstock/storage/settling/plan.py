@@ -21,7 +21,7 @@ from penstock.log.producers import ProducerEntry
 from penstock.log.retention import bytes_from, chunks, kept_from
 from penstock.metadata.image import WalRef
 from penstock.storage.ledger.partition import Partition
-from penstock.storage.settling.committing import Base, Change
+from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.segment_writer import Written
 
 

@@ -16,10 +16,12 @@ from penstock.log.compaction import Replacement, replaced
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.settling import lifetime
+from penstock.metadata.image import PartitionKey
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
-from penstock.storage.settling.committing import Base, Change, Committer, key_of
-from penstock.storage.settling.segment_writer import PartitionKey, Run, SegmentWriter, Written
+from penstock.storage.settling.change import Base, Change, key_of
+from penstock.storage.settling.committing import Committer
+from penstock.storage.settling.segment_writer import Run, SegmentWriter, Written
 from penstock.storage.stores.objects import StoreError
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceEntry, encode_footer
 from penstock.log.settling import Layout, pack
-from penstock.metadata.image import ManifestRef, WalRef
+from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
 from penstock.storage.settling.composing import CopyRange, adopt, compose, create
 from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.buffers import Buffer
@@ -35,8 +35,6 @@ _STEP_MANIFESTS = 50
 _REMEMBERED_PIECES_MAX = 500_000
 """Of footers that were written here: eight bytes each. Those of other objects are read when they are
 needed."""
-
-PartitionKey = tuple[bytes, int]
 
 
 class Run(NamedTuple):

@@ -19,11 +19,12 @@ from collections.abc import Collection, Mapping, Sequence
 from penstock.clock import Clock
 from penstock.log.extents import Extents
 from penstock.log.settling import lifetime, merge_range, split, worth_adopting
-from penstock.metadata.image import WalRef
+from penstock.metadata.image import PartitionKey, WalRef
 from penstock.storage.ledger.flusher import Flusher
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.settings import LedgerSettings
-from penstock.storage.settling.committing import Change, Committer, Fold, key_of
+from penstock.storage.settling.change import Change, Fold, key_of
+from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.plan import (
     Job,
     Snapshot,
@@ -35,7 +36,7 @@ from penstock.storage.settling.plan import (
     take_snapshot,
 )
 from penstock.storage.settling.rewriting import Rewriter, Stretch
-from penstock.storage.settling.segment_writer import Attempt, PartitionKey, Run, SegmentWriter, Written
+from penstock.storage.settling.segment_writer import Attempt, Run, SegmentWriter, Written
 from penstock.storage.wal.files import WalFiles
 from penstock.storage.wal.port import WalWriter
 
