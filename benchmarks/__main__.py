@@ -7,7 +7,7 @@ misses its goal is reported as short, and with --profile beside it the profile t
 import argparse
 import time
 
-from conformance.parts import PartMissing
+from conformance.parts import PartMissing, not_run
 from conformance.server import interrupted_cleanly
 from rich.console import Console
 
@@ -56,9 +56,8 @@ def main() -> int:
     try:
         with interrupted_cleanly():
             table = runner.run(plan, say)
-    except PartMissing as missing:
-        console.print(f"[red]{missing}[/red]")
-        return 1
+    except PartMissing as why:
+        return not_run(why)
     if not table:
         console.print("no row contains that word; --list prints their names")
         return 1

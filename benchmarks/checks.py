@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conformance.parts import ROOT, PartMissing
+from conformance.parts import ROOT, PartMissing, not_run
 from conformance.server import ServerFailed, interrupted_cleanly
 from conformance.target import Penstock
 
@@ -146,7 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sources = {"this tree": ROOT / "src", chosen.against: old}
             loads = chosen.loads or LOADS
             rows = compare(sources, settings, chosen.rounds, chosen.seconds, loads)
-        except (PartMissing, ServerFailed, RuntimeError) as why:
+        except PartMissing as why:
+            return not_run(why)
+        except (ServerFailed, RuntimeError) as why:
             print(f"checks: {why}", file=sys.stderr)
             return 2
     for row in rows:

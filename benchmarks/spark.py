@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conformance.parts import PartMissing
+from conformance.parts import PartMissing, not_run
 from conformance.server import Server, interrupted_cleanly
 from conformance.spark.jars import connector_jars
 from conformance.target import Penstock
@@ -304,9 +304,8 @@ def main() -> int:
                 bench.round(topics, 20)
                 say(f"round {number} of {rounds}, load {os.getloadavg()[0]:.1f}")
             figures = list(bench.figures.values())
-    except PartMissing as missing:
-        console.print(f"[red]{missing}[/red]")
-        return 1
+    except PartMissing as why:
+        return not_run(why)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     show(figures, console)

@@ -211,7 +211,9 @@ def main() -> int:
     try:
         with interrupted_cleanly(), server_named(options.against) as server:
             wrong = run(server, options)
-    except (parts.PartMissing, ServerFailed, Unwell, Closed, Silent) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except (ServerFailed, Unwell, Closed, Silent) as why:
         print(f"abuse: {str(why) or type(why).__name__}", file=sys.stderr)
         return 2
     for each in wrong:

@@ -90,6 +90,8 @@ CLIENTS = (
     Client("sarama", _sarama("newest"), variants=("classic", "static")),
 )
 BY_NAME = {client.name: client for client in CLIENTS}
+# What these speak was dropped in Kafka 4 (KIP-896): their oracle is Kafka 3.9.
+OLD = frozenset(("kafka-python-0.10", "sarama-0.10.2"))
 
 
 class Session:

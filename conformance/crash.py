@@ -239,7 +239,9 @@ def main() -> int:
         for client in clients:
             client.program()
         rounds, records = run(options, clients)
-    except (parts.PartMissing, ServerFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except ServerFailed as why:
         print(f"crash: {why}", file=sys.stderr)
         return 2
     except (Broken, ClientFailed, Closed, Silent) as why:

@@ -259,7 +259,9 @@ def main() -> int:
             client.program()
         with interrupted_cleanly(), server_named(options.against) as server:
             failures = run(server, writers, readers, options.seed)
-    except (parts.PartMissing, ServerFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except ServerFailed as why:
         print(f"matrix: {why}", file=sys.stderr)
         return 2
     for failure in failures:

@@ -31,6 +31,16 @@ class PartMissing(Exception):
     """A part could not be had; the message is one sentence for the person who runs the command."""
 
 
+NOT_RUN = 3
+"""How a proof ends that lacks a part: it neither held nor failed."""
+
+
+def not_run(why: PartMissing) -> int:
+    """Say so; the exit code."""
+    print(f"not run: {why}", flush=True)
+    return NOT_RUN
+
+
 def kafka_classpath(version: str) -> str:
     """The Java class path of Apache Kafka's broker and tools at this version."""
     home = PARTS / f"kafka-{version}"

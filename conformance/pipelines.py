@@ -39,9 +39,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.parts import ROOT, PartMissing
-from conformance.s3.__main__ import BUCKET, s3_server
+from conformance.s3.server import BUCKET, S3Server
 from conformance.server import free_port, interrupted_cleanly
 from conformance.target import Penstock
+from penstock.testing.waiting import until
 
 START_SECONDS = 300
 RUN_SECONDS = 600
@@ -362,21 +363,14 @@ def spark_cluster(folder: Path) -> Iterator[tuple[str, Path]]:
                     start_new_session=True,
                 )
             )
-        wait_for(folder / "Worker.log", "Successfully registered with master")
+        said, words = folder / "Worker.log", "Successfully registered with master"
+        until(lambda: words in said.read_text(errors="replace"), 60, f"{words!r} in {said}")
         yield f"spark://127.0.0.1:{port}", work
     finally:
         for process in started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def wait_for(log: Path, words: str) -> None:
-    deadline = time.monotonic() + 60
-    while words not in log.read_text(errors="replace"):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{log.name} does not say {words!r}: {log.read_text(errors='replace')[-500:]}")
-        time.sleep(0.1)
 
 
 def on_cluster(place: Place) -> str:
@@ -407,8 +401,8 @@ def broker_for(check: str) -> Iterator[Penstock]:
         with Penstock() as broker:
             yield broker
         return
-    with s3_server() as environment:
-        os.environ.update(environment)
+    with S3Server() as server:
+        os.environ.update(server.environment)
         with PenstockOnS3() as broker:
             yield broker
 

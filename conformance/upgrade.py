@@ -17,35 +17,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 from conformance import earlier, parts
 from conformance.cluster.processes import Cluster, Member
-from conformance.cluster.views import wait_for_brokers
-from conformance.faults.clients import (
-    QUIET,
-    Actor,
-    Administrator,
-    BareWriter,
-    GroupReader,
-    LibraryWriter,
-    Observer,
-    Reader,
-    read_log,
-)
-from conformance.faults.history import History, Violation, check
+from conformance.faults.world import SETTINGS, World
 from conformance.server import ServerFailed, interrupted_cleanly
 from penstock.cli.cluster import Features, features
 from penstock.client import Client
 from penstock.metadata.levels import LEVEL_MAX
 
-TOPIC = "upgraded"
-PARTITIONS = 3
-SETTINGS = {
-    "broker.session.timeout.ms": "3000",
-    "leader.imbalance.check.interval.seconds": "1",
-    "group.initial.rebalance.delay.ms": "0",
+CHANGING = {
+    **SETTINGS,
     "offsets.topic.num.partitions": "3",
     "wal.settle.interval.ms": "700",
     "log.cleaner.backoff.ms": "1000",
@@ -54,13 +35,11 @@ SETTINGS = {
 REFUSED_WITHIN_S = 30.0
 
 
-class World:
-    """Brokers of two versions, their clients and what these saw."""
+class Rolling(World):
+    """Brokers of two versions."""
 
     def __init__(self, settle_s: float) -> None:
-        self.cluster = Cluster(3, SETTINGS, program=[sys.executable, "-m", "penstock"])
-        self.history = History()
-        self.actors: list[Actor] = []
+        super().__init__(Cluster(3, CHANGING, program=[sys.executable, "-m", "penstock"]))
         self._settle_s = settle_s
         self._old = earlier.unpack(self.cluster.folder / "earlier")
         self._new = parts.ROOT / "src"
@@ -68,26 +47,12 @@ class World:
     def begin(self) -> None:
         for member in self.cluster.members.values():
             member.environment = earlier.environment(self._old)
-        self.cluster.start()
-        bootstrap = self.cluster.bootstrap
-        admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
-        where = (bootstrap, TOPIC, self.history)
-        self.actors = [
-            LibraryWriter(*where, PARTITIONS, 0.02),
-            Reader(*where, PARTITIONS, 1),
-            GroupReader(*where, "group-1"),
-            Administrator(*where, 0.3),
-            *(BareWriter(*where, partition, 0.05) for partition in range(PARTITIONS)),
-            *(Observer(*where, partition, 0.1) for partition in range(PARTITIONS)),
-        ]
-        for actor in self.actors:
-            actor.start()
+        super().begin()
         self.settle()
 
-    def settle(self) -> None:
-        """Wait until all brokers are there and everything is led, and let them work for a while."""
-        wait_for_brokers(self.cluster.running, ("group-1",), self.cluster.members, 30.0, patient=True)
+    def settle(self, within_s: float = 30.0) -> None:
+        """Let them work for a while, too."""
+        super().settle(within_s)
         time.sleep(self._settle_s)
 
     def replace(self, broker: int, source: Path, *, kill: bool) -> None:
@@ -139,17 +104,6 @@ class World:
         member.start()
         self.settle()
 
-    def finish(self) -> list[Violation]:
-        self.settle()
-        for actor in self.actors:
-            actor.end()
-        for actor in self.actors:
-            actor.join(90)
-            assert not actor.is_alive(), f"{actor.name} did not end"
-            assert actor.failure is None, f"{actor.name} gave up: {actor.failure}"
-        read_log(self.cluster.bootstrap, TOPIC, PARTITIONS, self.history)
-        return check(self.history)
-
 
 def levels(member: Member) -> Features:
     with Client(member.address) as client:
@@ -164,7 +118,7 @@ def upgrade(bootstrap: str, *options: str) -> int:
 
 
 def run(settle_s: float) -> bool:
-    world = World(settle_s)
+    world = Rolling(settle_s)
     with world.cluster:
         world.begin()
         world.take_back(1)
@@ -172,7 +126,7 @@ def run(settle_s: float) -> bool:
         world.raise_level()
         world.refuse_old(3)
         found = [str(violation) for violation in world.finish()]
-        found += world.cluster.tracebacks()
+        found += [*world.late, *world.cluster.tracebacks()]
     acknowledged = sum(write.offset is not None for write in world.history.writes)
     resumes = len(world.history.resumes)
     print(f"{acknowledged} records acknowledged, {resumes} times a group resumed, {len(found)} violations")
@@ -190,7 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with interrupted_cleanly():
         try:
             well = run(settle_s=1.0 if chosen.short else 8.0)
-        except (AssertionError, ServerFailed, parts.PartMissing) as problem:
+        except parts.PartMissing as why:
+            return parts.not_run(why)
+        except (AssertionError, ServerFailed) as problem:
             print(f"FAILED: {problem}")
             return 1
     return 0 if well else 1

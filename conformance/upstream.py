@@ -327,7 +327,9 @@ def main() -> int:
                 report(name, outcome)
                 failed += len(outcome.failed)
                 ran += len(outcome.passed) + len(outcome.failed)
-    except (parts.PartMissing, ServerFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except ServerFailed as why:
         print(f"upstream: {why}", file=sys.stderr)
         return 2
     print(f"\n{ran - failed} passed, {failed} failed")

@@ -10,17 +10,16 @@ being written, and must come to its end without a gap. When a broker is back, le
 
 import argparse
 import sys
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from conformance import parts
+from conformance.client import BY_NAME
 from conformance.cluster.processes import Cluster, Member
+from conformance.cluster.streams import Stream
 from conformance.cluster.views import agreed_view, view, wait_for_balance, wait_for_brokers
 from conformance.groups.members import History, MemberFailed
 from conformance.groups.members import Member as GroupMember
@@ -36,7 +35,6 @@ SETTINGS = {
     "leader.imbalance.check.interval.seconds": "2",
 }
 PARTITIONS = 3
-RECORDS_PER_SECOND = 25
 FOLLOW_WITHIN_S = 45.0
 """How soon a group must have come to where the log was: some libraries wait long before they try again."""
 RESTARTS_MAX = 10
@@ -56,73 +54,6 @@ FORGETFUL_S = 10.0
 FORGOT = "it forgot its assignment"
 BROKEN_CONNECTION = (FORGOT, "refused", "REFUSED", "EOF", "reset", "broken pipe", "disconnected")
 SHORT_CLIENTS = ("confluent-kafka", "kafka-python-0.10", "aiokafka")
-
-
-class Stream(threading.Thread):
-    """Writes numbered records to a topic at an even pace until it is told to end."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(name=f"stream to {topic}", daemon=True)
-        self.topic = topic
-        self.acknowledged: dict[int, dict[int, bytes]] = defaultdict(dict)
-        self.failures: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "log_level": 0,
-                "log.connection.close": False,
-            }
-        )
-        self._end = threading.Event()
-
-    def run(self) -> None:
-        number = 0
-        while not self._end.wait(1 / RECORDS_PER_SECOND):
-            self._producer.produce(
-                self.topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
-            )
-            self._producer.poll(0)
-            number += 1
-        left = self._producer.flush(30)
-        if left:
-            self.failures.append(f"{left} records were never answered")
-
-    def _delivered(self, error: Any, message: Message) -> None:
-        if error is not None:
-            self.failures.append(str(error))
-            return
-        partition, offset = message.partition(), message.offset()
-        assert partition is not None and offset is not None
-        self.acknowledged[partition][offset] = message.value() or b""
-
-    def end(self) -> None:
-        self._end.set()
-        self.join()
-
-    def lacking(self, address: str) -> list[str]:
-        """What was acknowledged and cannot be read through a broker."""
-        consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "log_level": 0})
-        found: dict[int, dict[int, bytes]] = defaultdict(dict)
-        try:
-            consumer.assign([TopicPartition(self.topic, partition, 0) for partition in self.acknowledged])
-            wanted = sum(map(len, self.acknowledged.values()))
-            deadline = time.monotonic() + 30
-            while sum(map(len, found.values())) < wanted and time.monotonic() < deadline:
-                for message in consumer.consume(1000, 0.2):
-                    if message.error() is None:
-                        partition, offset = message.partition(), message.offset()
-                        assert partition is not None and offset is not None
-                        found[partition][offset] = message.value() or b""
-        finally:
-            consumer.close()
-        return [
-            f"partition {partition} offset {offset} is {found[partition].get(offset)!r}, not {value!r}"
-            for partition, values in self.acknowledged.items()
-            for offset, value in values.items()
-            if found[partition].get(offset) != value
-        ]
 
 
 class Follower:
@@ -195,7 +126,7 @@ def prove(bootstrap: Member, cluster: Cluster, others: Sequence[int], clients: S
     admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
     # The coordinators' topic is created by the first question for one.
     view(bootstrap, groups[:1])
-    stream = Stream(cluster.bootstrap, topic)
+    stream = Stream(cluster.bootstrap, topic, PARTITIONS)
     stream.start()
     followers = [Follower(name, bootstrap.address, topic) for name in clients]
     failures = []
@@ -214,12 +145,12 @@ def prove(bootstrap: Member, cluster: Cluster, others: Sequence[int], clients: S
         stream.end()
         for follower in followers:
             follower.close()
-    return failures + [f"the producer failed: {failure}" for failure in stream.failures]
+    return failures + [f"the producer failed: {failure}" for failure in stream.written.failures]
 
 
 def follow(followers: Sequence[Follower], stream: Stream) -> None:
     """Everybody comes to where the log is now."""
-    ends = {partition: max(offsets) + 1 for partition, offsets in list(stream.acknowledged.items())}
+    ends = {partition: max(offsets) + 1 for partition, offsets in list(stream.written.values.items())}
     for follower in followers:
         follower.follow(ends, FOLLOW_WITHIN_S)
 
@@ -280,6 +211,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", help=f"comma-separated (default: {','.join(ALL_CLIENTS)})")
     chosen = parser.parse_args(arguments)
     clients = (chosen.clients or ",".join(SHORT_CLIENTS if chosen.short else ALL_CLIENTS)).split(",")
+    try:
+        for name in clients:
+            BY_NAME[name].program()
+    except parts.PartMissing as why:
+        return parts.not_run(why)
     failures: list[str] = []
     began = time.monotonic()
     with interrupted_cleanly(), Cluster(3, SETTINGS, racks=True) as cluster:

@@ -15,15 +15,14 @@ import socket
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.cluster.processes import HOST, Cluster, Member
+from conformance.cluster.streams import Written
 from conformance.cluster.views import View, agreed_view, wait_for_brokers
 from conformance.server import ServerFailed, interrupted_cleanly
 from penstock.client import ClientError, Connection
@@ -119,48 +118,25 @@ class Kept:
     """What was acknowledged, and must be there after every restart."""
 
     def __init__(self) -> None:
-        self.values: dict[int, dict[int, bytes]] = defaultdict(dict)
+        self.written = Written(TOPIC)
         self._number = 0
 
     def write(self, cluster: Brokers, count: int) -> None:
-        failures: list[str] = []
-
-        def delivered(error: Any, message: Message) -> None:
-            if error is not None:
-                failures.append(str(error))
-                return
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None and offset is not None
-            self.values[partition][offset] = message.value() or b""
-
         address = random.choice(cluster.running).address
         producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "log_level": 0})
         for _ in range(count):
-            producer.produce(
-                TOPIC, b"%d" % self._number, partition=self._number % PARTITIONS, on_delivery=delivered
-            )
+            value, partition = b"%d" % self._number, self._number % PARTITIONS
+            producer.produce(TOPIC, value, partition=partition, on_delivery=self.written.delivered)
             self._number += 1
         left = producer.flush(DELIVERY_MAX_S * cluster.patience)
+        failures = self.written.failures
         assert not failures and not left, f"a healthy cluster did not take {left} records: {failures[:3]}"
 
     def check(self, cluster: Brokers) -> None:
         """Read everything through one broker and compare."""
         address = random.choice(cluster.running).address
-        consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "log_level": 0})
-        try:
-            consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in self.values])
-            wanted = sum(len(values) for values in self.values.values())
-            found: dict[int, dict[int, bytes]] = defaultdict(dict)
-            deadline = time.monotonic() + DELIVERY_MAX_S * cluster.patience
-            while sum(map(len, found.values())) < wanted and time.monotonic() < deadline:
-                for message in consumer.consume(1000, 0.2):
-                    if message.error() is None:
-                        partition, offset = message.partition(), message.offset()
-                        assert partition is not None and offset is not None
-                        found[partition][offset] = message.value() or b""
-        finally:
-            consumer.close()
-        assert found == self.values, "what was acknowledged is not what is read back"
+        lacking = self.written.lacking(address, DELIVERY_MAX_S * cluster.patience)
+        assert not lacking, f"what was acknowledged is not what is read back: {lacking[:3]}"
 
 
 def prepare(cluster: Brokers, kept: Kept) -> None:
@@ -270,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     times.sort()
     print(
         f"{len(times)} full starts of three brokers: median {times[len(times) // 2]:.2f} s, slowest "
-        f"{times[-1]:.2f} s; {sum(map(len, kept.values.values()))} acknowledged records all there"
+        f"{times[-1]:.2f} s; {len(kept.written)} acknowledged records all there"
     )
     return 1 if problems else 0
 

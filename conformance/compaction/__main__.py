@@ -450,7 +450,9 @@ def main() -> int:
                     raise Broken(f"{len(problems)} clients cannot read a compacted partition")
             if asked.only in (None, "tester"):
                 tester_run(asked.against, asked.messages, 20)
-    except (Broken, ServerFailed, parts.PartMissing) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except (Broken, ServerFailed) as why:
         print(f"failed: {why}", file=sys.stderr)
         return 1
     print("compaction holds")

@@ -171,7 +171,9 @@ def main() -> int:
     try:
         with interrupted_cleanly():
             requests, found, notes = compare(options)
-    except (parts.PartMissing, ServerFailed, SetupFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except (ServerFailed, SetupFailed) as why:
         print(f"differential: {why}", file=sys.stderr)
         return 2
     known = deliberate()

@@ -28,8 +28,8 @@ from conformance import parts
 from conformance.cluster.processes import Cluster, Member, penstock
 from conformance.cluster.views import agreed_view
 from conformance.etcd.server import Etcd
-from conformance.faults.__main__ import GO_ON_WITHIN_S, PAUSE_S, TOPIC, Fault, World, report
 from conformance.faults.clients import QUIET
+from conformance.faults.world import GO_ON_WITHIN_S, PAUSE_S, TOPIC, Fault, FaultyWorld, report
 from conformance.server import ServerFailed, interrupted_cleanly
 
 if TYPE_CHECKING:
@@ -248,14 +248,14 @@ class Topics:
 
 
 def faults_of(etcd: Etcd, topics: Topics) -> tuple[Fault, ...]:
-    def kill_leader(world: World, victim: Member) -> None:
+    def kill_leader(world: FaultyWorld, victim: Member) -> None:
         leader = etcd.wait()
         etcd.kill(leader)
         etcd.wait()
         time.sleep(1.0)
         etcd.start(leader)
 
-    def pause_leader(world: World, victim: Member) -> None:
+    def pause_leader(world: FaultyWorld, victim: Member) -> None:
         leader = etcd.wait()
         etcd.pause(leader, True)
         try:
@@ -263,7 +263,7 @@ def faults_of(etcd: Etcd, topics: Topics) -> tuple[Fault, ...]:
         finally:
             etcd.pause(leader, False)
 
-    def kill_both(world: World, victim: Member) -> None:
+    def kill_both(world: FaultyWorld, victim: Member) -> None:
         leader = etcd.wait()
         etcd.kill(leader)
         victim.kill()
@@ -271,7 +271,7 @@ def faults_of(etcd: Etcd, topics: Topics) -> tuple[Fault, ...]:
         victim.start()
         etcd.start(leader)
 
-    def kill_all_members(world: World, victim: Member) -> None:
+    def kill_all_members(world: FaultyWorld, victim: Member) -> None:
         for number in range(3):
             etcd.kill(number)
         time.sleep(2.0)
@@ -279,8 +279,8 @@ def faults_of(etcd: Etcd, topics: Topics) -> tuple[Fault, ...]:
             etcd.start(number)
         etcd.wait()
 
-    def busy(act: Callable[[World, Member], None]) -> Callable[[World, Member], None]:
-        def acting(world: World, victim: Member) -> None:
+    def busy(act: Callable[[FaultyWorld, Member], None]) -> Callable[[FaultyWorld, Member], None]:
+        def acting(world: FaultyWorld, victim: Member) -> None:
             with topics.created_meanwhile():
                 act(world, victim)
 
@@ -297,7 +297,7 @@ def faults_of(etcd: Etcd, topics: Topics) -> tuple[Fault, ...]:
 
 def run_cluster(etcd: Etcd, rounds: int, seed: int) -> list[str]:
     """What is wrong."""
-    world = World("sound", seed, settings={"metadata": f"{etcd.url}/cluster"})
+    world = FaultyWorld("sound", seed, settings={"metadata": f"{etcd.url}/cluster"})
     with world.cluster:
         world.begin()
         topics = Topics(world.cluster)
@@ -399,8 +399,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with Etcd() as etcd:
                     problems += [f"{name}: {problem}" for problem in step(etcd)]
         except parts.PartMissing as why:
-            print(why)
-            return 1
+            return parts.not_run(why)
         except (AssertionError, ServerFailed) as error:
             problems.append(str(error))
     for problem in problems[:20]:

@@ -22,200 +22,35 @@ the checker must find something in each.
 """
 
 import argparse
-import os
 import random
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
-from conformance.cluster.processes import Cluster, Member
-from conformance.cluster.views import agreed_view, wait_for_brokers
-from conformance.faults.clients import (
-    LIBRARY_TIMEOUT_MS,
-    QUIET,
-    Actor,
-    Administrator,
-    BareWriter,
-    GroupReader,
-    LibraryWriter,
-    Observer,
-    Reader,
-    leaders,
-    read_log,
-)
-from conformance.faults.history import History, Violation, check, gaps
-from conformance.faults.stores import S3Store
+from conformance import parts
+from conformance.cluster.processes import Member
+from conformance.cluster.views import wait_for_brokers
+from conformance.faults.clients import LIBRARY_TIMEOUT_MS
+from conformance.faults.history import Violation
+from conformance.faults.world import GO_ON_WITHIN_S, PAUSE_S, SESSION_TIMEOUT_S, Fault, FaultyWorld, report
+from conformance.s3.server import S3Server
 from conformance.server import ServerFailed, interrupted_cleanly
 
-TOPIC = "history"
-PARTITIONS = 3
-SESSION_TIMEOUT_S = 3.0
-GO_ON_WITHIN_S = 5.0
-PAUSE_S = SESSION_TIMEOUT_S + 3.0
 BLINK_S = 1.0
-# On a directory the end of a process is known at once. On S3 it is known when the session time-out is over, and
-# librdkafka, which looks once a second for leaders that are down, takes up to two seconds more. The cluster itself
-# is held to its time there by writers without a library.
-LIBRARY_S = 2.0
-ENDING = ("kill", "restart", "stop")
-"""Faults after which a connection is broken, not silent: whoever has no library tries again at once."""
 OUTAGE_S = 4.0
 SLOW_SECONDS = "0.02"
-SETTINGS = {
-    "broker.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
-    "leader.imbalance.check.interval.seconds": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    "wal.settle.interval.ms": "2000",
-}
-VARIANTS = Path(__file__).with_name("variants.py")
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    name: str
-    act: Callable[["World", Member], None]
-    within_s: float | None
-    """So soon must writing and reading go on for every partition."""
-
-
-class World:
-    """The cluster, its clients and their history."""
-
-    def __init__(
-        self, variant: str, seed: int, store: S3Store | None = None, settings: Mapping[str, str] | None = None
-    ) -> None:
-        self.store = store
-        self.cluster = Cluster(
-            3,
-            {**SETTINGS, **(settings or {})},
-            program=[sys.executable, str(VARIANTS), variant],
-            environment=self._environment,
-            store=None if store is None else store.url,
-        )
-        (self.cluster.folder / "faults").mkdir()
-        self.history = History()
-        self.chance = random.Random(seed)
-        self.actors: list[Actor] = []
-        self.rounds: Counter[str] = Counter()
-        self.pauses: dict[str, list[float]] = defaultdict(list)
-        """By fault, the longest time in each round without a write, or without a read, of some partition."""
-        self.late: list[str] = []
-
-    def _environment(self, folder: Path) -> dict[str, str]:
-        own = {} if self.store is None else self.store.environment
-        return {**os.environ, **own, "PENSTOCK_FAULTS": str(folder / "faults")}
-
-    def begin(self) -> None:
-        self.cluster.start()
-        bootstrap = self.cluster.bootstrap
-        admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
-        where = (bootstrap, TOPIC, self.history)
-        self.actors = [
-            LibraryWriter(*where, PARTITIONS, 0.02),
-            Reader(*where, PARTITIONS, 1),
-            GroupReader(*where, "group-1"),
-            Administrator(*where, 0.7),
-            *(BareWriter(*where, partition, 0.02) for partition in range(PARTITIONS)),
-            *(Observer(*where, partition, 0.05) for partition in range(PARTITIONS)),
-        ]
-        for actor in self.actors:
-            actor.start()
-
-    def fault(self, name: str, broker: int | None, content: str = "") -> Path:
-        """Make a file that brokers obey; it is removed by whoever made it."""
-        path = self.cluster.folder / "faults" / (name if broker is None else f"{name}-{broker}")
-        path.write_text(content)
-        return path
-
-    def settle(self, within_s: float = 30.0) -> None:
-        """Wait until all brokers are back and everything is led."""
-        wait_for_brokers(self.cluster.running, ("group-1",), self.cluster.members, within_s, patient=True)
-        # Topics come and go all the while, and a broker on S3 hears of it a fifth of a second later.
-        agreed_view(self.cluster.running, (), within_s=10.0)
-
-    def round(self, fault: Fault) -> None:
-        led = leaders(self.cluster.bootstrap, TOPIC)
-        candidates = [broker for broker in led.values() if broker in self.cluster.members]
-        victim = self.cluster[self.chance.choice(candidates)]
-        began = time.monotonic()
-        fault.act(self, victim)
-        self.settle()
-        # Everybody has a moment of peace, in which all must be seen to go on.
-        time.sleep(0.5)
-        ended = time.monotonic()
-        what, gap = max(self._longest_gaps(began, ended).items(), key=lambda found: found[1])
-        self.rounds[fault.name] += 1
-        self.pauses[fault.name].append(gap)
-        within_s = fault.within_s
-        if fault.name in ENDING:
-            bare = self._longest_bare_gap(began, ended)
-            self.pauses[f"{fault.name}, without a library"].append(bare)
-            if within_s is not None and bare > within_s:
-                self.late.append(f"{fault.name} of broker {victim.broker}: no bare write for {bare:.1f} s")
-        if within_s is not None and gap > within_s + (LIBRARY_S if self.store is not None else 0):
-            self.late.append(f"{fault.name} of broker {victim.broker}: nothing of {what} for {gap:.1f} s")
-        number = sum(self.rounds.values())
-        writes = len(self.history.writes)
-        print(
-            f"round {number}: {fault.name} broker {victim.broker}, nothing of {what} for {gap:.2f} s, "
-            f"{writes} writes so far",
-            flush=True,
-        )
-
-    def _longest_gaps(self, began: float, ended: float) -> dict[str, float]:
-        """By partition, the longest time without an acknowledgement for the library, and without a read."""
-        found = {}
-        for partition in range(PARTITIONS):
-            acknowledged = self._acknowledged(f"library-{partition}", began)
-            read = [
-                r.at for r in self.history.reads["reader-1"] if r.partition == partition and r.at >= began
-            ]
-            found[f"the writes to partition {partition}"] = gaps(acknowledged, began, ended)
-            found[f"the reads of partition {partition}"] = gaps(read, began, ended)
-        return found
-
-    def _longest_bare_gap(self, began: float, ended: float) -> float:
-        """The same for the bare writers: how long the cluster took, without the habits of a library."""
-        writers = [f"bare-{partition}" for partition in range(PARTITIONS)]
-        return max(gaps(self._acknowledged(name, began), began, ended) for name in writers)
-
-    def _acknowledged(self, writer: str, began: float) -> list[float]:
-        return [
-            write.answered_at
-            for write in self.history.writes
-            if write.writer == writer and write.offset is not None and write.answered_at >= began
-        ]
-
-    def finish(self) -> list[Violation]:
-        """End the clients, read the log, check."""
-        self.settle()
-        for actor in self.actors:
-            actor.end()
-        for actor in self.actors:
-            actor.join(90)
-            if actor.failure is not None:
-                self.late.append(f"{actor.name} gave up: {actor.failure}")
-            assert not actor.is_alive(), f"{actor.name} did not end"
-        read_log(self.cluster.bootstrap, TOPIC, PARTITIONS, self.history)
-        return check(self.history)
-
-
-def kill(world: World, victim: Member) -> None:
+def kill(world: FaultyWorld, victim: Member) -> None:
     victim.kill()
     rest = [member.broker for member in world.cluster.running]
     wait_for_brokers(world.cluster.running, (), rest, 15)
     victim.start()
 
 
-def pause(world: World, victim: Member) -> None:
+def pause(world: FaultyWorld, victim: Member) -> None:
     if world.chance.random() < 0.5:
         pause_until_fenced(world, victim)
         return
@@ -225,7 +60,7 @@ def pause(world: World, victim: Member) -> None:
     victim.resume()
 
 
-def pause_until_fenced(world: World, victim: Member) -> None:
+def pause_until_fenced(world: FaultyWorld, victim: Member) -> None:
     victim.pause()
     rest = [member for member in world.cluster.running if member is not victim]
     wait_for_brokers(rest, (), [member.broker for member in rest], 15)
@@ -233,34 +68,34 @@ def pause_until_fenced(world: World, victim: Member) -> None:
     victim.resume()
 
 
-def blink(world: World, victim: Member) -> None:
+def blink(world: FaultyWorld, victim: Member) -> None:
     victim.pause()
     time.sleep(BLINK_S)
     victim.resume()
 
 
-def restart(world: World, victim: Member) -> None:
+def restart(world: FaultyWorld, victim: Member) -> None:
     victim.kill()
     victim.start()
 
 
-def cut_off(world: World, victim: Member) -> None:
+def cut_off(world: FaultyWorld, victim: Member) -> None:
     path = world.fault("outage", victim.broker)
     time.sleep(PAUSE_S)
     path.unlink()
 
 
-def stop(world: World, victim: Member) -> None:
+def stop(world: FaultyWorld, victim: Member) -> None:
     victim.stop()
     victim.start()
 
 
-def kill_all(world: World, victim: Member) -> None:
+def kill_all(world: FaultyWorld, victim: Member) -> None:
     world.cluster.kill()
     world.cluster.start()
 
 
-def kill_two(world: World, victim: Member) -> None:
+def kill_two(world: FaultyWorld, victim: Member) -> None:
     """One of three is enough: nothing here needs a majority of the brokers."""
     other = next(member for member in world.cluster.members.values() if member is not victim)
     victim.kill()
@@ -272,7 +107,7 @@ def kill_two(world: World, victim: Member) -> None:
     world.cluster.start([victim.broker, other.broker])
 
 
-def pause_all(world: World, victim: Member) -> None:
+def pause_all(world: FaultyWorld, victim: Member) -> None:
     """As when a machine sleeps: nobody is to blame for the silence of the others."""
     for member in world.cluster.running:
         member.pause()
@@ -281,27 +116,27 @@ def pause_all(world: World, victim: Member) -> None:
         member.resume()
 
 
-def outage(world: World, victim: Member) -> None:
+def outage(world: FaultyWorld, victim: Member) -> None:
     path = world.fault("outage", None)
     time.sleep(OUTAGE_S)
     path.unlink()
 
 
-def store_down(world: World, victim: Member) -> None:
+def store_down(world: FaultyWorld, victim: Member) -> None:
     assert world.store is not None
     world.store.kill()
     time.sleep(OUTAGE_S)
     world.store.start()
 
 
-def store_hangs(world: World, victim: Member) -> None:
+def store_hangs(world: FaultyWorld, victim: Member) -> None:
     assert world.store is not None
     world.store.pause()
     time.sleep(OUTAGE_S)
     world.store.resume()
 
 
-def slow(world: World, victim: Member) -> None:
+def slow(world: FaultyWorld, victim: Member) -> None:
     path = world.fault("slow", None, SLOW_SECONDS)
     time.sleep(OUTAGE_S)
     path.unlink()
@@ -334,9 +169,9 @@ S3_OTHERS = (
 
 
 def run(
-    variant: str, faults: Sequence[Fault], seed: int, store: S3Store | None = None
-) -> tuple[World, list[Violation], list[str]]:
-    world = World(variant, seed, store)
+    variant: str, faults: Sequence[Fault], seed: int, store: S3Server | None = None
+) -> tuple[FaultyWorld, list[Violation], list[str]]:
+    world = FaultyWorld(variant, seed, store)
     with world.cluster:
         world.begin()
         time.sleep(1.0)
@@ -355,7 +190,7 @@ def chosen_faults(rounds: int, others: int, only: str | None, chance: random.Ran
     return faults
 
 
-def prove_sound(faults: Sequence[Fault], seed: int, store: S3Store | None) -> bool:
+def prove_sound(faults: Sequence[Fault], seed: int, store: S3Server | None) -> bool:
     world, violations, tracebacks = run("sound", faults, seed, store)
     report(world)
     problems = [*map(str, violations), *world.late, *tracebacks]
@@ -364,26 +199,6 @@ def prove_sound(faults: Sequence[Fault], seed: int, store: S3Store | None) -> bo
     if not problems:
         print("nothing lost, nothing twice, nothing out of order")
     return not problems
-
-
-def report(world: World) -> None:
-    history = world.history
-    acknowledged = sum(write.offset is not None for write in history.writes)
-    unknown = len(history.writes) - acknowledged
-    records = sum(map(len, history.log.values()))
-    print(
-        f"{acknowledged} writes acknowledged, {unknown} with another answer or none, {records} records in "
-        f"the log, {sum(map(len, history.reads.values()))} read, {len(history.watermarks)} ends told, "
-        f"{len(history.resumes)} times a group resumed, {len(history.topics_created)} topics created and "
-        f"{len(history.topics_deleted)} deleted"
-    )
-    for name, pauses in world.pauses.items():
-        pauses.sort()
-        nine_in_ten = pauses[min(len(pauses) - 1, len(pauses) * 9 // 10)]
-        print(
-            f"{len(pauses)} rounds of {name}: the longest pause of a round was {pauses[len(pauses) // 2]:.2f} s "
-            f"in the median, {nine_in_ten:.2f} s in nine of ten, {pauses[-1]:.2f} s at most"
-        )
 
 
 def prove_broken(variant: str, fault: Fault, rounds: int, seed: int) -> bool:
@@ -415,11 +230,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rounds, others = (2, 9) if chosen.short else (chosen.rounds, chosen.others)
                 chance = random.Random(chosen.seed)
                 faults = chosen_faults(rounds, others, chosen.only, chance, chosen.s3)
-                with S3Store() if chosen.s3 else nullcontext() as store:
+                with S3Server() if chosen.s3 else nullcontext() as store:
                     well = prove_sound(faults, chosen.seed, store)
             if chosen.broken or chosen.short:
                 well = prove_broken("no-fencing", FENCED, 4, chosen.seed) and well
                 well = prove_broken("early-answers", KILL, 2, chosen.seed) and well
+        except parts.PartMissing as why:
+            return parts.not_run(why)
         except (AssertionError, ServerFailed) as problem:
             print(f"FAILED: {problem}")
             return 1

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from conformance import parts
-from conformance.client import BY_NAME, CLIENTS, Client, ClientFailed, Session
+from conformance.client import BY_NAME, CLIENTS, OLD, Client, ClientFailed, Session
 from conformance.clients.protocol import Record
 from conformance.groups.offsets import check_never_seen, check_round_trips, committed, find_topic
 from conformance.oracle import ApacheKafka
@@ -34,8 +34,6 @@ STAGES = ((0, 15), (15, 10), (25, 35))
 STAGE_TIMEOUT_S = 60.0
 TOOL_TIMEOUT_S = 90.0
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-# What these speak was dropped in Kafka 4 (KIP-896): their oracle is kafka:3.9.
-OLD = frozenset(("kafka-python-0.10", "sarama-0.10.2"))
 SHORT = frozenset(
     (
         ("kafka-python", "classic"),
@@ -291,7 +289,9 @@ def main() -> int:
             client.program()
         with interrupted_cleanly(), server:
             return 1 if run(server, kinds, options.jobs, not options.no_kill) else 0
-    except (parts.PartMissing, ServerFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except ServerFailed as why:
         print(f"groups: {why}", file=sys.stderr)
         return 2
 

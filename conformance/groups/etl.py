@@ -114,7 +114,9 @@ def main() -> int:
         with interrupted_cleanly(), server_named(options.against) as server:
             began = time.monotonic()
             passed, failures, output = run(server, program, records, options.timeout)
-    except (parts.PartMissing, ServerFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except ServerFailed as why:
         print(f"group_etl: {why}", file=sys.stderr)
         return 2
     if failures:

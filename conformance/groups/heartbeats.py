@@ -265,7 +265,9 @@ def main() -> int:
         with interrupted_cleanly(), server:
             window_s = WINDOW_SHORT_S if options.short else WINDOW_S
             failures = asyncio.run(run(server, groups, window_s, options.interval))
-    except (parts.PartMissing, ServerFailed, ClientFailed, Refused) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except (ServerFailed, ClientFailed, Refused) as why:
         print(f"heartbeats: {why}", file=sys.stderr)
         return 2
     for failure in failures:

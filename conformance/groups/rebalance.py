@@ -18,9 +18,8 @@ from pathlib import Path
 from confluent_kafka import Message, Producer
 
 from conformance import parts
-from conformance.client import BY_NAME, ClientFailed, Session
+from conformance.client import BY_NAME, OLD, ClientFailed, Session
 from conformance.clients.voice import SESSION_TIMEOUT_MS
-from conformance.groups.__main__ import OLD
 from conformance.groups.history import Holding, again, complaints_about, holdings
 from conformance.groups.members import History, Member, MemberFailed
 from conformance.groups.offsets import await_coordinators, commit_history, committed, find_topic
@@ -360,7 +359,9 @@ def main() -> int:
                 failed += bool(scenario.failures)
                 if options.trace:
                     scenario.write_trace(Path(options.trace))
-    except (parts.PartMissing, ServerFailed, ClientFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except (ServerFailed, ClientFailed) as why:
         print(f"rebalance: {why}", file=sys.stderr)
         return 2
     print(f"{len(names)} scenarios against {server.name}, {failed} failed")

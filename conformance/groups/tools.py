@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from conformance.groups.offsets import OFFSETS_TOPIC, Topic, commit_plainly, com
 from conformance.server import Server, ServerFailed, interrupted_cleanly
 from conformance.target import add_against, server_named
 from conformance.wire.connection import Connection
+from penstock.testing.waiting import Late, until
 
 TOPIC = "tools"
 PARTITIONS = 2
@@ -230,7 +231,12 @@ def configure(tools: Tools) -> None:
         answer = beat(connection, answer["MemberEpoch"])
         expect("heartbeat interval as set", answer["HeartbeatIntervalMs"], 600)
         began = time.monotonic()
-        await_that("a silent member is dropped", lambda: not members_of(connection, group), SILENCE_MAX_S)
+        until(
+            lambda: not members_of(connection, group),
+            SILENCE_MAX_S,
+            "the end of a silent member",
+            every_s=0.2,
+        )
         silent_s = time.monotonic() - began
         expect("dropped before its session was over", silent_s < 1.5, False)
         names = ",".join(setting.partition("=")[0] for setting in chosen.split(","))
@@ -257,7 +263,7 @@ def expire(tools: Tools, topic: Topic, consumers: Sequence[Consumer]) -> None:
             consumer.poll(0)
         return not committed(server, "expiring", topic)
 
-    await_that("offsets expire", gone, RETENTION_S + EXPIRED_MAX_S)
+    until(gone, RETENTION_S + EXPIRED_MAX_S, "the end of old offsets", every_s=0.2)
     took = time.monotonic() - began
     expect(f"expired after {took:.0f} s, before their time", took < RETENTION_S - 1, False)
     with Connection(server.host, server.port) as connection:
@@ -278,14 +284,6 @@ def expire(tools: Tools, topic: Topic, consumers: Sequence[Consumer]) -> None:
         expect("the record of what expired", last.get(("expiring", partition)), None)
         expect("the record of what did not", last["classic", partition], RECORDS)
     print(f"offsets without members expired after {took:.0f} s, those of members stayed", flush=True)
-
-
-def await_that(what: str, holds: Callable[[], bool], limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        if time.monotonic() > deadline:
-            raise Wrong(f"{what}: not within {limit_s:.0f} s")
-        time.sleep(0.2)
 
 
 def main() -> int:
@@ -309,10 +307,12 @@ def main() -> int:
             finally:
                 for consumer in consumers:
                     consumer.close()
-    except Wrong as why:
+    except (Wrong, Late) as why:
         print(f"FAILED {why}", flush=True)
         return 1
-    except (parts.PartMissing, ServerFailed, ClientFailed) as why:
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except (ServerFailed, ClientFailed) as why:
         print(f"group_tools: {why}", file=sys.stderr)
         return 2
     print(f"Kafka's tools for groups against {server.name}: all as it should be")

@@ -1,9 +1,8 @@
 """Penstock on a real S3 server: the store's behaviour, races for one key, a network that loses answers, stores
 that are refused, requests that hang, and a cluster that loses a broker.
 
-The server is versitygw (Apache-2.0), built by `go install`. Everything runs on loopback. Latency and
-throughput are printed beside the same run on a local directory: an object store answers each flush with a
-round trip, and that shows.
+Everything runs on loopback. Latency and throughput are printed beside the same run on a local directory: an
+object store answers each flush with a round trip, and that shows.
 """
 
 import argparse
@@ -12,69 +11,42 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from conformance import parts
-from conformance.s3.proxy import HANG_S, Proxy
+from conformance.cluster.processes import Cluster
+from conformance.cluster.streams import Written
+from conformance.s3.proxy import Proxy, Rule
 from conformance.s3.refusals import refusals
-from conformance.server import free_port, serves
+from conformance.s3.server import BUCKET, HOST, S3Server
+from conformance.server import ServerFailed, interrupted_cleanly
 
 if TYPE_CHECKING:
     from penstock.storage.stores.objects import ObjectStore
 
-VERSION = "v1.8.0"
-BUCKET = "penstock"
-KEY, SECRET = "conformance", "conformance-secret"
 SUITES = ("tests/storage/test_store_behaviour.py", "tests/storage/test_wal_behaviour.py")
-SESSION_TIMEOUT_MS = 3000
+SETTINGS = {"broker.session.timeout.ms": "3000"}
+PARTITIONS = 6
 SINGLE = 200
 """Records sent one at a time, for the latency of an acknowledgement."""
+HANG_S = 8.0
+"""Longer than the store waits for an answer to a small request."""
 HANGING_SHARE = 0.02
 HANGING_ACK_S = 6.0
 """A request that hangs is sent again after a second, and once more if that hangs as well."""
-
-
-def versitygw() -> Path:
-    """The S3 server, built once."""
-    program = parts.PARTS / "bin" / "versitygw"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        os.environ["GOBIN"] = str(program.parent)
-        parts.fetch(
-            f"versitygw {VERSION}",
-            ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],
-            parts.ROOT,
-        )
-    return program
-
-
-@contextmanager
-def s3_server() -> Iterator[dict[str, str]]:
-    """Run the server with one empty bucket; gives the environment that points S3 clients at it."""
-    program = versitygw()
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="conformance-s3-") as folder:
-        (Path(folder) / BUCKET).mkdir()
-        environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
-        command = [str(program), "--port", f"127.0.0.1:{port}", "posix", folder]
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            try:
-                yield {
-                    "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-                    "AWS_ACCESS_KEY_ID": KEY,
-                    "AWS_SECRET_ACCESS_KEY": SECRET,
-                    "AWS_REGION": "us-east-1",
-                    "AWS_ALLOW_HTTP": "true",
-                }
-            finally:
-                process.kill()
+FAULTY = (
+    Rule("lose", share=0.08),
+    Rule("drop", share=0.06),
+    Rule("refuse", share=0.06, status=503),
+    Rule("hang", share=0.002, seconds=(HANG_S, HANG_S)),
+)
 
 
 async def _create(store: "ObjectStore", key: str, value: bytes) -> bool | None:
@@ -106,103 +78,65 @@ async def race(rounds: int, writers: int, name: str = "race") -> int:
     return wrong
 
 
-def race_through_faults(rounds: int, seed: int) -> int:
-    """The same through a proxy that loses answers: each creator must still know whether it is the one."""
+@contextmanager
+def behind_a_proxy(seed: int, *rules: Rule) -> Iterator[Proxy]:
+    """Stores that are opened meanwhile reach the server through a proxy that obeys these rules."""
     endpoint = os.environ["AWS_ENDPOINT_URL"]
-    shares = {"lose": 0.08, "drop": 0.06, "busy": 0.06, "hang": 0.002}
-    with Proxy(int(endpoint.rpartition(":")[2]), shares, seed) as proxy:
-        os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
+    with Proxy(int(endpoint.rpartition(":")[2]), BUCKET, seed) as proxy, proxy.sick(*rules):
+        os.environ["AWS_ENDPOINT_URL"] = f"http://{HOST}:{proxy.port}"
         try:
-            wrong = asyncio.run(race(rounds, 4, "faulty"))
+            yield proxy
         finally:
             os.environ["AWS_ENDPOINT_URL"] = endpoint
-        print(
-            f"races through a faulty network: {rounds} of 4 writers each, {wrong} wrong; {proxy.requests} requests, {dict(proxy.faults)}"
-        )
+
+
+def race_through_faults(rounds: int, seed: int) -> int:
+    """The same through a proxy that loses answers: each creator must still know whether it is the one."""
+    with behind_a_proxy(seed, *FAULTY) as proxy:
+        wrong = asyncio.run(race(rounds, 4, "faulty"))
+    print(
+        f"races through a faulty network: {rounds} of 4 writers each, {wrong} wrong; {proxy.requests} requests, {dict(proxy.faults)}"
+    )
     return wrong
 
 
-@contextmanager
-def brokers(store: str, count: int) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
-    """Brokers 1 to `count` of the cluster in `store`, each a process of its own."""
-    program = Path(sys.executable).with_name("penstock")
-    ports = [free_port() for _ in range(count)]
-    running: list[subprocess.Popen[bytes]] = []
-    try:
-        for number, port in enumerate(ports, 1):
-            command = [str(program), "start", "--broker-id", str(number), "--listen", f"127.0.0.1:{port}"]
-            chosen = f"--set=broker.session.timeout.ms={SESSION_TIMEOUT_MS}"
-            running.append(subprocess.Popen([*command, "--store", store, chosen], stdout=subprocess.DEVNULL))
-        deadline = time.monotonic() + 30
-        while not all(serves("127.0.0.1", port) for port in ports):
-            if time.monotonic() > deadline or any(one.poll() is not None for one in running):
-                raise SystemExit(f"a broker on {store} did not start")
-            time.sleep(0.05)
-        yield ",".join(f"127.0.0.1:{port}" for port in ports), running
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
-
-
-def flow(bootstrap: str, running: list["subprocess.Popen[bytes]"], records: int) -> dict[str, float]:
-    """Write with one broker killed half-way; everything acknowledged must be there once, at its offset."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for created in admin.create_topics([NewTopic("flow", 6, 3)]).values():
-        created.result(30)
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
-    )
-    acknowledged: dict[tuple[int, int], bytes] = {}
-    failures: list[str] = []
-    waits: list[float] = []
-    sent_at: dict[bytes, float] = {}
-
-    def delivered(error: object, message: Any) -> None:
-        if error is not None:
-            failures.append(str(error))
-            return
-        value = message.value()
-        waits.append(time.perf_counter() - sent_at[value])
-        acknowledged[message.partition(), message.offset()] = value
-
-    for number in range(SINGLE):
-        value = b"single %d" % number
-        sent_at[value] = time.perf_counter()
-        producer.produce("flow", value=value, on_delivery=delivered)
-        producer.flush(30)
-    singles = list(waits)
-    began = time.perf_counter()
-    for number in range(records):
-        value = b"%d" % number
-        sent_at[value] = time.perf_counter()
-        producer.produce("flow", value=value, key=value, on_delivery=delivered)
-        producer.poll(0.0005)
-        if number == records // 2:
-            running[-1].kill()
-    left = producer.flush(60)
-    seconds = time.perf_counter() - began
-    if left or failures:
-        raise SystemExit(f"{left} records unsent, {len(failures)} refused: {failures[:1]}")
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False, "log_level": 0}
-    )
-    consumer.assign([TopicPartition("flow", partition, 0) for partition in range(6)])
-    found: dict[tuple[int | None, int | None], bytes | None] = {}
-    deadline = time.monotonic() + 60
-    while len(found) < records + SINGLE and time.monotonic() < deadline:
-        for message in consumer.consume(1000, 1):
-            if message.error() is None:
-                found[message.partition(), message.offset()] = message.value()
-    consumer.close()
-    if found != acknowledged:
-        raise SystemExit(
-            f"acknowledged {len(acknowledged)} records, read {len(found)}, and they are not the same"
+def flow(store: str | None, records: int) -> dict[str, float]:
+    """Three brokers, of which one is killed half-way through; everything acknowledged must be there once, at its
+    offset."""
+    with Cluster(3, SETTINGS, store=store) as cluster:
+        cluster.start()
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("flow", PARTITIONS, 3)])["flow"].result(30)
+        producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
         )
+        written = Written("flow")
+        singles = []
+        for number in range(SINGLE):
+            began = time.perf_counter()
+            producer.produce("flow", b"single %d" % number, on_delivery=written.delivered)
+            producer.flush(30)
+            singles.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        for number in range(records):
+            value = b"%d" % number
+            producer.produce("flow", value=value, key=value, on_delivery=written.delivered)
+            producer.poll(0.0005)
+            if number == records // 2:
+                cluster[3].kill()
+        left = producer.flush(60)
+        seconds = time.perf_counter() - began
+        assert not left and not written.failures, f"{left} records unsent, refused: {written.failures[:1]}"
+        assert len(written) == records + SINGLE, (
+            f"{len(written)} offsets were given to {records + SINGLE} records"
+        )
+        lacking = written.lacking(cluster.bootstrap, 60.0)
+        assert not lacking, f"{len(lacking)} records are not as they were acknowledged: {lacking[:3]}"
     quantiles = statistics.quantiles(singles, n=100)
     return {
         "records/s": records / seconds,
@@ -211,33 +145,46 @@ def flow(bootstrap: str, running: list["subprocess.Popen[bytes]"], records: int)
     }
 
 
-def hangs(records: int, seed: int) -> bool:
+def hangs(records: int, seed: int) -> None:
     """Write through a proxy that lets some requests hang for longer than the store waits for one: nobody waits
-    so long for an acknowledgement. False if somebody does."""
-    from confluent_kafka import Producer
+    so long for an acknowledgement."""
+    rule = Rule("hang", share=HANGING_SHARE, seconds=(HANG_S, HANG_S))
+    with behind_a_proxy(seed, rule) as proxy, Cluster(1, SETTINGS, store=f"s3://{BUCKET}/hanging") as cluster:
+        cluster.start()
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0})
+        waits = []
+        for number in range(records):
+            began = time.perf_counter()
+            producer.produce("hanging", value=b"%d" % number)
+            assert not producer.flush(60), "a record was not acknowledged in a minute"
+            waits.append(time.perf_counter() - began)
+    # The first waits for its topic, too.
+    slowest = max(waits[1:])
+    print(
+        f"requests that hang for {HANG_S:.0f} s: {proxy.faults['hang']} of {proxy.requests}; {records} records "
+        f"one at a time, p50 {statistics.median(waits) * 1000:.1f} ms, the slowest {slowest:.2f} s"
+    )
+    assert slowest < HANGING_ACK_S, f"somebody waited for more than {HANGING_ACK_S:.0f} s"
 
-    endpoint = os.environ["AWS_ENDPOINT_URL"]
-    with Proxy(int(endpoint.rpartition(":")[2]), {"hang": HANGING_SHARE}, seed) as proxy:
-        os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
-        try:
-            with brokers(f"s3://{BUCKET}/hanging", 1) as (bootstrap, _running):
-                producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
-                waits = []
-                for number in range(records):
-                    began = time.perf_counter()
-                    producer.produce("hanging", value=b"%d" % number)
-                    if producer.flush(60):
-                        raise SystemExit("a record was not acknowledged in a minute")
-                    waits.append(time.perf_counter() - began)
-        finally:
-            os.environ["AWS_ENDPOINT_URL"] = endpoint
-        # The first waits for its topic, too.
-        slowest = max(waits[1:])
-        print(
-            f"requests that hang for {HANG_S:.0f} s: {proxy.faults['hang']} of {proxy.requests}; {records} records "
-            f"one at a time, p50 {statistics.median(waits) * 1000:.1f} ms, the slowest {slowest:.2f} s"
-        )
-    return slowest < HANGING_ACK_S
+
+def prove(rounds: int, records: int) -> None:
+    """AssertionError at the first thing that does not hold."""
+    wrong = asyncio.run(race(rounds, 8))
+    print(f"races: {rounds} of 8 writers each, {wrong} without exactly one winner")
+    assert not wrong, "a race did not have exactly one winner"
+    suite = {**os.environ, "PENSTOCK_TEST_STORE": f"s3://{BUCKET}"}
+    command = [sys.executable, "-m", "pytest", "-q", *SUITES, "-k", "remote or objects"]
+    assert not subprocess.run(command, env=suite, cwd=parts.ROOT, check=False).returncode, "the suites failed"
+    assert not race_through_faults(rounds // 5, seed=1), "a race through a faulty network went wrong"
+    hangs(records // 4, seed=2)
+    print("stores that are refused:")
+    problems = refusals(BUCKET)
+    assert not problems, "; ".join(problems)
+    remote = flow(f"s3://{BUCKET}/cluster", records)
+    local = flow(None, records)
+    print("three brokers, one killed half-way, every acknowledged record read back once at its offset:")
+    for name in remote:
+        print(f"  {name:12} s3 {remote[name]:10.1f}   directory {local[name]:10.1f}")
 
 
 def main() -> int:
@@ -248,34 +195,14 @@ def main() -> int:
     )
     chosen = parser.parse_args()
     try:
-        with s3_server() as environment:
-            os.environ.update(environment)
-            wrong = asyncio.run(race(chosen.rounds, 8))
-            print(f"races: {chosen.rounds} of 8 writers each, {wrong} without exactly one winner")
-            suite = {**os.environ, "PENSTOCK_TEST_STORE": f"s3://{BUCKET}"}
-            command = [sys.executable, "-m", "pytest", "-q", *SUITES, "-k", "remote or objects"]
-            if wrong or subprocess.run(command, env=suite, cwd=parts.ROOT, check=False).returncode:
-                return 1
-            if race_through_faults(chosen.rounds // 5, seed=1):
-                return 1
-            if not hangs(chosen.records // 4, seed=2):
-                print(f"FAILED: somebody waited for more than {HANGING_ACK_S:.0f} s")
-                return 1
-            print("stores that are refused:")
-            problems = refusals(BUCKET)
-            if problems:
-                print("\n".join(f"FAILED: {problem}" for problem in problems))
-                return 1
-            with brokers(f"s3://{BUCKET}/cluster", 3) as (bootstrap, running):
-                remote = flow(bootstrap, running, chosen.records)
-            with tempfile.TemporaryDirectory() as folder, brokers(folder, 3) as (bootstrap, running):
-                local = flow(bootstrap, running, chosen.records)
+        with interrupted_cleanly(), S3Server() as server:
+            os.environ.update(server.environment)
+            prove(chosen.rounds, chosen.records)
     except parts.PartMissing as why:
-        print(why)
+        return parts.not_run(why)
+    except (AssertionError, ServerFailed) as why:
+        print(f"FAILED: {why}")
         return 1
-    print("three brokers, one killed half-way, every acknowledged record read back once at its offset:")
-    for name in remote:
-        print(f"  {name:12} s3 {remote[name]:10.1f}   directory {local[name]:10.1f}")
     print("1 passed, 0 failed")
     return 0
 

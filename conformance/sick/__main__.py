@@ -15,6 +15,7 @@ from conformance.sick import scenes_disk, scenes_late, scenes_refused, scenes_re
 from conformance.sick.disks import NoDisk
 from conformance.sick.stage import SCENES, Failed, Scene, Skipped
 from penstock.client import ClientError
+from penstock.testing.waiting import Late
 
 PLAYS = (scenes_rot, scenes_disk, scenes_refused, scenes_late, scenes_space, scenes_repair)
 """Importing these modules filled SCENES."""
@@ -27,7 +28,7 @@ def play(scene: Scene) -> tuple[str, str]:
         verdict, text = "ok", scene.play()
     except (Skipped, NoDisk, PartMissing) as why:
         verdict, text = "skipped", str(why)
-    except (Failed, ServerFailed, ClientError) as why:
+    except (Failed, Late, ServerFailed, ClientError) as why:
         lines = str(why).splitlines()
         verdict, text = "FAILED", " ... ".join(dict.fromkeys((lines[0], lines[-1])))
     except Exception as bug:

@@ -6,8 +6,9 @@ from pathlib import Path
 from conformance.server import ServerFailed
 from conformance.sick.disks import memory_disk, real_disk, used_bytes
 from conformance.sick.scenes_rot import forget
-from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_directory, scene, until
+from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_directory, scene
 from conformance.sick.verdict import Expected
+from penstock.testing.waiting import until
 
 DISK_MB = 48
 DAY_MS = 86_400_000

@@ -6,10 +6,11 @@ import threading
 import time
 from dataclasses import replace
 
-from conformance.sick.proxy import Rule, wait_until_held
+from conformance.s3.proxy import Rule
 from conformance.sick.scenes_refused import disturb
-from conformance.sick.stage import SETTINGS, Failed, Stage, on_s3, scene, until
+from conformance.sick.stage import SETTINGS, Failed, Stage, on_s3, scene
 from conformance.sick.verdict import Expected, Place
+from penstock.testing.waiting import until
 
 SLOW_PUT_S = 30.0
 OTHERS_WITHIN_S = 3.0
@@ -20,8 +21,7 @@ def _doubtful(stage: Stage, places: list[Place], trigger: Rule) -> None:
     """The next entry of the metadata log fails in doubt, and takes effect when `trigger` fits a request."""
     with stage.proxy.sick(Rule("hold", "PUT", "meta/log/")):
         stage.speaker.write(places, 3)
-        if not wait_until_held(stage.proxy, 30):
-            raise Failed("no entry of the metadata log was proposed")
+        until(lambda: stage.proxy.held, 30, "an entry of the metadata log")
         with stage.proxy.sick(trigger):
             until(lambda: trigger.hits > 0, 60, f"the next {trigger.method} of {trigger.prefix}")
             time.sleep(3.0)

@@ -4,9 +4,10 @@ import random
 import shutil
 import time
 
+from conformance.s3.proxy import Bursts, Rule
 from conformance.server import ServerFailed
-from conformance.sick.proxy import Bursts, Rule
-from conformance.sick.stage import SETTINGS, Failed, Stage, on_directory, on_s3, scene, until
+from conformance.sick.stage import SETTINGS, Failed, Stage, on_directory, on_s3, scene
+from penstock.testing.waiting import until
 
 HEALS_WITHIN_S = 20.0
 PREFIXES = ("manifests/", "segments/", "wal/", "meta/", "live/")

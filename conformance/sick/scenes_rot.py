@@ -11,8 +11,9 @@ from pathlib import Path
 
 from conformance.server import ServerFailed
 from conformance.sick import rot
-from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_directory, scene, until
+from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_directory, scene
 from conformance.sick.verdict import Expected, Place, Told
+from penstock.testing.waiting import Late, until
 
 RECORDS = 20
 PARTITIONS = 3
@@ -73,7 +74,7 @@ def each_case(cases: Mapping[str, Callable[[], int]]) -> str:
     for name, play in cases.items():
         try:
             hurt += play()
-        except (Failed, ServerFailed) as why:
+        except (Failed, Late, ServerFailed) as why:
             wrong.append(f"[{name}] {_short(why)}")
     if wrong:
         raise Failed(f"{len(wrong)} of {len(cases)}: " + " ".join(wrong))

@@ -4,9 +4,10 @@ import time
 
 from conformance.faults.clients import leaders
 from conformance.sick import rot
-from conformance.sick.stage import SETTINGS, Failed, on_directory, scene, until
+from conformance.sick.stage import SETTINGS, Failed, on_directory, scene
 from conformance.sick.verdict import Expected
 from penstock.client import Client
+from penstock.testing.waiting import until
 from penstock.wire.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from conformance.cluster.processes import HOST, Cluster, penstock
-from conformance.faults.stores import S3Store
-from conformance.s3.__main__ import BUCKET
-from conformance.sick.proxy import SickProxy
+from conformance.s3.proxy import Proxy
+from conformance.s3.server import BUCKET, S3Server
 from conformance.sick.speaker import Speaker
 from conformance.sick.verdict import Expected, Place, Reading, Told, hurt_records, judge
+from penstock.testing.waiting import until
 
 PROGRAM = Path(__file__).with_name("program.py")
 SETTINGS = {
@@ -69,7 +69,7 @@ def scene(
 
 
 class Stage:
-    def __init__(self, cluster: Cluster, objects: Path, proxy: SickProxy | None = None) -> None:
+    def __init__(self, cluster: Cluster, objects: Path, proxy: Proxy | None = None) -> None:
         self.cluster = cluster
         self.objects = objects
         """The store's objects, as files."""
@@ -87,7 +87,7 @@ class Stage:
         return ",".join(member.address for member in running)
 
     @property
-    def proxy(self) -> SickProxy:
+    def proxy(self) -> Proxy:
         assert self._proxy is not None, "this store has no proxy"
         return self._proxy
 
@@ -200,7 +200,7 @@ def on_directory(
 @contextmanager
 def on_s3(brokers: int = 1, settings: Mapping[str, str] = SETTINGS, seed: int = 1) -> Iterator[Stage]:
     """A cluster on an S3 server behind a proxy."""
-    with S3Store() as store, SickProxy(store.port, f"{BUCKET}/cluster", seed) as proxy:
+    with S3Server() as store, Proxy(store.port, f"{BUCKET}/cluster", seed) as proxy:
         variables = {
             **os.environ,
             **store.environment,
@@ -223,13 +223,3 @@ def _quiet(cluster: Cluster) -> Iterator[None]:
         if keep:
             shutil.copytree(cluster.folder, Path(keep) / cluster.folder.name, dirs_exist_ok=True)
         cluster.close()
-
-
-def until(condition: Callable[[], bool], within_s: float, what: str) -> float:
-    """Wait for it; seconds it took."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > within_s:
-            raise Failed(f"{what} did not come within {within_s:.0f} s")
-        time.sleep(0.1)
-    return time.monotonic() - began

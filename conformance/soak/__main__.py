@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from conformance.cluster.processes import Cluster
-from conformance.faults.stores import S3Store
-from conformance.parts import ROOT, PartMissing
+from conformance.parts import ROOT, PartMissing, not_run
+from conformance.s3.server import S3Server
 from conformance.server import ServerFailed, interrupted_cleanly
 from conformance.soak.load import Busy, Comers, Compacted, Groups, Load, Slow
 from conformance.soak.samples import Allowance, Sample, judge, stored_sizes, to_csv, to_svg
@@ -36,7 +36,7 @@ LISTENING_S = 5.0
 
 
 class Soak:
-    def __init__(self, minutes: float, seed: int, store: S3Store | None) -> None:
+    def __init__(self, minutes: float, seed: int, store: S3Server | None) -> None:
         self.seconds = minutes * 60
         scale = min(1.0, minutes / FULL_MINUTES)
         self._delete_delay_s = max(3.0, 60 * scale)
@@ -155,11 +155,11 @@ class Soak:
 
 
 @contextlib.contextmanager
-def maybe_s3(wanted: bool) -> Iterator[S3Store | None]:
+def maybe_s3(wanted: bool) -> Iterator[S3Server | None]:
     if not wanted:
         yield None
         return
-    with S3Store() as store:
+    with S3Server() as store:
         yield store
 
 
@@ -176,7 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             soak = Soak(chosen.minutes, chosen.seed, store)
             with soak.cluster:
                 problems = soak.run()
-    except (ServerFailed, PartMissing) as why:
+    except PartMissing as why:
+        return not_run(why)
+    except ServerFailed as why:
         print(f"FAILED: {why}")
         return 1
     verdict = judge(soak.samples, soak.allowance)

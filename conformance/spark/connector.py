@@ -24,7 +24,7 @@ from typing import Any
 
 from conformance import parts
 from conformance.oracle import ApacheKafka
-from conformance.parts import PartMissing
+from conformance.parts import PartMissing, not_run
 from conformance.server import Server, interrupted_cleanly
 from conformance.spark import records as spark_records
 from conformance.spark.jars import connector_jars
@@ -496,8 +496,7 @@ def main() -> int:
             checks.all(transactions=transactions)
             return 1 if checks.failed else 0
     except PartMissing as why:
-        print(f"not run: {why}")
-        return 2
+        return not_run(why)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

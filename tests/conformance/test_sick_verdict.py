@@ -3,8 +3,8 @@
 import random
 from pathlib import Path
 
+from conformance.s3.proxy import Rule
 from conformance.sick import rot
-from conformance.sick.proxy import Rule
 from conformance.sick.verdict import Expected, Place, Reading, Told, hurt_records, judge
 
 PLACE = Place("t", 0)

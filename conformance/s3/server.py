@@ -1,6 +1,7 @@
-"""A real S3 server under a cluster, which can be killed, started again and made to hang.
+"""A real S3 server on loopback, which can be killed, started again and made to hang.
 
-versitygw keeps each object as a file, so one that is killed and started again has everything it answered for.
+It is versitygw (Apache-2.0), built by `go install`. It keeps each object as a file, so one that is killed and
+started again has everything it answered for.
 """
 
 import contextlib
@@ -10,22 +11,40 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from conformance.cluster.processes import HOST
-from conformance.s3.__main__ import BUCKET, KEY, SECRET, versitygw
+from conformance import parts
 from conformance.server import ServerFailed, free_port
+from penstock.testing.waiting import until
 
+VERSION = "v1.8.0"
+HOST = "127.0.0.1"
+BUCKET = "penstock"
+KEY, SECRET = "conformance", "conformance-secret"
 START_TIMEOUT_S = 10.0
 
 
-class S3Store:
-    """One bucket on a server of its own."""
+def versitygw() -> Path:
+    """The server's program, built once."""
+    program = parts.PARTS / "bin" / "versitygw"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        os.environ["GOBIN"] = str(program.parent)
+        parts.fetch(
+            f"versitygw {VERSION}",
+            ["go", "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"],
+            parts.ROOT,
+        )
+    return program
+
+
+class S3Server:
+    """A server of one bucket. `environment` points S3 clients at it."""
 
     url = f"s3://{BUCKET}/cluster"
+    """Where a cluster keeps its store."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-s3-"))
@@ -44,17 +63,15 @@ class S3Store:
 
     def start(self) -> None:
         command = [str(versitygw()), "--port", f"{HOST}:{self.port}", "posix", str(self._folder)]
-        self._process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             command,
             env={**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._accepts():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise ServerFailed("the S3 server did not start")
-            time.sleep(0.02)
+        until(lambda: self._accepts() or process.poll() is not None, START_TIMEOUT_S, "the S3 server")
+        if process.poll() is not None:
+            raise ServerFailed("the S3 server ended before it served")
 
     def _accepts(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), 1):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from conformance.sick.proxy import Rule, SickProxy
+from conformance.s3.proxy import Proxy, Rule
 
 BODY = bytes(range(200))
 
@@ -51,12 +51,12 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[SickProxy]:
-    with SickProxy(server.server_address[1], "bucket/root", 1) as found:
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy(server.server_address[1], "bucket/root", 1) as found:
         yield found
 
 
-def ask(proxy: SickProxy, method: str, key: str, body: bytes = b"") -> tuple[int, bytes]:
+def ask(proxy: Proxy, method: str, key: str, body: bytes = b"") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
     try:
         connection.request(method, f"/bucket/root/{key}", body)
@@ -73,12 +73,12 @@ def eventually(server: Server, asked: list[tuple[str, str]]) -> None:
         time.sleep(0.02)
 
 
-def test_a_healthy_one_passes_everything(proxy: SickProxy, server: Server) -> None:
+def test_a_healthy_one_passes_everything(proxy: Proxy, server: Server) -> None:
     assert ask(proxy, "GET", "wal/1") == (200, BODY)
     assert server.asked == [("GET", "/bucket/root/wal/1")]
 
 
-def test_refusals_concern_a_prefix_and_end(proxy: SickProxy, server: Server) -> None:
+def test_refusals_concern_a_prefix_and_end(proxy: Proxy, server: Server) -> None:
     with proxy.sick(Rule("refuse", "GET", "wal/", status=403)):
         assert ask(proxy, "GET", "wal/1")[0] == 403
         assert ask(proxy, "GET", "segments/1")[0] == 200
@@ -86,7 +86,7 @@ def test_refusals_concern_a_prefix_and_end(proxy: SickProxy, server: Server) -> 
     assert proxy.faults == {"refuse": 1}
 
 
-def test_a_lost_answer_and_a_dropped_request(proxy: SickProxy, server: Server) -> None:
+def test_a_lost_answer_and_a_dropped_request(proxy: Proxy, server: Server) -> None:
     for does, served in (("lose", 1), ("drop", 0)):
         server.asked.clear()
         with proxy.sick(Rule(does)), pytest.raises((http.client.HTTPException, ConnectionError)):
@@ -94,7 +94,7 @@ def test_a_lost_answer_and_a_dropped_request(proxy: SickProxy, server: Server) -
         assert len(server.asked) == served
 
 
-def test_bodies_that_are_cut_or_flipped(proxy: SickProxy, server: Server) -> None:
+def test_bodies_that_are_cut_or_flipped(proxy: Proxy, server: Server) -> None:
     with proxy.sick(Rule("cut", "GET")), pytest.raises((http.client.HTTPException, ConnectionError)):
         ask(proxy, "GET", "wal/1")
     with proxy.sick(Rule("flip", "GET")):
@@ -103,13 +103,13 @@ def test_bodies_that_are_cut_or_flipped(proxy: SickProxy, server: Server) -> Non
     assert len(changed) == 1 and changed[0].bit_count() == 1
 
 
-def test_a_request_that_is_repeated(proxy: SickProxy, server: Server) -> None:
+def test_a_request_that_is_repeated(proxy: Proxy, server: Server) -> None:
     with proxy.sick(Rule("repeat", "PUT", seconds=(0.1, 0.1))):
         ask(proxy, "PUT", "wal/1", b"x")
     eventually(server, [("PUT", "/bucket/root/wal/1")] * 2)
 
 
-def test_a_write_that_comes_back_after_the_deletion(proxy: SickProxy, server: Server) -> None:
+def test_a_write_that_comes_back_after_the_deletion(proxy: Proxy, server: Server) -> None:
     with proxy.sick(Rule("haunt", "PUT")):
         ask(proxy, "PUT", "wal/1", b"x")
         ask(proxy, "DELETE", "wal/1")
@@ -117,7 +117,7 @@ def test_a_write_that_comes_back_after_the_deletion(proxy: SickProxy, server: Se
     eventually(server, [put, delete, put])
 
 
-def test_a_held_write_is_served_before_the_one_that_releases_it(proxy: SickProxy, server: Server) -> None:
+def test_a_held_write_is_served_before_the_one_that_releases_it(proxy: Proxy, server: Server) -> None:
     with proxy.sick(Rule("hold", "PUT", "meta/log/")):
         assert ask(proxy, "PUT", "meta/log/7", b"x")[0] == 503
     assert server.asked == [] and proxy.held == 1
