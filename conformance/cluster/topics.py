@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -175,12 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counts, threads = [FEW, chosen.topics], chosen.threads
     if chosen.short:
         counts, threads = [FEW, 200], 20
-    with interrupted_cleanly():
-        ours, problems = penstock(counts, threads, chosen.tools)
-        theirs: Figures | None = None
-        measure: Callable[..., Figures] = apache_kafka
-        if not (chosen.no_kafka or chosen.short):
-            theirs = measure(counts, threads)
+    theirs: Figures | None = None
+    try:
+        with interrupted_cleanly():
+            ours, problems = penstock(counts, threads, chosen.tools)
+            if not (chosen.no_kafka or chosen.short):
+                theirs = apache_kafka(counts, threads)
+    except parts.PartMissing as why:
+        return parts.not_run(why)
     for problem in problems:
         print(f"FAILED: {problem}")
     if theirs is not None:
