@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check lock clean bench matrix differential upstream crash abuse groups compaction cluster faults pipelines simulation s3 etcd upgrade
+.PHONY: help install dev demo test check lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -42,78 +42,37 @@ check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-matrix: $(VENV)/.dev ## every client writes, every client reads the same bytes (needs Java, Maven, Go, Node)
-	$(BIN)/python -m conformance.matrix
+# What each of these runs stands in conformance/proofs.py.
+PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse groups compaction pipelines cluster faults simulation sick upgrade s3 etcd bench
+.PHONY: $(PROOFS) soak bench-checks nightly
+$(PROOFS): $(VENV)/.dev
+	$(BIN)/python -m conformance.proofs $@
 
-differential: $(VENV)/.dev ## the same requests to Apache Kafka and to Penstock, answers compared (needs Java, Maven)
-	$(BIN)/python -m conformance.differential
-
-upstream: $(VENV)/.dev ## the integration tests that client libraries ship (needs Go)
-	$(BIN)/python -m conformance.upstream --groups
-
-crash: $(VENV)/.dev ## 1,000 rounds of kill -9 under idempotent producers (needs Java, Maven, Go)
-	$(BIN)/python -m conformance.crash --rounds 1000
-
-abuse: $(VENV)/.dev ## hostile bytes beside a healthy client that must notice nothing
-	$(BIN)/python -m conformance.abuse
-
-groups: $(VENV)/.dev ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL; 15 min (needs Java, Maven, Go, Node)
-	$(BIN)/python -m conformance.groups
-	$(BIN)/python -m conformance.groups.rebalance
-	$(BIN)/python -m conformance.groups.heartbeats
-	$(BIN)/python -m conformance.groups.tools
-	$(BIN)/python -m conformance.groups.etl
-
-compaction: $(VENV)/.dev ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
-	$(BIN)/python -m conformance.compaction
-
-pipelines: $(VENV)/.dev ## the driver killed 50 times, a standalone Spark cluster, Delta, Iceberg and S3: each row once (30 min; needs Go)
-	$(BIN)/python -m conformance.pipelines
-
-cluster: $(VENV)/.dev ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)
-	$(BIN)/python -m conformance.cluster
-	$(BIN)/python -m conformance.cluster.starts
-	$(BIN)/python -m conformance.cluster.topics --tools
-	$(BIN)/python -m conformance.cluster.costs
-	$(BIN)/python -m conformance.cluster.tools
-
-upgrade: $(VENV)/.dev ## brokers of the last version become brokers of this one under clients, and back; then the feature level (2 minutes; needs git's history)
-	$(BIN)/python -m conformance.upgrade
-
-faults: $(VENV)/.dev ## 200 kills and 200 pauses under clients whose history is checked, some on S3; variants broken on purpose (40 minutes; needs Go)
-	$(BIN)/python -m conformance.faults
-	$(BIN)/python -m conformance.faults --s3 --rounds 15
-	$(BIN)/python -m conformance.faults --broken
-
-.PHONY: sick soak bench-checks
-sick: $(VENV)/.dev ## sick stores: bits flip, disks fill and lose power, S3 refuses, repeats and holds back; 10 min (needs Go; root mounts disks)
-	$(BIN)/python -m conformance.sick
+matrix: ## every client writes, every client reads the same bytes (needs Java, Maven, Go, Node)
+differential: ## the same requests to Apache Kafka and to Penstock, answers compared (needs Java, Maven)
+upstream: ## the integration tests that client libraries ship (needs Go)
+spark: ## the same rows from format("penstock") and from Spark's Kafka connector on Penstock and on Kafka; 4 min (needs Java, Maven)
+exactly-once: ## a Spark driver killed 50 times, topic to topic and topic to table: nothing lost, nothing twice; 15 min
+bench-spark: ## Spark reads a log: format("penstock"), its Kafka connector on Kafka, Parquet; 15 min (needs Java, Maven)
+crash: ## 1,000 rounds of kill -9 under idempotent producers (needs Java, Maven, Go)
+abuse: ## hostile bytes beside a healthy client that must notice nothing
+groups: ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL; 15 min (needs Java, Maven, Go, Node)
+compaction: ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
+pipelines: ## the driver killed 50 times, a standalone Spark cluster, Delta, Iceberg and S3: each row once (30 min; needs Go)
+cluster: ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)
+faults: ## 200 kills and 200 pauses under clients whose history is checked, some on S3; variants broken on purpose (40 minutes; needs Go)
+simulation: ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose
+sick: ## sick stores: bits flip, disks fill and lose power, S3 refuses, repeats and holds back; 10 min (needs Go; root mounts disks)
+upgrade: ## brokers of the last version become brokers of this one under clients, and back; then the feature level (2 minutes; needs git's history)
+s3: ## the store and a cluster on a real S3 server (needs Go)
+etcd: ## the metadata log and a cluster on a real etcd whose leader is killed; 2 minutes (needs Go)
+bench: ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 
 soak: $(VENV)/.dev ## an hour of a mixed load with kills: store, files, descriptors and memory level off; draws docs/soak.svg
 	$(BIN)/python -m conformance.soak --minutes 60 --out docs
 
-simulation: $(VENV)/.dev ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose
-	$(BIN)/python -m simulation --seeds 2000
-	for variant in $$($(BIN)/python -m simulation --variants); do $(BIN)/python -m simulation --seeds 500 --lines 5 --broken $$variant || exit 1; done
-
-s3: $(VENV)/.dev ## the store and a cluster on a real S3 server (needs Go)
-	$(BIN)/python -m conformance.s3
-
-etcd: $(VENV)/.dev ## the metadata log and a cluster on a real etcd whose leader is killed; 2 minutes (needs Go)
-	$(BIN)/python -m conformance.etcd
-
-.PHONY: spark exactly-once bench-spark
-spark: $(VENV)/.dev ## the same rows from format("penstock") and from Spark's Kafka connector on Penstock and on Kafka; 4 min (needs Java, Maven)
-	$(BIN)/python -m conformance.spark.connector
-
-exactly-once: $(VENV)/.dev ## a Spark driver killed 50 times, topic to topic and topic to table: nothing lost, nothing twice; 15 min
-	$(BIN)/python -m conformance.spark.exactly_once --kills 50
-
-bench-spark: $(VENV)/.dev ## Spark reads a log: format("penstock"), its Kafka connector on Kafka, Parquet; 15 min (needs Java, Maven)
-	$(BIN)/python -m benchmarks.spark
-
-bench: $(VENV)/.dev ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
-	$(BIN)/python -m benchmarks
+nightly: $(VENV)/.dev ## all proofs in order, whatever fails, and one report: conformance/out/report.md; SHORT=1: their short forms
+	$(BIN)/python -m conformance.proofs --nightly $(if $(SHORT),--short)
 
 bench-checks: $(VENV)/.dev ## the hot path of this tree beside AGAINST=REVISION, in turns: what checks cost
 	$(BIN)/python -m benchmarks.checks --against $(AGAINST)

@@ -3,6 +3,7 @@
 Each module with a command line proves one claim and runs from the root of the repository as
 `python -m conformance.NAME`; `--help` says what it takes, `--against` which broker it is held against:
 
+    proofs         all of them in one list, and a report of a night in which all were run
     parts          fetch everything the others need
     matrix         every client writes, every client reads the same bytes
     differential   the same requests to Apache Kafka and to Penstock, answers compared field by field
@@ -13,6 +14,7 @@ Each module with a command line proves one claim and runs from the root of the r
                    groups resume exactly, and lose nothing while members come and go
     cluster, cluster.starts, cluster.topics, cluster.costs, cluster.tools, faults
                    several brokers as one cluster, whatever stops, dies or pauses
+    upgrade        brokers of the last version become brokers of this one
     sick, soak     a store that is late, refuses, rots or loses power; an hour of a mixed load
     s3, etcd, spark.connector, spark.exactly_once
                    a real object store; a real etcd; Spark's own connector; a driver that is killed

@@ -7,6 +7,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+QUIET: dict[str, Any] = {"log_level": 0, "log.connection.close": False}
+"""librdkafka does not tell of each broker that goes away."""
 RECORDS_PER_SECOND = 25
 READ_WITHIN_S = 30.0
 Values = dict[int, dict[int, bytes]]
@@ -71,13 +73,7 @@ class Stream(threading.Thread):
         self.written = Written(topic)
         self._partitions = partitions
         self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "log_level": 0,
-                "log.connection.close": False,
-            }
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, **QUIET}
         )
         self._end = threading.Event()
 

@@ -26,9 +26,9 @@ from confluent_kafka.cimpl import KafkaError, KafkaException, NewTopic
 
 from conformance import parts
 from conformance.cluster.processes import Cluster, Member, penstock
+from conformance.cluster.streams import QUIET
 from conformance.cluster.views import agreed_view
 from conformance.etcd.server import Etcd
-from conformance.faults.clients import QUIET
 from conformance.faults.world import GO_ON_WITHIN_S, PAUSE_S, TOPIC, Fault, FaultyWorld, report
 from conformance.server import ServerFailed, interrupted_cleanly
 

@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from conformance.cluster.processes import HOST
+from conformance.cluster.streams import QUIET
 from conformance.faults.history import History, Read, Resume, Watermark, Write
 from penstock.client import Client, ClientError, Connection
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -41,7 +42,6 @@ LIBRARY_TIMEOUT_MS = 1000
 COMMIT_EVERY_S = 0.5
 MEMBER_S = 6.0
 """So long a member of the group stays."""
-QUIET = {"log_level": 0, "log.connection.close": False}
 
 
 class Actor(threading.Thread):

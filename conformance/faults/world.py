@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from conformance.cluster.processes import Cluster, Member
+from conformance.cluster.streams import QUIET
 from conformance.cluster.views import agreed_view, wait_for_brokers
 from conformance.faults.clients import (
-    QUIET,
     Actor,
     Administrator,
     BareWriter,

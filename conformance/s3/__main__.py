@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from conformance import parts
 from conformance.cluster.processes import Cluster
-from conformance.cluster.streams import Written
+from conformance.cluster.streams import QUIET, Written
 from conformance.s3.proxy import Proxy, Rule
 from conformance.s3.refusals import refusals
 from conformance.s3.server import BUCKET, HOST, S3Server
@@ -108,12 +108,7 @@ def flow(store: str | None, records: int) -> dict[str, float]:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic("flow", PARTITIONS, 3)])["flow"].result(30)
         producer = Producer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "log_level": 0,
-            }
+            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0, **QUIET}
         )
         written = Written("flow")
         singles = []
