@@ -279,7 +279,6 @@ class Incarnation:
     async def begin(self) -> None:
         from penstock.broker.context import Broker
         from penstock.broker.dispatch import make_handle
-        from penstock.broker.groups import attach as attach_groups
         from penstock.storage import open_wal_store
         from penstock.storage.ledger.ledger import Ledger
 
@@ -322,7 +321,7 @@ class Incarnation:
         await membership.start(ledger)
         self._server.handle = make_handle(self.broker)
         await self._server.start()
-        attach_groups(self.broker)
+        self.broker.services.start()
 
     def _new_membership(self, wal_store: WalStore, metadata: MetadataLog) -> Membership:
         from penstock.cluster.membership import Membership
@@ -405,7 +404,7 @@ class Incarnation:
 
     async def _end_work(self) -> None:
         if hasattr(self, "broker"):
-            await self.broker.stop_tasks()
+            await self.broker.stop()
         if self._ledger is not None:
             await self._ledger.close()
 

@@ -87,7 +87,7 @@ class Rig:
         return cls(broker, clock)
 
     async def close(self) -> None:
-        await self.broker.stop_tasks()
+        await self.broker.stop()
         await self.broker.ledger.close()
         await self.broker.metadata.close()
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.handlers.fetch import FetchSessions
 from penstock.metadata.commands import DeleteTopic
 from penstock.wire import compression
 from penstock.wire.api.fetch import (
@@ -445,7 +444,7 @@ async def test_the_cache_of_sessions_is_bounded(tmp_path: Any) -> None:
         assert await open_session(1) > 0
         gone = await rig.ask(request(rig, 12, [], session_id=second, session_epoch=1), FetchResponse, 12)
         assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert len(rig.broker.service(FetchSessions)) == 2
+        assert len(rig.broker.services.fetch_sessions) == 2
     finally:
         await rig.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker.groups.loading import load
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.log.manifest import HurtRange
 from penstock.storage.ledger.partition import Partition
 from penstock.wire.errors import ErrorCode
@@ -43,7 +43,7 @@ async def test_only_readers_of_a_hurt_range_get_an_error(rig: Rig, version: int)
 async def test_groups_are_loaded_around_a_hurt_range(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = await with_hurt_range(rig, "commits")
     loaded: list[bytes] = []
-    monkeypatch.setattr(Shard, "load", lambda _self, key, _value, _producer: loaded.append(key))
-    shard = Shard.__new__(Shard)
+    monkeypatch.setattr(GroupShard, "load", lambda _self, key, _value, _producer: loaded.append(key))
+    shard = GroupShard.__new__(GroupShard)
     assert await load(rig.broker.ledger, partition, shard) == 4, "all but those that are lost"
     assert loaded

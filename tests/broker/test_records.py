@@ -192,7 +192,7 @@ async def test_ids_go_on_when_a_block_is_used_up(rig: Rig) -> None:
 
 async def test_ids_are_never_given_again_after_a_restart(rig: Rig) -> None:
     before = (await init(rig, transactional_id=None)).producer_id
-    rig.broker._services.clear()
+    del rig.broker.services.producer_ids
     after = (await init(rig, transactional_id=None)).producer_id
     assert after >= before + BLOCK_SIZE
 

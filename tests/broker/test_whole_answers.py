@@ -143,7 +143,7 @@ async def test_a_handler_that_fails_is_an_error_for_all_that_was_asked(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(Broker, "image", property(broken))
-    monkeypatch.setattr(Broker, "service", broken)
+    monkeypatch.setattr(Broker, "services", property(broken))
     monkeypatch.setattr(rig.broker.metadata, "propose", broken)
     for version in versions_of(message):
         caplog.clear()

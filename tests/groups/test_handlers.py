@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.loading import load
 from penstock.groups.classic.embedded import write_assignment
 from penstock.groups.classic.group import ClassicGroup, ClassicMember
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.metadata.commands import DeleteTopic, RegisterBroker
 from penstock.metadata.image import OFFSETS_TOPIC, Listener
 from penstock.storage.ledger.ledger import Ledger, Partition
@@ -547,13 +546,13 @@ async def test_a_loading_partition_makes_requests_wait_and_then_come_again(
     await commit(rig, 9, {("t", 0): 1})
     gate = asyncio.Event()
 
-    async def slow(ledger: Ledger, partition: Partition, shard: Shard) -> int:
+    async def slow(ledger: Ledger, partition: Partition, shard: GroupShard) -> int:
         await gate.wait()
         return await load(ledger, partition, shard)
 
     monkeypatch.setattr("penstock.broker.groups.coordinator.load", slow)
     monkeypatch.setattr("penstock.broker.groups.coordinator.LOAD_WAIT_SECONDS", 0.05)
-    service = rig.broker.service(GroupCoordinator)
+    service = rig.broker.services.groups
     for live in list(service._live()):
         service._broken(live)
         live.close()

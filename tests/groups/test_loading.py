@@ -16,7 +16,7 @@ from penstock.groups.records import (
     to_record,
 )
 from penstock.groups.settings import GroupSettings
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire import batch
 from penstock.wire.api.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
@@ -29,8 +29,8 @@ NOBODY = -1
 Entry = tuple[list[Record], int] | tuple[int, bool]
 
 
-def new_shard() -> Shard:
-    return Shard(GroupSettings(), make_image({"t": 3}), lambda: "id")
+def new_shard() -> GroupShard:
+    return GroupShard(GroupSettings(), make_image({"t": 3}), lambda: "id")
 
 
 def history(seed: int) -> Iterator[Entry]:
@@ -68,7 +68,7 @@ def encoded(entry: Entry, offset: int) -> tuple[bytes, int]:
     return bytes(stamped), offset + count
 
 
-def one_by_one(entries: list[Entry]) -> Shard:
+def one_by_one(entries: list[Entry]) -> GroupShard:
     shard = new_shard()
     for content, more in entries:
         if isinstance(content, int):
@@ -79,7 +79,7 @@ def one_by_one(entries: list[Entry]) -> Shard:
     return shard
 
 
-def state(shard: Shard) -> object:
+def state(shard: GroupShard) -> object:
     """Offsets of every group, those that a transaction may yet bring, and what is known of the groups."""
     shard.loaded(Now(0, 0))
     every = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2])]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.groups.settings import GroupSettings
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from tests.groups.simulation import (
     SESSION_MS,
     ClassicConsumer,
@@ -112,7 +112,7 @@ class Simulation:
         world = self.world
         if world.in_flight is not None:
             return
-        other = Shard(SETTINGS, world.image, lambda: "unused")
+        other = GroupShard(SETTINGS, world.image, lambda: "unused")
         for key, value, producer_id in world.log:
             other.load(key, value, producer_id)
         loaded, live = other.describe_consumer_group("g"), world.shard.describe_consumer_group("g")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from penstock.groups.core import Batch, Client, Effects, Now, Ticket
 from penstock.groups.records import Key, Value, read_record
 from penstock.groups.settings import GroupSettings
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.metadata.image import GROUP_CONFIG, ClusterImage, PartitionInfo, TopicInfo, derive
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ApiMessage
@@ -77,8 +77,8 @@ class World:
     def now(self) -> Now:
         return Now(self.ms, WALL_START + self.ms)
 
-    def _new_shard(self) -> Shard:
-        return Shard(self.settings, self.image, lambda: str(next(self._ids)))
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self.settings, self.image, lambda: str(next(self._ids)))
 
     # Events
 

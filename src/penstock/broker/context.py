@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
+from penstock.broker.services import Services
+from penstock.broker.tasks import Tasks
 from penstock.entropy import SYSTEM
-
-Service = TypeVar("Service")
 
 if TYPE_CHECKING:
     from penstock.broker.acl import Operation, Resource
@@ -36,8 +35,6 @@ class Broker:
 
     __slots__ = (
         "__dict__",
-        "_services",
-        "_tasks",
         "broker_epoch",
         "broker_id",
         "clock",
@@ -45,7 +42,9 @@ class Broker:
         "ledger",
         "membership",
         "metadata",
+        "services",
         "settings",
+        "tasks",
     )
 
     def __init__(
@@ -69,8 +68,9 @@ class Broker:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.membership = membership
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._services: dict[Callable[[Broker], Any], Any] = {}
+        self.tasks = Tasks()
+        """What requests began. Services have tasks of their own."""
+        self.services = Services(self)
 
     @property
     def image(self) -> ClusterImage:
@@ -80,13 +80,6 @@ class Broker:
         """May this session's principal do this? The one place that decides: everybody may, as in a Kafka
         without an authorizer."""
         return True
-
-    def service(self, kind: Callable[[Broker], Service]) -> Service:
-        """The broker's one instance of a service that handlers share, made on first use: `kind(self)`."""
-        made: Service | None = self._services.get(kind)
-        if made is None:
-            made = self._services[kind] = kind(self)
-        return made
 
     def is_opening(self, topic: TopicInfo, index: int) -> bool:
         """Was this broker given a partition to lead that its ledger is still recovering?"""
@@ -116,16 +109,7 @@ class Broker:
         membership = self.membership
         return membership is None or self.clock.monotonic() < membership.lease_until
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine on the broker's loop and keep it from being garbage collected meanwhile."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def stop_tasks(self) -> None:
-        """Cancel what `spawn` started and wait until it has ended."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def stop(self) -> None:
+        """End what requests began, then the services. Nothing is answered any more."""
+        await self.tasks.stop()
+        await self.services.stop()

@@ -160,7 +160,7 @@ def _message_route(broker: Broker, row: Api) -> Handle:
             failed = failure(request, message)
             return _closed(request, "handler failed") if failed is None else answer(request, failed)
         reply = Reply()
-        broker.spawn(finish(request, message, reply, result))
+        broker.tasks.spawn(finish(request, message, reply, result))
         return reply
 
     return route

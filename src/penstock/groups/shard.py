@@ -65,7 +65,7 @@ _EXPIRY_SLICE = 200
 _EXPIRY_PAUSE_MS = 5
 
 
-class Shard:
+class GroupShard:
     __slots__ = ("_c", "_consumer", "_join", "_migration", "_mixed", "_offsets", "_sync")
 
     def __init__(self, settings: GroupSettings, image: ClusterImage, new_id: Callable[[], str]) -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.acl import CLUSTER_NAME, Resource
 from penstock.broker.acl import Operation as Permission
 from penstock.broker.configs import loggers
-from penstock.broker.topics.settings import topic_settings
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import SetConfig
 from penstock.metadata.configs import (
@@ -252,7 +251,7 @@ class _ConfigChange:
         if problem is not None:
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         # What holds for a topic that sets nothing: no topic is called "".
-        defaults = self._broker.service(topic_settings).get(image, "")
+        defaults = self._broker.services.topic_configs.get(image, "")
         problem = settings_problem(TOPIC_CONFIG, values, defaults)
         if problem is not None:
             return Refusal(problem_code(TOPIC_CONFIG), problem)

@@ -231,7 +231,7 @@ class _StoredReads:
         if isinstance(data, Slice):
             fits = min_one or data.size <= limit_bytes
             return _result(reader, partition, data if fits else _EMPTY, offset)
-        self._reads = make_cold_reads(reader.session, reader.broker.spawn)
+        self._reads = make_cold_reads(reader.session, reader.broker.tasks.spawn)
         return self._reads.begin(partition, offset, limit_bytes, data)
 
 

@@ -12,12 +12,15 @@ else the consumer goes on without a session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.fetch.results import Result
 from penstock.wire.api.fetch import FetchRequest
 from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.entropy import Entropy
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -118,9 +121,10 @@ Answered = tuple[ErrorCode, int, Sequence[tuple[Wanted, Result]]]
 
 
 class Sessions:
-    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, slots: int, entropy: Entropy) -> None:
+        """`slots`: how many sessions are remembered at most."""
         self._slots = slots
-        self._new_id = new_id
+        self._entropy = entropy
         self._sessions: dict[int, Session] = {}
         """By id, the one that was not used for longest first."""
         self._partitions = 0
@@ -202,11 +206,15 @@ class Sessions:
             wanted.told_log_start = result.log_start
             partitions[key_of(wanted, by_id)] = wanted
         session_id = self._new_id()
-        while session_id in self._sessions or session_id <= NO_SESSION:
+        while session_id in self._sessions:
             session_id = self._new_id()
         self._sessions[session_id] = Session(session_id, by_id, partitions, now_ms)
         self._partitions += len(partitions)
         return session_id
+
+    def _new_id(self) -> int:
+        """From 1 on."""
+        return 1 + int.from_bytes(self._entropy.token(4), "big") % (2**31 - 1)
 
     def _make_room(self, size: int, now_ms: int) -> bool:
         if len(self._sessions) < self._slots:

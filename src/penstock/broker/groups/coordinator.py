@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from penstock.broker.groups.live_shard import LiveShard, answered
 from penstock.broker.groups.loading import load
 from penstock.broker.groups.topic_changes import TopicChanges
+from penstock.broker.tasks import Tasks
 from penstock.broker.topics.partitions import confirmed, newest_image
 from penstock.entropy import Entropy, uuid4
 from penstock.groups.core import Effects, Now, Ticket
 from penstock.groups.partitioner import partition_of
 from penstock.groups.settings import GroupSettings
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.metadata.image import OFFSETS_TOPIC
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.errors import ErrorCode, WireError
@@ -46,7 +47,7 @@ LOAD_RETRY_MAX_SECONDS = 5.0
 
 
 class GroupCoordinator:
-    """One per broker: `broker.service(GroupCoordinator)`."""
+    """The groups of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -55,9 +56,21 @@ class GroupCoordinator:
         self._given = broker.settings
         self._settings = group_settings(broker.settings)
         self._changes = TopicChanges(broker.image)
-        self._unsubscribe = broker.metadata.subscribe(self._follow)
-        broker.spawn(self._until_stopped())
-        self._take_and_give(broker.image)
+        self._tasks = Tasks()
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        self._unsubscribe = self._broker.metadata.subscribe(self._follow)
+        self._take_and_give(self._broker.image)
+
+    async def stop(self) -> None:
+        """Whoever waits is sent elsewhere."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        await self._tasks.stop()
+        for live in self._shards.values():
+            with contextlib.suppress(Exception):
+                live.close()
 
     # -- requests ------------------------------------------------------------------------------------
 
@@ -66,7 +79,7 @@ class GroupCoordinator:
         group_id: str,
         response: type[R],
         refused: Callable[[ErrorCode], R],
-        event: Callable[Concatenate[Shard, Now, Ticket, P], Effects],
+        event: Callable[Concatenate[GroupShard, Now, Ticket, P], Effects],
         *arguments: P.args,
         **options: P.kwargs,
     ) -> R | Awaitable[R]:
@@ -84,7 +97,7 @@ class GroupCoordinator:
         group_id: str,
         response: type[R],
         refused: Callable[[ErrorCode], R],
-        event: Callable[Concatenate[Shard, Now, Ticket, P], Effects],
+        event: Callable[Concatenate[GroupShard, Now, Ticket, P], Effects],
         *arguments: P.args,
         **options: P.kwargs,
     ) -> R:
@@ -150,7 +163,7 @@ class GroupCoordinator:
         """The marker of a transaction became durable in this partition of the topic."""
         live = self._shards.get(index)
         if live is not None:
-            live.tell(Shard.end_transaction, producer_id, committed=committed)
+            live.tell(GroupShard.end_transaction, producer_id, committed=committed)
 
     # -- following the cluster -----------------------------------------------------------------------
 
@@ -163,7 +176,7 @@ class GroupCoordinator:
         self._take_and_give(new)
         changed, removed = self._changes.to(new)
         for live in list(self._live()):
-            live.tell(Shard.metadata_changed, new, changed, removed=removed)
+            live.tell(GroupShard.metadata_changed, new, changed, removed=removed)
 
     def _take_and_give(self, image: ClusterImage) -> None:
         """Serve what is led here, and nothing else."""
@@ -190,12 +203,12 @@ class GroupCoordinator:
         if partition is not None and partition.high_watermark == partition.log_start_offset:
             self._serve(index, self._new(partition))
             return
-        task = self._broker.spawn(self._load(topic.id, index))
+        task = self._tasks.spawn(self._load(topic.id, index))
         self._loads[index] = task
         task.add_done_callback(lambda _: self._loads.pop(index, None))
 
     def _new(self, partition: Partition) -> LiveShard:
-        shard = Shard(self._settings, self._broker.image, lambda: new_id(self._broker.entropy))
+        shard = GroupShard(self._settings, self._broker.image, lambda: new_id(self._broker.entropy))
         return LiveShard(shard, partition, self._broker.ledger, self._broker.clock, self._broken)
 
     def _serve(self, index: int, live: LiveShard) -> None:
@@ -243,16 +256,6 @@ class GroupCoordinator:
         log.error("groups are loaded anew partition=%d", live.partition.index)
         if self._shards.get(live.partition.index) is live:
             del self._shards[live.partition.index]
-
-    async def _until_stopped(self) -> None:
-        """Runs as long as the broker does, so that nothing of the groups outlives it."""
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self._unsubscribe()
-            for live in self._shards.values():
-                with contextlib.suppress(Exception):
-                    live.close()
 
 
 async def _typed(waiting: Awaitable[ApiMessage], response: type[R]) -> R:

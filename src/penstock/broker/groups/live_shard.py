@@ -17,7 +17,7 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.clock import Clock
-    from penstock.groups.shard import Shard
+    from penstock.groups.shard import GroupShard
     from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Ledger, Partition
     from penstock.wire.schema import ApiMessage
@@ -44,7 +44,7 @@ class LiveShard:
 
     def __init__(
         self,
-        shard: Shard,
+        shard: GroupShard,
         partition: Partition,
         ledger: Ledger,
         clock: Clock,
@@ -71,7 +71,7 @@ class LiveShard:
 
     def ask(
         self,
-        event: Callable[Concatenate[Shard, Now, Ticket, P], Effects],
+        event: Callable[Concatenate[GroupShard, Now, Ticket, P], Effects],
         *arguments: P.args,
         **options: P.kwargs,
     ) -> ApiMessage | Awaitable[ApiMessage]:
@@ -91,7 +91,9 @@ class LiveShard:
         self._carry_out(effects)
         return future
 
-    def tell(self, event: Callable[Concatenate[Shard, Now, P], Effects], *a: P.args, **o: P.kwargs) -> None:
+    def tell(
+        self, event: Callable[Concatenate[GroupShard, Now, P], Effects], *a: P.args, **o: P.kwargs
+    ) -> None:
         """Send an event that nobody waits for."""
         if self.closed:
             return
@@ -156,13 +158,13 @@ class LiveShard:
         self._ledger.append(self.partition, data, self._appended)
 
     def _appended(self, result: Appended | ErrorCode) -> None:
-        from penstock.groups.shard import Shard
+        from penstock.groups.shard import GroupShard
 
         if isinstance(result, ErrorCode):
             log.warning("a write failed partition=%d code=%s", self.partition.index, result.name)
-            self.tell(Shard.failed, result)
+            self.tell(GroupShard.failed, result)
         else:
-            self.tell(Shard.durable)
+            self.tell(GroupShard.durable)
 
     def _set_alarm(self, wake_at: int) -> None:
         if self._alarm is not None:
@@ -172,10 +174,10 @@ class LiveShard:
         self._alarm = asyncio.get_running_loop().call_later(delay, self._wake)
 
     def _wake(self) -> None:
-        from penstock.groups.shard import Shard
+        from penstock.groups.shard import GroupShard
 
         self._alarm = None
-        self.tell(Shard.tick)
+        self.tell(GroupShard.tick)
 
     def _break(self) -> None:
         """What the shard holds cannot be trusted any more; what is durable can."""

@@ -15,7 +15,7 @@ from penstock.wire.batch import CONTROL, TRANSACTIONAL, iter_batches, iter_raw, 
 from penstock.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from penstock.groups.shard import Shard
+    from penstock.groups.shard import GroupShard
     from penstock.storage.ledger.ledger import Ledger, Partition
     from penstock.wire.batch import BatchHeader
     from penstock.wire.buffers import Buffer
@@ -29,7 +29,7 @@ APPLIED_AT_ONCE = 500
 _NOTHING = b""
 
 
-async def load(ledger: Ledger, partition: Partition, shard: Shard) -> int:
+async def load(ledger: Ledger, partition: Partition, shard: GroupShard) -> int:
     """Apply every durable record of the partition, in order; how many there were. Raises StoreError."""
     offset, end = partition.log_start_offset, partition.high_watermark
     loading = Loading(shard)
@@ -61,7 +61,7 @@ class Loading:
 
     __slots__ = ("_latest", "_shard", "count")
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: GroupShard) -> None:
         self._shard = shard
         self._latest: dict[bytes | tuple[bytes, int], bytes | None] = {}
         """By key; by key and number, tombstones that something follows."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.topics.replicas import Replicas, log_dir
+from penstock.broker.topics.replicas import log_dir
 from penstock.wire.api.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -67,6 +67,6 @@ def _judge(broker: Broker, image: ClusterImage, name: str, index: int, is_there:
     topic = image.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not broker.service(Replicas).is_replica(image, topic.partitions[index]):
+    if not broker.services.replicas.is_replica(image, topic.partitions[index]):
         return ErrorCode.REPLICA_NOT_AVAILABLE
     return ErrorCode.NONE

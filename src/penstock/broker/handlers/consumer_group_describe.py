@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.operations import group_operations
 from penstock.wire.api.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -41,7 +40,7 @@ async def _describe(
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-    found = await broker.service(GroupCoordinator).found(group_id)
+    found = await broker.services.groups.found(group_id)
     if isinstance(found, ErrorCode):
         return DescribedGroup(group_id=group_id, error_code=found)
     group = found.shard.describe_consumer_group(group_id)

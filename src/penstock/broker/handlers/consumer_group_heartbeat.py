@@ -19,9 +19,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.requests import client_of
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -44,11 +43,11 @@ def handle(
         for topic in message.subscribed_topic_names or ()
     ):
         return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return broker.service(GroupCoordinator).call(
+    return broker.services.groups.call(
         message.group_id,
         ConsumerGroupHeartbeatResponse,
         _refused,
-        Shard.consumer_group_heartbeat,
+        GroupShard.consumer_group_heartbeat,
         message,
         request.api_version,
         client_of(request),

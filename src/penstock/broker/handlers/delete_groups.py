@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.live_shard import answered
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    coordinator = broker.service(GroupCoordinator)
+    coordinator = broker.services.groups
     codes: dict[str, int] = {}
     wanted: dict[LiveShard, list[str]] = {}
     names = list(dict.fromkeys(message.groups_names))
@@ -40,7 +39,7 @@ async def handle(broker: Broker, request: Request, message: DeleteGroupsRequest)
         else:
             wanted.setdefault(found, []).append(group_id)
     for live, group_ids in wanted.items():
-        waiting = live.ask(Shard.delete_groups, group_ids)
+        waiting = live.ask(GroupShard.delete_groups, group_ids)
         response = answered(await waiting if hasattr(waiting, "__await__") else waiting, DeleteGroupsResponse)
         codes.update({result.group_id: result.error_code for result in response.results})
     return DeleteGroupsResponse(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.topics.names import is_internal
 from penstock.broker.topics.partitions import led_partition, made_ready
-from penstock.broker.topics.settings import topic_settings
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.delete_records import (
@@ -87,7 +86,7 @@ async def _delete(
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if isinstance(partition, ErrorCode):
         return partition
-    policy = broker.service(topic_settings).get(image, topic)
+    policy = broker.services.topic_configs.get(image, topic)
     if policy.compact and not policy.delete:
         return ErrorCode.POLICY_VIOLATION
     if offset < HIGH_WATERMARK:

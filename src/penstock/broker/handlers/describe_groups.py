@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.operations import NOT_ASKED, group_operations
 from penstock.wire.api.describe_groups import (
     DescribedGroup,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    coordinator = broker.service(GroupCoordinator)
+    coordinator = broker.services.groups
     described = []
     for group_id in message.groups:
         if not broker.authorized(request.session, Operation.DESCRIBE, Resource.GROUP, group_id):

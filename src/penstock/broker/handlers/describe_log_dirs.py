@@ -6,7 +6,7 @@ left.
 - `topics` null asks for all of them. What this broker is no replica of is left out, as in Kafka; the protocol
   has no place for an error there.
 - Sizes are those of the records, as stored: exact on the leader, and on others what the leader last settled
-  (`broker.replicas`). `offset_lag` is 0 and `is_future_key` false: nothing is copied between directories.
+  (`topics.replicas`). `offset_lag` is 0 and `is_future_key` false: nothing is copied between directories.
 - Room (version 4, KIP-827) is that of the file system; -1 for an object store, which has no such number.
 - `is_cordoned` (version 5, KIP-1066) is always false.
 """
@@ -17,7 +17,7 @@ import os
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.broker.topics.replicas import Replicas, is_directory, log_dir
+from penstock.broker.topics.replicas import is_directory, log_dir
 from penstock.metadata.image import PartitionKey
 from penstock.wire.api.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -43,7 +43,7 @@ def handle(
     broker: Broker, request: Request, message: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
     image = broker.image
-    replicas = broker.service(Replicas)
+    replicas = broker.services.replicas
     asked = _asked(image, message)
     led_elsewhere = {
         (topic.id, index): topic.partitions[index]
@@ -76,7 +76,7 @@ def _asked(image: ClusterImage, message: DescribeLogDirsRequest) -> Asked:
 async def _answer_later(
     broker: Broker, asked: Asked, led_elsewhere: Elsewhere, unknown: Mapping[PartitionKey, ManifestRef]
 ) -> DescribeLogDirsResponse:
-    await broker.service(Replicas).learn(unknown)
+    await broker.services.replicas.learn(unknown)
     return _answer(broker, asked, led_elsewhere)
 
 
@@ -90,7 +90,7 @@ def _answer(broker: Broker, asked: Asked, led_elsewhere: Elsewhere) -> DescribeL
 def _topic(
     broker: Broker, topic: TopicInfo, indexes: Iterable[int], led_elsewhere: Elsewhere
 ) -> DescribeLogDirsTopic:
-    replicas = broker.service(Replicas)
+    replicas = broker.services.replicas
     partitions = []
     for index in indexes:
         key = (topic.id, index)

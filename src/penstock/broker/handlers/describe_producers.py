@@ -1,6 +1,6 @@
 """DescribeProducers 0: the producers that a partition remembers, with their epochs and sequences (KIP-664).
 
-- The leader knows them. Another replica tells what the leader last settled (`broker.replicas`), as a follower
+- The leader knows them. Another replica tells what the leader last settled (`topics.replicas`), as a follower
   of Kafka tells what it has; KAFKA_STORAGE_ERROR if that cannot be read. Who is no replica says
   NOT_LEADER_OR_FOLLOWER.
 - `current_txn_start_offset` is -1 for a producer without an open transaction.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.topics.partitions import Asked, led_partition, made_ready, ready
-from penstock.broker.topics.replicas import Replicas, batched
+from penstock.broker.topics.replicas import batched
 from penstock.metadata.image import PartitionKey
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
@@ -72,7 +72,7 @@ async def _answer_later(
     broker: Broker, request: Request, message: DescribeProducersRequest, asked: Asked
 ) -> Response:
     image = await made_ready(broker, asked)
-    replicas = broker.service(Replicas)
+    replicas = broker.services.replicas
     states: States = {}
     refs = _led_elsewhere(broker, image, asked)
     for some in batched(refs.items(), MANIFESTS_AT_ONCE):
@@ -91,7 +91,7 @@ def _led_elsewhere(
     broker: Broker, image: ClusterImage, asked: Asked
 ) -> dict[PartitionKey, ManifestRef | None]:
     """Where the state lies of those partitions that this broker is a replica of and does not lead."""
-    replicas = broker.service(Replicas)
+    replicas = broker.services.replicas
     found: dict[PartitionKey, ManifestRef | None] = {}
     for name, indexes in asked:
         topic = image.topics.get(name)

@@ -57,7 +57,6 @@ from penstock.broker.fetch.results import Result
 from penstock.broker.fetch.sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
 from penstock.broker.topics.leaders import Leaders
 from penstock.broker.topics.partitions import confirmed
-from penstock.broker.topics.rules import rules_of
 from penstock.wire.api.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.codec import decode
 from penstock.wire.compression import ZSTD
@@ -86,21 +85,10 @@ NO_MEMORY_PAUSE_SECONDS = 0.05
 """How soon it is looked again whether there is memory for an answer."""
 
 
-class FetchSessions(Sessions):
-    """The broker's fetch sessions, as a service."""
-
-    def __init__(self, broker: Broker) -> None:
-        entropy = broker.entropy
-        super().__init__(
-            broker.settings.max_incremental_fetch_session_cache_slots,
-            lambda: 1 + int.from_bytes(entropy.token(4), "big") % (2**31 - 1),
-        )
-
-
 def handle_raw(broker: Broker, request: Request) -> Reply:
     version = request.api_version
     message, _end = decode(FetchRequest, version, request.frame, request.body_at)
-    sessions = broker.service(FetchSessions)
+    sessions = broker.services.fetch_sessions
     context = sessions.begin(message, version, broker.clock.time_ms())
     fetch = Fetch(broker, request, message, context, sessions)
     if context.error is not ErrorCode.NONE:
@@ -108,7 +96,7 @@ def handle_raw(broker: Broker, request: Request) -> Reply:
     elif message.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         fetch.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's word for it
     elif not broker.leads_surely or _must_wait(broker, context.wanted, fetch.reader.by_id):
-        broker.spawn(fetch.look_again())
+        broker.tasks.spawn(fetch.look_again())
     else:
         fetch.attempt()
     return fetch
@@ -321,13 +309,16 @@ class Fetch(Reply):
         if self._version < ZSTD_FROM:
             told_now = [(wanted, self._refused_to_old(wanted, result)) for wanted, result in told_now]
             if self._version < BATCHES_FROM and any(result.size > 0 for _wanted, result in told_now):
-                self._broker.spawn(self._convert(told_now, found))
+                self._broker.tasks.spawn(self._convert(told_now, found))
                 return
         self.answer(error, session_id, told_now)
 
     def _refused_to_old(self, wanted: Wanted, result: Result) -> Result:
         image = self._broker.image
-        zstd_topic = wanted.name in image.topics and rules_of(self._broker, image, wanted.name).codec == ZSTD
+        zstd_topic = (
+            wanted.name in image.topics
+            and self._broker.services.topic_rules.of(image, wanted.name).codec == ZSTD
+        )
         return refused_to_old(result, self._version, zstd_topic=zstd_topic)
 
     async def _convert(self, told: Sequence[tuple[Wanted, Result]], found: Pass) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.errors import ErrorCode
 
@@ -26,8 +25,8 @@ def handle(
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return broker.service(GroupCoordinator).call(
-        message.group_id, HeartbeatResponse, _refused, Shard.heartbeat, message
+    return broker.services.groups.call(
+        message.group_id, HeartbeatResponse, _refused, GroupShard.heartbeat, message
     )
 
 

@@ -34,7 +34,7 @@ def handle(
     code = _fault(broker, request, message)
     if code is not None:
         return refused(message, code)
-    ids = broker.service(ProducerIds)
+    ids = broker.services.producer_ids
     taken = ids.take()
     return _wait(ids, message) if taken is None else _granted(taken)
 

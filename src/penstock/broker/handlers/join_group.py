@@ -17,9 +17,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.requests import client_of, mapped
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.wire.errors import ErrorCode
 
@@ -39,11 +38,11 @@ def handle(
     version = request.api_version
     if version < REBALANCE_TIMEOUT_SINCE:
         message.rebalance_timeout_ms = message.session_timeout_ms
-    answer = broker.service(GroupCoordinator).call(
+    answer = broker.services.groups.call(
         message.group_id,
         JoinGroupResponse,
         lambda code: refused(message, code),
-        Shard.join_group,
+        GroupShard.join_group,
         message,
         version,
         client_of(request),

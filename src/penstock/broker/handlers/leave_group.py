@@ -12,9 +12,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.requests import mapped
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from penstock.wire.errors import ErrorCode
 
@@ -33,11 +32,11 @@ def handle(
     one = request.api_version < MANY_SINCE
     if one:
         message.members = [MemberIdentity(member_id=message.member_id)]
-    answer = broker.service(GroupCoordinator).call(
+    answer = broker.services.groups.call(
         message.group_id,
         LeaveGroupResponse,
         lambda code: LeaveGroupResponse(error_code=code),
-        Shard.leave_group,
+        GroupShard.leave_group,
         message,
     )
     return mapped(answer, _of_one) if one else answer

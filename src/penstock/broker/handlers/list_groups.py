@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.wire.errors import ErrorCode
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: Broker, request: Request, message: ListGroupsRequest) -> ListGroupsResponse:
-    shards = await broker.service(GroupCoordinator).all_shards()
+    shards = await broker.services.groups.all_shards()
     if isinstance(shards, ErrorCode):
         return ListGroupsResponse(error_code=shards)
     groups = [

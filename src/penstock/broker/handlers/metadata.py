@@ -45,16 +45,12 @@ from penstock.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.topics.kept_answers import Key
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.metadata.refusal import Refusal
     from penstock.wire.exchange import Request
 
 BY_ID_SINCE = 12
-# What may be kept of encoded answers. Questions come from clients, so their length and number are bounded;
-# a cluster of many clients asks for a few dozen different sets of topics.
-KEPT_QUESTION_BYTES_MAX = 4096
-KEPT_ANSWERS_MAX = 256
-KEPT_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Wanted(NamedTuple):
@@ -71,42 +67,21 @@ class Created(NamedTuple):
     unauthorized: frozenset[str]
 
 
-Key = tuple[int, str, str, bytes]
-
-
-class KeptAnswers:
-    """Encoded answers that follow from one image alone."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._image: ClusterImage | None = None
-        self._answers: dict[Key, bytes] = {}
-        self._size = 0
-
-    def find(self, image: ClusterImage, key: Key) -> bytes | None:
-        return self._answers.get(key) if image is self._image else None
-
-    def keep(self, image: ClusterImage, key: Key, answer: bytes) -> None:
-        if image is not self._image:
-            self._image, self._answers, self._size = image, {}, 0
-        if (
-            len(key[-1]) <= KEPT_QUESTION_BYTES_MAX
-            and len(self._answers) < KEPT_ANSWERS_MAX
-            and self._size + len(answer) <= KEPT_BYTES_MAX
-        ):
-            self._answers[key] = answer
-            self._size += len(answer)
-
-
 def handle(
     broker: Broker, request: Request, message: MetadataRequest
 ) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
     session = request.session
     # The frame may be used again before an answer that has to wait.
-    key = (request.api_version, session.listener, session.principal, bytes(request.frame[request.body_at :]))
+    key = (
+        request.api_version,
+        session.listener,
+        session.principal,
+        bytes(request.frame[request.body_at :]),
+    )
     if not broker.leads_surely:
         return _answer_doubtful(broker, request, message, key)
     if message.topics:
-        known = broker.service(KeptAnswers).find(broker.image, key)
+        known = broker.services.metadata_answers.find(broker.image, key)
         if known is not None:
             return known
     if _malformed(message, request.api_version):
@@ -154,7 +129,7 @@ def _answer_known(
     key: Key,
 ) -> bytes:
     """An answer that follows from the image alone."""
-    kept = broker.service(KeptAnswers)
+    kept = broker.services.metadata_answers
     answer = kept.find(image, key)
     if answer is not None:
         return answer

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.requests import mapped
 from penstock.broker.topics.partitions import newest_image
 from penstock.groups.offsets.requests import commit_refused
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -84,11 +83,11 @@ def _commit(
     wanted = message if not codes else msgspec.structs.replace(message, topics=_without(message, codes))
     if codes and not any(topic.partitions for topic in wanted.topics):
         return _merged(commit_refused(message, ErrorCode.NONE), None, codes)
-    answer = broker.service(GroupCoordinator).call(
+    answer = broker.services.groups.call(
         message.group_id,
         OffsetCommitResponse,
         lambda code: commit_refused(wanted, code),
-        Shard.commit_offsets,
+        GroupShard.commit_offsets,
         wanted,
         request.api_version,
     )

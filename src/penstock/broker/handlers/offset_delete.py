@@ -12,10 +12,9 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.requests import mapped
 from penstock.broker.topics.partitions import made_ready
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
@@ -56,11 +55,11 @@ async def handle(broker: Broker, request: Request, message: OffsetDeleteRequest)
             for t in message.topics
         ],
     )
-    answer = broker.service(GroupCoordinator).call(
+    answer = broker.services.groups.call(
         message.group_id,
         OffsetDeleteResponse,
         lambda code: OffsetDeleteResponse(error_code=code),
-        Shard.delete_offsets,
+        GroupShard.delete_offsets,
         wanted,
     )
     merged = mapped(answer, lambda found: _merged(message, found, codes))

@@ -16,7 +16,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.live_shard import LiveShard
 from penstock.broker.topics.partitions import newest_image
 from penstock.wire.api.offset_fetch import (
@@ -46,7 +45,7 @@ def handle(
     broker: Broker, request: Request, message: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     groups = _groups(message, request.api_version)
-    coordinator = broker.service(GroupCoordinator)
+    coordinator = broker.services.groups
     shards = [coordinator.shard(group.group_id) for group in groups]
     by_id = request.api_version >= IDS_SINCE
     if any(isinstance(shard, ErrorCode) for shard in shards) or (by_id and not _known(broker.image, groups)):
@@ -57,7 +56,7 @@ def handle(
 async def _fetch_later(
     broker: Broker, request: Request, message: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
 ) -> OffsetFetchResponse:
-    coordinator = broker.service(GroupCoordinator)
+    coordinator = broker.services.groups
     if request.api_version >= IDS_SINCE and not _known(broker.image, groups):
         await newest_image(broker)
     shards = [await coordinator.found(group.group_id) for group in groups]

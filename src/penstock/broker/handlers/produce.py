@@ -39,7 +39,6 @@ from penstock.broker.produce.checks import INLINE_BYTES, NO_BATCH, Refused, Rule
 from penstock.broker.produce.route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route, seconds_for
 from penstock.broker.topics.names import is_internal
 from penstock.broker.topics.partitions import newest_image
-from penstock.broker.topics.rules import rules_of
 from penstock.wire.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -168,7 +167,7 @@ def _wait(broker: Broker, request: Request) -> Reply:
             log.exception("a waiting produce failed; version=%d", request.api_version)
             _refuse_late(reply, request, frame)
 
-    broker.spawn(go_on())
+    broker.tasks.spawn(go_on())
     return reply
 
 
@@ -209,7 +208,7 @@ def _produce(
                 accepted[key] = one._replace(batch=bytearray(one.batch))
     if openings:
         pending.exclusive = True
-        broker.spawn(_open(broker, pending, accepted, openings))
+        broker.tasks.spawn(_open(broker, pending, accepted, openings))
         return pending
     if not accepted:
         return pending.finish()
@@ -306,7 +305,7 @@ def _judge(
     if partition is None or partition.closed:
         damaged = broker.ledger.damaged(topic.id, index) is not None
         return Refused(ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    rules = rules_of(broker, image, name)
+    rules = broker.services.topic_rules.of(image, name)
     now_ms = broker.clock.time_ms()
     judge = partial(_judge_message_set if batch is None else _judge_batch, partition, rules, now_ms)
     records = entry.records if batch is None else batch

@@ -12,8 +12,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.coordinator import GroupCoordinator
-from penstock.groups.shard import Shard
+from penstock.groups.shard import GroupShard
 from penstock.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.errors import ErrorCode
 
@@ -33,10 +32,10 @@ def handle(
         message.protocol_type is None or message.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return broker.service(GroupCoordinator).call(
+    return broker.services.groups.call(
         message.group_id,
         SyncGroupResponse,
         lambda code: SyncGroupResponse(error_code=code),
-        Shard.sync_group,
+        GroupShard.sync_group,
         message,
     )

@@ -15,7 +15,8 @@ from penstock.metadata.refusal import Refusal
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Broker
+    from penstock.broker.tasks import Tasks
+    from penstock.cluster.metadata_log import MetadataLog
 
 BLOCK_SIZE = 1000
 PREFETCH_BELOW = BLOCK_SIZE // 10
@@ -24,8 +25,11 @@ PREFETCH_BELOW = BLOCK_SIZE // 10
 class ProducerIds:
     """The producer ids of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, metadata: MetadataLog, broker_id: int, broker_epoch: int, tasks: Tasks) -> None:
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._tasks = tasks
         self._ids = range(0)
         self._spare = range(0)
         self._fetching: asyncio.Task[Refusal | None] | None = None
@@ -35,7 +39,7 @@ class ProducerIds:
         if not self._ids:
             self._ids, self._spare = self._spare, range(0)
         if len(self._ids) < PREFETCH_BELOW and not self._spare and self._fetching is None:
-            self._fetching = self._broker.spawn(self._fetch())
+            self._fetching = self._tasks.spawn(self._fetch())
         if not self._ids:
             return None
         taken = self._ids[0]
@@ -54,10 +58,9 @@ class ProducerIds:
                 return refusal
 
     async def _fetch(self) -> Refusal | None:
-        broker = self._broker
         try:
-            block = await broker.metadata.allocate_producer_ids(
-                broker.broker_id, broker.broker_epoch, BLOCK_SIZE
+            block = await self._metadata.allocate_producer_ids(
+                self._broker_id, self._broker_epoch, BLOCK_SIZE
             )
         except MetadataUnavailableError:
             return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The metadata log cannot be written.")

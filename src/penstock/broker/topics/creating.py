@@ -200,7 +200,6 @@ def _check_configs(broker: Broker, image: ClusterImage, topic: NewTopic) -> Refu
     if not topic.configs:
         return None
     # Most topics are created without settings, so the definitions are not loaded for them.
-    from penstock.broker.topics.settings import topic_settings
     from penstock.metadata.configs import problem_code, settings_problem
 
     values = {name: value for name, value in topic.configs.items() if value is not None}
@@ -208,7 +207,7 @@ def _check_configs(broker: Broker, image: ClusterImage, topic: NewTopic) -> Refu
         names = ",".join(name for name in topic.configs if name not in values)
         message = f"Null value not supported for topic configs: {names}"
         return Refusal(ErrorCode.INVALID_CONFIG, message)
-    defaults = broker.service(topic_settings).get(image, "")
+    defaults = broker.services.topic_configs.get(image, "")
     problem = settings_problem(TOPIC_CONFIG, values, defaults)
     return None if problem is None else Refusal(problem_code(TOPIC_CONFIG), problem)
 

@@ -21,9 +21,9 @@ from penstock.metadata.image import PartitionKey
 from penstock.storage.stores.objects import StoreError
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Broker
     from penstock.log.manifest import Manifest
     from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo
+    from penstock.storage.ledger.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -65,14 +65,13 @@ class _Sizes(NamedTuple):
 
 
 class Replicas:
-    """A service."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker_id: int, ledger: Ledger) -> None:
+        self._broker_id = broker_id
+        self._ledger = ledger
         self._known: OrderedDict[PartitionKey, _Sizes] = OrderedDict()
 
     def is_replica(self, image: ClusterImage, info: PartitionInfo) -> bool:
-        return self._broker.broker_id in image.shown_replicas(info)
+        return self._broker_id in image.shown_replicas(info)
 
     def size_bytes(self, key: PartitionKey, info: PartitionInfo) -> int:
         """Settled bytes from the log start on, counted in whole segments, as far as they are known."""
@@ -107,7 +106,7 @@ class Replicas:
 
     async def manifests(self, refs: Iterable[ManifestRef]) -> dict[ManifestRef, Manifest]:
         """Those that can be read. Raises StoreError if the store cannot be reached."""
-        found = await self._broker.ledger.manifests(list(refs))
+        found = await self._ledger.manifests(list(refs))
         return {ref: one for ref, one in found.items() if not isinstance(one, Exception)}
 
     def _remember(self, key: PartitionKey, ref: ManifestRef, manifest: Manifest) -> None:

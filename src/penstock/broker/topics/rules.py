@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.produce.checks import Rules
-from penstock.broker.topics.settings import topic_settings
 from penstock.wire.compression import CODEC_NAMES
 
 if TYPE_CHECKING:
-    from penstock.broker.context import Broker
-    from penstock.metadata.configs import TopicConfig
+    from penstock.metadata.configs import TopicConfig, TopicConfigs
     from penstock.metadata.image import ClusterImage
 
 _KEPT_MAX = 1000
@@ -20,12 +18,12 @@ _KEPT_MAX = 1000
 class TopicRules:
     """Rules by the settings they follow from. Topics with the same settings share them."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._settings = broker.service(topic_settings)
+    def __init__(self, configs: TopicConfigs) -> None:
+        self._configs = configs
         self._kept: dict[int, tuple[TopicConfig, Rules]] = {}
 
     def of(self, image: ClusterImage, topic: str) -> Rules:
-        config = self._settings.get(image, topic)
+        config = self._configs.get(image, topic)
         kept = self._kept.get(id(config))
         if kept is None:
             if len(self._kept) >= _KEPT_MAX:
@@ -33,10 +31,6 @@ class TopicRules:
             # Keeping the settings keeps their identity from being given to others.
             kept = self._kept[id(config)] = (config, _rules(config))
         return kept[1]
-
-
-def rules_of(broker: Broker, image: ClusterImage, topic: str) -> Rules:
-    return broker.service(TopicRules).of(image, topic)
 
 
 def _rules(config: TopicConfig) -> Rules:

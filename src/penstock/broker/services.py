@@ -1,0 +1,126 @@
+"""What the handlers of one broker share. Each service is built here, once, from what it needs.
+
+A service is built on its first use, so that a broker answers its first requests before it has loaded the code
+that others need. Services that keep something at work are also started here: `start` says that the broker
+serves, and `stop` stops what was started, the last one first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.broker.context import Broker
+    from penstock.broker.fetch.sessions import Sessions
+    from penstock.broker.groups.coordinator import GroupCoordinator
+    from penstock.broker.produce.producer_ids import ProducerIds
+    from penstock.broker.topics.kept_answers import KeptAnswers
+    from penstock.broker.topics.replicas import Replicas
+    from penstock.broker.topics.rules import TopicRules
+    from penstock.metadata.configs import TopicConfigs
+    from penstock.metadata.image import ClusterImage
+
+
+class Service(Protocol):
+    """A service that keeps something at work between requests."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=Service)
+
+
+class Services:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._started: list[Service] = []
+        self._unsubscribe: Callable[[], None] | None = None
+
+    @cached_property
+    def topic_configs(self) -> TopicConfigs:
+        from penstock.metadata.configs import TopicConfigs
+
+        return TopicConfigs(self._broker.broker_id, self._broker.settings.given)
+
+    @cached_property
+    def topic_rules(self) -> TopicRules:
+        from penstock.broker.topics.rules import TopicRules
+
+        return TopicRules(self.topic_configs)
+
+    @cached_property
+    def replicas(self) -> Replicas:
+        from penstock.broker.topics.replicas import Replicas
+
+        return Replicas(self._broker.broker_id, self._broker.ledger)
+
+    @cached_property
+    def metadata_answers(self) -> KeptAnswers:
+        from penstock.broker.topics.kept_answers import KeptAnswers
+
+        return KeptAnswers()
+
+    @cached_property
+    def fetch_sessions(self) -> Sessions:
+        from penstock.broker.fetch.sessions import Sessions
+
+        slots = self._broker.settings.max_incremental_fetch_session_cache_slots
+        return Sessions(slots, self._broker.entropy)
+
+    @cached_property
+    def producer_ids(self) -> ProducerIds:
+        from penstock.broker.produce.producer_ids import ProducerIds
+
+        broker = self._broker
+        return ProducerIds(broker.metadata, broker.broker_id, broker.broker_epoch, broker.tasks)
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        from penstock.broker.groups.coordinator import GroupCoordinator
+
+        return self._running(GroupCoordinator(self._broker))
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The broker serves. It coordinates groups as soon as it leads a partition of their topic."""
+        metadata = self._broker.metadata
+        self._unsubscribe = metadata.subscribe(self._follow)
+        self._follow(metadata.image, metadata.image)
+
+    async def stop(self) -> None:
+        """Nothing of a service outlives this."""
+        self._stop_following()
+        while self._started:
+            await self._started.pop().stop()
+
+    def _running(self, service: S) -> S:
+        self._started.append(service)
+        service.start()
+        return service
+
+    def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
+        from penstock.metadata.image import OFFSETS_TOPIC
+
+        topic = new.topics.get(OFFSETS_TOPIC)
+        if topic is None or all(one.leader != self._broker.broker_id for one in topic.partitions):
+            return
+        self._stop_following()
+        self._broker.tasks.spawn(self._coordinate())
+
+    def _stop_following(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    async def _coordinate(self) -> None:
+        # The modules are loaded by a thread: the first records should not have to wait for them.
+        await asyncio.to_thread(import_module, "penstock.broker.groups.coordinator")
+        assert self.groups
