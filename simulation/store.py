@@ -69,6 +69,7 @@ class SharedStore:
 class StoreView:
     """The port, for one process of a broker."""
 
+    local = None
     url = "etcd://simulated:2379/penstock"
     """As which it is known where it holds metadata alone."""
 

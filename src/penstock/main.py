@@ -497,9 +497,7 @@ def _not_yet(request: object) -> None:
 
 def _require_local(store: ObjectStore, settings: Settings) -> None:
     """Brokers on several machines are not kept apart by a network file system (`storage/mounts`)."""
-    from penstock.storage.stores.directory import DirectoryStore
-
-    kind = store.network_filesystem() if isinstance(store, DirectoryStore) else ""
+    kind = store.local.network_filesystem() if store.local is not None else ""
     if not kind:
         return
     if not settings.store_network_enable:
@@ -517,9 +515,7 @@ def _require_local(store: ObjectStore, settings: Settings) -> None:
 
 def _processes(store: ObjectStore) -> ProcessTable | None:
     """Where all brokers of a cluster are processes of one machine, that machine knows which of them run."""
-    from penstock.storage.stores.directory import DirectoryStore
-
-    return store.presence() if isinstance(store, DirectoryStore) else None
+    return store.local.presence() if store.local is not None else None
 
 
 def _metadata_log(node: Node, store: ObjectStore, on_unreadable: Callable[[str], None]) -> MetadataLog:

@@ -29,6 +29,8 @@ class FaultyStore:
     """One broker's way to a shared store. Each request takes a random number of turns of the loop; with
     some probability it fails before it is done, or is done and its answer is lost."""
 
+    local = None
+
     def __init__(self, inner: MemoryStore, seed: int = 0, *, fail: float = 0.0, lose: float = 0.0) -> None:
         self.inner = inner
         self.random = random.Random(seed)
@@ -72,6 +74,10 @@ class FaultyStore:
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         await self._request("get", key)
         return await self.inner.get_range(key, start, length)
+
+    async def size(self, key: str) -> int | None:
+        await self._request("size", key)
+        return await self.inner.size(key)
 
     async def delete(self, key: str) -> None:
         await self._request("delete", key)

@@ -68,6 +68,18 @@ async def test_create_is_once(store: ObjectStore) -> None:
     assert await store.get("a/c") == b""
 
 
+async def test_a_size_is_known_without_the_contents(store: ObjectStore) -> None:
+    assert await store.size("a/b") is None
+    await store.create("a/b", b"one", b"two")
+    await store.create("a/bc", b"three")
+    assert await store.size("a/b") == 6
+
+
+async def test_a_store_says_whether_it_is_a_directory(store: ObjectStore, tmp_path: Path) -> None:
+    await store.create("meta/cluster", b"")
+    assert (store.local is not None) is (tmp_path / "store/meta/cluster").exists()
+
+
 async def test_exactly_one_of_many_creators_wins(store: ObjectStore) -> None:
     for round_number in range(5):
         key = f"race/{round_number}"

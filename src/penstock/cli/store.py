@@ -108,13 +108,10 @@ async def opened(location: str) -> AsyncIterator[DatedStore]:
 
 def _open(location: str) -> DatedStore:
     from penstock.storage import open_store
-    from penstock.storage.stores.directory import DirectoryStore
-    from penstock.storage.stores.memory import MemoryStore
-    from penstock.storage.stores.objects import StoreError
-    from penstock.storage.stores.remote import RemoteStore
+    from penstock.storage.stores.objects import DatedStore, StoreError
 
     opened = open_store(location)
-    if not isinstance(opened, DirectoryStore | RemoteStore | MemoryStore):
+    if not isinstance(opened, DatedStore):
         raise StoreError("it is no place for records")
     return opened
 

@@ -34,13 +34,11 @@ from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, Wal
 from penstock.storage import open_wal_store
 from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import (
     DatedObject,
     DatedStore,
     ObjectMissingError,
     StoreError,
-    object_size,
 )
 from penstock.storage.wal.following import follow_log
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
@@ -242,10 +240,10 @@ class Audit:
             return False
         index_key = key + INDEX_SUFFIX
         try:
-            size = await object_size(self._store, index_key)
+            size = await self._store.size(index_key)
             if size is None:
                 index_key = key
-                size = await object_size(self._store, key)
+                size = await self._store.size(key)
             footer = await read_footer(self._store, index_key, size or 0)
         except StoreError:
             return True
@@ -337,7 +335,7 @@ class Audit:
         """The first flush of a sealed log that is not there; `end` if that is its seal."""
         if start >= end:
             return None
-        if isinstance(self._store, DirectoryStore):
+        if self._store.local is not None:
             tail = follow_log(self._store, wal, start)
             await tail.read_on(end)
             return tail.next_flush if tail.next_flush < end else None

@@ -19,7 +19,6 @@ from penstock.metadata.apply import apply_to
 from penstock.metadata.codec import DamagedError, FormatError, decode_entry
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import ClusterImage
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import ObjectStore
 
 
@@ -57,7 +56,7 @@ def is_torn(number: int, data: bytes) -> bool:
 
 
 def can_be_torn(store: ObjectStore) -> bool:
-    return isinstance(store, DirectoryStore)
+    return store.local is not None
 
 
 async def heal(store: ObjectStore, torn: range, replacement: Callable[[int], bytes]) -> list[str]:
@@ -65,17 +64,18 @@ async def heal(store: ObjectStore, torn: range, replacement: Callable[[int], byt
     none if they are not torn any more. RunningBrokersError, StoreError."""
     from penstock.storage.stores.healing import replace_torn
 
-    assert isinstance(store, DirectoryStore)
+    local = store.local
+    assert local is not None, "only files are torn"
     keys = {entry_key(number): number for number in torn}
     work = partial(
         replace_torn,
-        store,
+        local,
         {key: replacement(number) for key, number in keys.items()},
         entry_key(torn.stop),
         torn.start,
         lambda key, data: is_torn(keys[key], data),
     )
-    return await store.run(work)
+    return await local.run(work)
 
 
 def unreadable(error: FormatError, key: str) -> FormatError:

@@ -46,12 +46,10 @@ def open_wal_store(
     store: "ObjectStore", *, file_bytes: int = 64 * 1024 * 1024, entropy: "Entropy" = SYSTEM
 ) -> "WalStore":
     """Where write-ahead logs go: appended files on a directory, one object per flush elsewhere."""
-    from penstock.storage.stores.directory import DirectoryStore
-
-    if isinstance(store, DirectoryStore):
+    if store.local is not None:
         from penstock.storage.wal.directory import DirectoryWalStore
 
-        return DirectoryWalStore(store, file_bytes=file_bytes, entropy=entropy)
+        return DirectoryWalStore(store.local, file_bytes=file_bytes, entropy=entropy)
     from penstock.storage.wal.objects import ObjectWalStore
 
     return ObjectWalStore(store, entropy=entropy)

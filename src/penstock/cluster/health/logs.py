@@ -35,7 +35,6 @@ from penstock.log.flush import (
 )
 from penstock.log.salvage import mended_file_header
 from penstock.metadata.image import PartitionKey, WalRef
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
 from penstock.storage.wal.objects import SEAL
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
@@ -125,7 +124,7 @@ class LogCheck:
         names = ((key.rpartition("/")[2], size) for key, size in found.items())
         sizes = {int(name): size for name, size in names if name.isdecimal()}
         self._bench.planned_bytes += sum(sizes.values())
-        if isinstance(self._bench.store, DirectoryStore):
+        if self._bench.store.local is not None:
             return [partial(self._guarded, walk, walk.prefix, partial(self._walk_files, walk, sizes))]
         return list(self._object_works(walk, sizes))
 

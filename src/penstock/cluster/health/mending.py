@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.flushes import Window, any_flush, find_flush
-from penstock.cluster.health.pieces import object_size
 from penstock.cluster.health.sources import Sources
 from penstock.log.checking import Hurt, Rules, Whole, check_extent, correct_batch
 from penstock.log.extents import Extent, Extents, ExtentsError
@@ -130,7 +129,7 @@ class Mender:
         try:
             return await self._bench.read(key, extent.position, extent.length)
         except ObjectMissingError:
-            size = await object_size(self._bench.store, key) or 0
+            size = await self._bench.store.size(key) or 0
             there = max(0, min(extent.length, size - extent.position))
             part = bytes(await self._bench.read(key, extent.position, there)) if there else b""
             return part + bytes(extent.length - there)
@@ -141,7 +140,7 @@ class Mender:
         self, key: PartitionKey, segment: SegmentRef, mended: list[Mended]
     ) -> Sequence[Extent] | None:
         """Where the batches lie: by the index, or by looking. None if the object is gone or does not tell."""
-        if await object_size(self._bench.store, segment.key) is None:
+        if await self._bench.store.size(segment.key) is None:
             return None
         span = (segment.base_offset, segment.end_offset)
         try:
@@ -171,7 +170,7 @@ class Mender:
 
     async def _start(self, segment: SegmentRef) -> int | None:
         """Where a piece of an object begins: behind those that the footer names before it."""
-        size = await object_size(self._bench.store, segment.key)
+        size = await self._bench.store.size(segment.key)
         assert size is not None
         try:
             length = footer_size(await self._bench.read(segment.key, size - TRAILER_SIZE, TRAILER_SIZE))
@@ -187,7 +186,7 @@ class Mender:
 
     async def _only_start(self, segment: SegmentRef) -> int | None:
         """Where a piece begins, if there is one place only at which one of its size and offsets does."""
-        size = await object_size(self._bench.store, segment.key)
+        size = await self._bench.store.size(segment.key)
         window = Window(self._bench, segment.key, size or 0)
         bases: dict[int, int] = {}
         found: list[int] = []
@@ -221,7 +220,7 @@ class Mender:
 
     async def _extents_of_log(self, key: PartitionKey, segment: SegmentRef) -> Extents:
         """Of a write-ahead file that became a segment: its flushes tell."""
-        size = await object_size(self._bench.store, segment.key)
+        size = await self._bench.store.size(segment.key)
         window = Window(self._bench, segment.key, size or 0)
         found = Extents()
         flush = await find_flush(window, FILE_HEADER_SIZE, -1, None)

@@ -24,6 +24,7 @@ from penstock.metadata.codec import (
     decode_identity,
     decode_snapshot,
 )
+from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectInfo, ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
 from penstock.wire.correction import corrections
@@ -42,6 +43,10 @@ class Corrected:
         self._store = store
         self._contents = contents
 
+    @property
+    def local(self) -> LocalDirectory | None:
+        return self._store.local
+
     async def create(self, key: str, *parts: Buffer) -> bool:
         return await self._store.create(key, *parts)
 
@@ -53,6 +58,9 @@ class Corrected:
 
     async def get_range(self, key: str, start: int, length: int) -> bytes | bytearray:
         return await self._store.get_range(key, start, length)
+
+    async def size(self, key: str) -> int | None:
+        return await self._store.size(key)
 
     async def delete(self, key: str) -> None:
         await self._store.delete(key)

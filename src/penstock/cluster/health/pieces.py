@@ -14,7 +14,7 @@ from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.segment import TRAILER_SIZE, SegmentError, decode_footer, footer_size
 from penstock.metadata.image import PartitionInfo
-from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError
+from penstock.storage.stores.objects import ObjectMissingError, StoreError
 from penstock.wire.buffers import Buffer
 
 
@@ -124,17 +124,12 @@ async def _read_stretch(bench: Bench, key: str, stretch: Sequence[Extent]) -> Bu
     try:
         return await bench.read(key, start, length)
     except ObjectMissingError:
-        size = await object_size(bench.store, key)
+        size = await bench.store.size(key)
         if size is None:
             raise
         there = max(0, min(length, size - start))
         part = bytes(await bench.read(key, start, there)) if there else b""
         return part + bytes(length - there)
-
-
-async def object_size(store: ObjectStore, key: str) -> int | None:
-    sizes = [info.size async for info in store.list(key) if info.key == key]
-    return sizes[0] if sizes else None
 
 
 def check_stretch(stored: Buffer, stretch: Sequence[Extent], rules: Rules) -> Checked:

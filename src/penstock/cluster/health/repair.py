@@ -40,7 +40,7 @@ from penstock.cluster.health.log_mending import mend_log
 from penstock.cluster.health.logs import Span
 from penstock.cluster.health.mending import Healed, Mended, Mender
 from penstock.cluster.health.pieces import Piece as CheckedPiece
-from penstock.cluster.health.pieces import check_piece, object_size, rules_of
+from penstock.cluster.health.pieces import check_piece, rules_of
 from penstock.cluster.health.repair_report import Left, RepairReport, Step
 from penstock.cluster.health.rewriting import Rewriter
 from penstock.cluster.health.scrub import JOBS, Place, Scrub
@@ -50,7 +50,6 @@ from penstock.log.checking import Rules
 from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
 from penstock.metadata.commands import LEVEL_OF, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.correction import corrections
 
@@ -275,7 +274,7 @@ class Repair:
                 self._leave(finding, problem)
 
     async def _are_there(self, segments: Sequence[SegmentRef]) -> bool:
-        return all([await object_size(self._store, segment.key) is not None for segment in segments])
+        return all([await self._store.size(segment.key) is not None for segment in segments])
 
     async def _problem(self, place: Place, manifest: Manifest, exchange: Exchange) -> str | None:
         left = {(one.finding.start, one.finding.end) for one in self.report.left}
@@ -314,7 +313,7 @@ class Repair:
             for finding in findings:
                 self._leave(finding, repair_report.START)
             return
-        in_file = isinstance(self._store, DirectoryStore)
+        in_file = self._store.local is not None
         rules = self._rules()
         mended = await mend_log(stored, key, image.sealed.get(wal), sources, rules, in_file=in_file)
         if mended.stored != stored and self._apply:
@@ -330,9 +329,10 @@ class Repair:
 
     def _open_log(self, wal: WalRef) -> str | None:
         """What to do about a log that somebody may still append to; None if nobody can."""
-        if not isinstance(self._store, DirectoryStore) or wal in self._scrub.image.sealed:
+        local = self._store.local
+        if local is None or wal in self._scrub.image.sealed:
             return None  # An object is never appended to; nor, with any effect, is a log that is sealed.
-        if self._store.presence().is_gone(wal.broker, wal.epoch):
+        if local.presence().is_gone(wal.broker, wal.epoch):
             return None
         return (
             f"Broker {wal.broker} may be running, and this is the log that it writes. It settles its log "

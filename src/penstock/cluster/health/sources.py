@@ -20,7 +20,6 @@ from penstock.log.flush import FILE_HEADER_SIZE, FlushError, iter_blocks
 from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
 from penstock.metadata.image import PartitionKey
 from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 from penstock.wire.batch import check_batch
@@ -75,7 +74,7 @@ class Sources:
             self._copies.setdefault(key, {}).setdefault(base_offset, []).append(copy)
 
     async def _look_at_log(self, window: Window, name: int) -> None:
-        in_file = isinstance(self._bench.store, DirectoryStore)
+        in_file = self._bench.store.local is not None
         position = FILE_HEADER_SIZE if in_file else 0
         number = name if in_file else name - 1
         flush = await any_flush(window, position, number, None, in_file=in_file)

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import store_error
+from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
 from penstock.wire.batch import check_batch
 from penstock.wire.buffers import Buffer
@@ -53,18 +53,15 @@ class CopyRange(NamedTuple):
 
 async def compose(store: ObjectStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> None:
     """Create `key`, which only this incarnation uses, from ranges of other objects and `tail`."""
-    if not isinstance(store, DirectoryStore):
+    if store.local is None:
         await create(store, key, *await _gather(store, ranges), tail)
-    elif not await _compose_file(store, key, ranges, tail):
+    elif not await _compose_file(store.local, key, ranges, tail):
         raise StoreError(f"{key} exists, although its name was never used")
 
 
 async def create(store: ObjectStore, key: str, *parts: Buffer) -> None:
     """Create `key`, which only this incarnation uses, from what is in memory."""
-    if isinstance(store, DirectoryStore):
-        created = await store.create_durable(key, *parts)
-    else:
-        created = await store.create(key, *parts)
+    created = await (store.create if store.local is None else store.local.create_durable)(key, *parts)
     if not created:
         raise StoreError(f"{key} exists, although its name was never used")
 
@@ -72,17 +69,18 @@ async def create(store: ObjectStore, key: str, *parts: Buffer) -> None:
 async def adopt(store: ObjectStore, source_key: str, key: str) -> bool:
     """Give the file of `source_key` the second name `key`, so that it outlives the first. False where the
     store cannot."""
-    if not isinstance(store, DirectoryStore):
+    local = store.local
+    if local is None:
         return False
-    source, target = store.path(source_key), store.path(key)
+    source, target = local.path(source_key), local.path(key)
     try:
-        await store.run(_sync_file, store, source)
-        return await store.run(partial(store.link, source, target, sync=True))
+        await local.run(_sync_file, local, source)
+        return await local.run(partial(local.link, source, target, sync=True))
     except OSError:
         return False  # A file system without links, or no room for the name: it is copied instead.
 
 
-def _sync_file(store: DirectoryStore, path: str) -> None:
+def _sync_file(store: LocalDirectory, path: str) -> None:
     fd = store.files.open(path, os.O_RDONLY)
     try:
         store.files.fdatasync(fd)
@@ -148,7 +146,7 @@ async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Bu
     raise StoreUnavailableError(f"{wanted.key} is read differently each time")
 
 
-async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
+async def _compose_file(store: LocalDirectory, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
     files = store.files
     path = store.path(key)
     try:
@@ -174,7 +172,7 @@ async def _compose_file(store: DirectoryStore, key: str, ranges: Sequence[CopyRa
 class _Copier:
     """Copies ranges to the end of one file."""
 
-    def __init__(self, store: DirectoryStore, target: int) -> None:
+    def __init__(self, store: LocalDirectory, target: int) -> None:
         self._store = store
         self._files = store.files
         self._target = target

@@ -49,13 +49,11 @@ from penstock.storage.settling.segment_writer import (
     SegmentWriter,
 )
 from penstock.storage.settling.usage import Usage
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import (
     DamagedObjectError,
     ObjectMissingError,
     ObjectStore,
     StoreError,
-    object_size,
 )
 from penstock.storage.wal.files import WalFiles
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX, WalStore
@@ -256,8 +254,7 @@ class Garbage:
             for info in topic.partitions
             if info.manifest is not None
         }
-        local = isinstance(self._store, DirectoryStore)
-        room = asyncio.Semaphore(_UNLINKS_AT_ONCE if local else _DELETES_AT_ONCE)
+        room = asyncio.Semaphore(_DELETES_AT_ONCE if self._store.local is None else _UNLINKS_AT_ONCE)
 
         async def collect(key: str) -> StoreError | None:
             async with room:
@@ -348,7 +345,7 @@ class Garbage:
         remembered = self._writer.contents(index_key)
         if remembered is not None:
             return remembered
-        size = await object_size(self._store, index_key)
+        size = await self._store.size(index_key)
         if size is None:
             raise ObjectMissingError(f"{index_key} is not there, and what it describes is not known")
         footer = await read_footer(self._store, index_key, size)
@@ -384,16 +381,16 @@ class Garbage:
 
     def let_go(self) -> None:
         """Of files that others deleted and that are open here."""
-        if isinstance(self._store, DirectoryStore):
-            self._store.descriptors.drop_deleted()
+        if self._store.local is not None:
+            self._store.local.let_go()
 
     # What nobody doomed.
 
     async def sweep(self, image: ClusterImage, delay_ms: int) -> None:
         """Doom the objects that nothing refers to as far as is known here: those of this broker, of its
         present incarnation and earlier ones, and, on the controller, those of brokers that are gone."""
-        if isinstance(self._store, DirectoryStore):
-            await self._store.sweep(self._clock.time_ms() - _UNFINISHED_MS)
+        if self._store.local is not None:
+            await self._store.local.sweep(self._clock.time_ms() - _UNFINISHED_MS)
         brokers = {self._own.broker}
         if image.controller_id == self._own.broker:
             for prefix in (WAL_PREFIX, SEGMENT_PREFIX, MANIFEST_PREFIX):

@@ -21,7 +21,7 @@ from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.rewriting import Rewriter, Stretch
-from penstock.storage.stores.objects import ObjectStore, StoreError, StoreFullError, object_size
+from penstock.storage.stores.objects import ObjectStore, StoreError, StoreFullError
 
 logger = logging.getLogger(__name__)
 
@@ -148,9 +148,7 @@ class Mover:
 
     async def _learn_sizes(self) -> None:
         unknown = [key for key in self._usage.unknown() if self._may_try(key)][:_SIZES_PER_PASS]
-        sizes = await asyncio.gather(
-            *(object_size(self._store, key) for key in unknown), return_exceptions=True
-        )
+        sizes = await asyncio.gather(*(self._store.size(key) for key in unknown), return_exceptions=True)
         for key, size in zip(unknown, sizes, strict=True):
             if isinstance(size, int):
                 self._usage.learn(key, size)
@@ -197,9 +195,7 @@ class Mover:
         """The sizes of objects of manifests, as far as they are known by now."""
         known = {key: size for key, size in self._manifest_sizes.items() if key in keys}
         unknown = [key for key in keys if key not in known][: 4 * _SIZES_PER_PASS]
-        sizes = await asyncio.gather(
-            *(object_size(self._store, key) for key in unknown), return_exceptions=True
-        )
+        sizes = await asyncio.gather(*(self._store.size(key) for key in unknown), return_exceptions=True)
         known.update((key, size) for key, size in zip(unknown, sizes, strict=True) if isinstance(size, int))
         self._manifest_sizes = known
         return known

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.storage import open_store
-from penstock.storage.stores.directory import DirectoryStore
+from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
 
@@ -73,8 +73,8 @@ class BlockingStore:
         """Each read with its bytes, in order. ObjectMissingError if an object is gone or shorter.
 
         `room(size)` gives memory to read into, where that saves a copy."""
-        if isinstance(self.store, DirectoryStore):
-            return _read_files(self.store, wanted, room)
+        if self.store.local is not None:
+            return _read_files(self.store.local, wanted, room)
         return self._read_ahead(wanted)
 
     def _read_ahead(self, wanted: Iterable[Read]) -> Iterator[tuple[Read, Buffer]]:
@@ -119,7 +119,7 @@ class BlockingStore:
 
 
 def _read_files(
-    store: DirectoryStore, wanted: Iterable[Read], room: Callable[[int], memoryview]
+    store: LocalDirectory, wanted: Iterable[Read], room: Callable[[int], memoryview]
 ) -> Iterator[tuple[Read, Buffer]]:
     # Not kept open beyond this: an idle worker would keep the space of deleted files taken.
     key, fd = "", -1

@@ -96,6 +96,8 @@ class _Transaction(msgspec.Struct):
 
 
 class EtcdStore:
+    local = None
+
     def __init__(
         self,
         url: str,
@@ -170,6 +172,10 @@ class EtcdStore:
         if start + length > len(contents):
             raise ObjectMissingError(f"{key} ends before byte {start + length}")
         return contents[start : start + length]
+
+    async def size(self, key: str) -> int | None:
+        contents = await self.get(key)
+        return len(contents) if contents is not None else None
 
     async def delete(self, key: str) -> None:
         message = {"key": self._name(key), "prev_kv": True}

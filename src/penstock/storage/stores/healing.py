@@ -18,8 +18,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.storage.stores.directory import TORN, DirectoryStore
 from penstock.storage.stores.files import store_error
+from penstock.storage.stores.local import TORN, LocalDirectory
 
 _INCARNATIONS: Final = ("wal", "segments", "manifests")
 """Each of these has a directory per broker, and there one per epoch."""
@@ -30,7 +30,7 @@ class RunningBrokersError(Exception):
 
 
 def replace_torn(
-    store: DirectoryStore,
+    store: LocalDirectory,
     replacements: Mapping[str, bytes],
     beyond: str,
     first_epoch: int,
@@ -66,7 +66,7 @@ def replace_torn(
         files.close(lock)
 
 
-def _contents(store: DirectoryStore, key: str) -> bytes:
+def _contents(store: LocalDirectory, key: str) -> bytes:
     fd = store.files.open(store.path(key), os.O_RDONLY)
     try:
         size = store.files.size(fd)
@@ -75,7 +75,7 @@ def _contents(store: DirectoryStore, key: str) -> bytes:
         store.files.close(fd)
 
 
-def _incarnations(store: DirectoryStore, first_epoch: int) -> list[str]:
+def _incarnations(store: LocalDirectory, first_epoch: int) -> list[str]:
     """Whatever belongs to incarnations that registered with that entry or a later one."""
     found = []
     for kind in _INCARNATIONS:
@@ -90,7 +90,7 @@ def _incarnations(store: DirectoryStore, first_epoch: int) -> list[str]:
     return found
 
 
-def _set_aside(store: DirectoryStore, key: str, *, keep: bool = False) -> str:
+def _set_aside(store: LocalDirectory, key: str, *, keep: bool = False) -> str:
     """Move what is at `key` to a new name under `torn/`; `keep`: it is there under both names."""
     files = store.files
     files.make_directories(f"{store.root}/{TORN}", sync=True)

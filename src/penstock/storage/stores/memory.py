@@ -7,6 +7,8 @@ from penstock.wire.buffers import Buffer
 
 
 class MemoryStore:
+    local = None
+
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
 

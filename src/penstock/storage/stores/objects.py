@@ -9,9 +9,12 @@ behaviour suite.
 """
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from penstock.wire.buffers import Buffer
+
+if TYPE_CHECKING:
+    from penstock.storage.stores.local import LocalDirectory
 
 
 class StoreError(Exception):
@@ -74,6 +77,12 @@ class DatedObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
+    @property
+    def local(self) -> "LocalDirectory | None":
+        """The directory of this machine that the store is; None if it is none. Objects are files then: logs
+        are appended to, the kernel copies, a loss of power may tear what was not synced, and all brokers are
+        processes of this machine."""
+
     async def create(self, key: str, *parts: Buffer) -> bool:
         """Create `key` holding the concatenated parts, unless it exists. True if this call created it.
 
@@ -90,6 +99,9 @@ class ObjectStore(Protocol):
     async def get_range(self, key: str, start: int, length: int) -> bytes | bytearray:
         """Exactly `length` bytes from `start`; ObjectMissingError if the object is gone, ObjectShortError if
         it is shorter."""
+
+    async def size(self, key: str) -> int | None:
+        """How many bytes the object has; None if there is none."""
 
     async def delete(self, key: str) -> None:
         """Remove `key`; removing what is not there is fine."""
@@ -109,20 +121,6 @@ class Unproven:
 
 
 @runtime_checkable
-class SizedStore(Protocol):
-    """A store that tells the size of one object in one request."""
-
-    async def size(self, key: str) -> int | None:
-        """None if there is no such object."""
-
-
-async def object_size(store: ObjectStore, key: str) -> int | None:
-    """How many bytes an object has; None if there is none."""
-    if isinstance(store, SizedStore):
-        return await store.size(key)
-    return next((info.size for info in [one async for one in store.list(key)] if info.key == key), None)
-
-
 class DatedStore(ObjectStore, Protocol):
     """A store that also knows when objects were written: those that hold records do."""
 

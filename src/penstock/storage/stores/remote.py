@@ -69,6 +69,8 @@ class ShortAnswerError(OSError):
 
 
 class RemoteStore(Unproven):
+    local = None
+
     def __init__(
         self,
         url: str,

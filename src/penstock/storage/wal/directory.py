@@ -27,9 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.entropy import SYSTEM, Entropy
 from penstock.log.flush import FILE_HEADER_SIZE, FILE_SYNCED, FileHeader, encode_file_header
 from penstock.metadata.image import WalRef
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.lanes import Lane
+from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
 from penstock.storage.wal.log_file import LogFile, log_header
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush
@@ -57,7 +57,7 @@ class DirectoryWalWriter:
     """They lie one after the other in a file: their bytes count."""
 
     def __init__(
-        self, store: DirectoryStore, wal: WalRef, nonce: bytes, file_bytes: int, boot: bytes
+        self, store: LocalDirectory, wal: WalRef, nonce: bytes, file_bytes: int, boot: bytes
     ) -> None:
         self.nonce = nonce
         self._store = store
@@ -169,7 +169,7 @@ class DirectoryWalStore:
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: LocalDirectory,
         *,
         file_bytes: int = 64 * 1024 * 1024,
         boot: bytes | None = None,

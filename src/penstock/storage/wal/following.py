@@ -22,8 +22,8 @@ from typing import NamedTuple, Protocol
 
 from penstock.log.flush import FILE_HEADER_SIZE, FileHeader
 from penstock.metadata.image import WalRef
-from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import store_error
+from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore
 from penstock.storage.wal.log_file import LogFile, log_header
 from penstock.storage.wal.objects import read_flush
@@ -50,13 +50,13 @@ class LogTail(Protocol):
 
 def follow_log(store: ObjectStore, wal: WalRef, start: int) -> LogTail:
     """The log of one incarnation, from flush `start` on."""
-    if isinstance(store, DirectoryStore):
-        return _FileTail(store, wal, start)
+    if store.local is not None:
+        return _FileTail(store.local, wal, start)
     return _ObjectTail(store, wal, start)
 
 
 class _FileTail:
-    def __init__(self, store: DirectoryStore, wal: WalRef, start: int) -> None:
+    def __init__(self, store: LocalDirectory, wal: WalRef, start: int) -> None:
         self.next_flush = start
         self._store = store
         self._files = store.files
