@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ from tests.broker.rig import Rig, batch
 from tests.broker.test_fetch import fetch, fill, request, values
 
 
+class Stored(bytearray):
+    """Bytes from the store, of which one can tell when nobody has them any more."""
+
+
 class GatedStore(MemoryStore):
     """Gives ranges of objects once the gate is open."""
 
@@ -31,13 +36,16 @@ class GatedStore(MemoryStore):
         self.gate.set()
         self.broken = False
         self.ranges: list[tuple[str, int, int]] = []
+        self.given: list[weakref.ref[Stored]] = []
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int) -> Stored:  # type: ignore[override]
         self.ranges.append((key, start, length))
         await self.gate.wait()
         if self.broken:
             raise StoreUnavailableError("the store is out")
-        return await super().get_range(key, start, length)
+        found = Stored(await super().get_range(key, start, length))
+        self.given.append(weakref.ref(found))
+        return found
 
 
 @pytest.fixture
@@ -165,6 +173,14 @@ async def test_what_cold_reads_hold_is_counted_and_given_back(
             await asyncio.sleep(0.01)
     assert of(await fetch(slow, 11, [("cold", 0, 0)], max_wait_ms=100)) == [[b"c0", b"more"]]
     assert memory.used == 0
+
+
+async def test_what_was_answered_is_not_kept(slow: Rig, store: GatedStore) -> None:
+    store.gate.set()
+    assert of(await fetch(slow, 11, [("cold", 0, 0)], max_wait_ms=1000)) == [[b"c0", b"more"]]
+    await asyncio.sleep(0)
+    assert store.given
+    assert not any(given() is not None for given in store.given), "a timer has what its read gave"
 
 
 async def test_reads_under_way_stay_within_two_answers(slow: Rig, store: GatedStore) -> None:

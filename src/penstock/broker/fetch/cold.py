@@ -35,7 +35,7 @@ KEPT_SECONDS = 5.0
 class ColdRead:
     """One read, under way until it has a `slice` or an `error`."""
 
-    __slots__ = ("_charged", "_memory", "error", "key", "limit_bytes", "offset", "slice")
+    __slots__ = ("_charged", "_memory", "error", "expiry", "key", "limit_bytes", "offset", "slice")
 
     def __init__(self, key: PartitionKey, offset: int, limit_bytes: int, memory: Account | None) -> None:
         self.key = key
@@ -43,6 +43,7 @@ class ColdRead:
         self.limit_bytes = limit_bytes
         self.slice: Slice | None = None
         self.error: Exception | None = None
+        self.expiry: asyncio.TimerHandle | None = None
         self._memory = memory
         self._charged = 0
         self._charge(_COPIES * limit_bytes)
@@ -67,6 +68,8 @@ class ColdRead:
 
     def release(self) -> None:
         """Nobody needs it any more, or its answer is built and counts as one."""
+        if self.expiry is not None:
+            self.expiry.cancel()  # It would keep what was read in memory until its time.
         self._charge(0)
 
     def within(self, max_bytes: int, limit_offset: int) -> Slice:
@@ -118,7 +121,7 @@ class ColdReads:
         finally:
             self._under_way.discard(read)
             if self._reads.get(read.key) is read:
-                asyncio.get_running_loop().call_later(KEPT_SECONDS, self._expire, read)
+                read.expiry = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._expire, read)
             else:
                 read.release()
             for wake in tuple(self._watchers.values()):
