@@ -88,7 +88,7 @@ async def test_what_the_page_cache_does_not_have_is_read_by_a_thread(local: Worl
     ledger = await local.start()
     partition = own_partition(ledger, topic)
     assert isinstance(local.store, DirectoryStore)
-    local.store._read_cached = lambda fd, start, length: None  # type: ignore[method-assign]
+    local.store._read_cached = lambda fd, start, buffer: None  # type: ignore[method-assign]
     answer = ledger.read(partition, 0, 1 << 20, limit_offset=5)
     assert not isinstance(answer, Slice)
     assert (await answer).next_offset == 5
@@ -104,7 +104,7 @@ async def test_a_read_on_its_way_survives_the_deletion_of_what_it_reads(world: W
     ledger = await world.start(settings=PROMPT)
     partition = own_partition(ledger, topic)
     if isinstance(world.store, DirectoryStore):
-        world.store._read_cached = lambda fd, start, length: None  # type: ignore[method-assign]
+        world.store._read_cached = lambda fd, start, buffer: None  # type: ignore[method-assign]
     planned = ledger.read(partition, 0, 1 << 20, limit_offset=6)
     assert not isinstance(planned, Slice)
     # Before it gets to read, everything is settled and the log it wanted to read is deleted.

@@ -16,6 +16,7 @@ rest on; several brokers on one directory means several processes on one machine
 import contextlib
 import os
 from collections.abc import AsyncIterator
+from typing import TypeVar
 
 from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.stores.descriptors import OpenFile
@@ -24,8 +25,11 @@ from penstock.storage.stores.lanes import lane_of_list, lane_of_read, lane_of_wr
 from penstock.storage.stores.local import TEMPORARY, TORN, LocalDirectory
 from penstock.storage.stores.objects import DatedObject, ObjectInfo, ObjectShortError
 from penstock.storage.stores.presence import DIRECTORY as PRESENCE
+from penstock.storage.stores.read_buffers import ReadBuffers
 from penstock.storage.stores.reserve import NAME as RESERVE
 from penstock.wire.buffers import Buffer
+
+Filled = TypeVar("Filled", bound=bytearray | memoryview)
 
 _NOT_OBJECTS = (TEMPORARY, TORN, PRESENCE, RESERVE)
 _DURABLE = "meta/"
@@ -46,6 +50,7 @@ class DirectoryStore(LocalDirectory):
         entropy: Entropy = SYSTEM,
     ) -> None:
         super().__init__(root, sync=sync, files=files, threads=threads, entropy=entropy)
+        self._buffers = ReadBuffers()
         self._spares: dict[str, tuple[str, int]] = {}
         self._published: dict[str, int] = {}
 
@@ -141,7 +146,7 @@ class DirectoryStore(LocalDirectory):
             raise self.error(error, f"could not read {path}") from error
         try:
             size = self.files.size(fd)
-            now = self._read_cached(fd, 0, size)
+            now = self._read_cached(fd, 0, bytearray(size))
             if now is not None:
                 return bytes(now)
             return await self.run(self._read, fd, 0, size, lane=lane_of_read(key))
@@ -153,7 +158,7 @@ class DirectoryStore(LocalDirectory):
     async def get_range(self, key: str, start: int, length: int) -> bytes | bytearray:
         entry = self._hold(key)
         try:
-            now: bytes | bytearray | None = self._read_cached(entry.fd, start, length)
+            now: bytes | bytearray | None = self._read_cached(entry.fd, start, bytearray(length))
             if now is None:
                 now = await self.run(self._read, entry.fd, start, length, lane=lane_of_read(key))
         except OSError as error:
@@ -164,11 +169,11 @@ class DirectoryStore(LocalDirectory):
             raise ObjectShortError(f"{key} ends before byte {start + length}")
         return now
 
-    def get_range_now(self, key: str, start: int, length: int) -> bytearray | None:
+    def get_range_now(self, key: str, start: int, length: int) -> Buffer | None:
         """`get_range` if the page cache has all of it, else None. Never waits for the disk."""
         entry = self._hold(key)
         try:
-            return self._read_cached(entry.fd, start, length)
+            return self._read_cached(entry.fd, start, self._buffers.take(length))
         except OSError as error:
             raise self.error(error, f"could not read {self.root}/{key}") from error
         finally:
@@ -180,16 +185,16 @@ class DirectoryStore(LocalDirectory):
         except OSError as error:
             raise self.error(error, f"could not open {self.root}/{key}") from error
 
-    def _read_cached(self, fd: int, start: int, length: int) -> bytearray | None:
+    def _read_cached(self, fd: int, start: int, buffer: Filled) -> Filled | None:
+        """`buffer`, filled, if the page cache has as much from `start` on."""
         if not _NOWAIT:
             return None
-        buffer = bytearray(length)
         try:
-            count = self.files.preadv(fd, (buffer,), start, _NOWAIT) if length else 0
+            count = self.files.preadv(fd, (buffer,), start, _NOWAIT) if buffer else 0
         except OSError:
             # Not in the page cache (EAGAIN), or a file system that cannot tell (EOPNOTSUPP).
             return None
-        return buffer if count == length else None
+        return buffer if count == len(buffer) else None
 
     def _read(self, fd: int, start: int, length: int) -> bytes:
         parts = []
