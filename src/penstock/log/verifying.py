@@ -1,8 +1,13 @@
 """Whether batches that are read from the store are still as they were written, before anybody gets them.
 
 A quick look at each batch: its CRC, and that lengths and offsets join from the first to the last of the
-extent. It costs about a microsecond a batch, and sixty a megabyte. If it finds anything, `checking` tells
-what is lost. One step looks at a bounded number of batches. On the path of cold reads, and plain for it.
+extent. It costs about half a microsecond a batch, and sixty a megabyte. If it finds anything, `checking`
+tells what is lost. One step looks at a bounded number of batches. On the path of cold reads, and plain for
+it.
+
+Where batches are small, what costs is their number. So an extent of many batches that was found whole has the
+checksum of all its bytes remembered: next time that one checksum says that they are the same bytes. Nothing
+is taken for whole without a look at its bytes, whatever was read before.
 """
 
 from collections.abc import Sequence
@@ -18,17 +23,46 @@ _FRONT = Struct(">qi4xbI2xi")
 """Base offset, length, magic, CRC, the last offset's delta."""
 _LENGTH_MIN = HEADER_SIZE - LENGTH_FROM
 
-STEP_BATCHES = 500
-STEP_BYTES = 4 * 1024 * 1024
-"""About half a millisecond."""
+STEP_BATCHES = 2000
+STEP_BYTES = 16 * 1024 * 1024
+"""About a millisecond, which is less than it takes to read as much from a page cache."""
+SUMMED_BATCHES_MIN = 8
+"""With fewer batches in an extent, one checksum of all of it is not much cheaper than theirs."""
+SUMS_MAX = 8192
+"""Half a gigabyte of records in extents of usual size; some three megabytes of memory."""
 
 
 class ExtentBytes(NamedTuple):
-    """The bytes of an extent, and the offsets that lie in it."""
+    """The bytes of an extent, the offsets in it, and the partition that they are of, if it matters."""
 
     stored: memoryview
     base_offset: int
     last_offset: int
+    topic_id: bytes = b""
+    partition: int = 0
+
+
+class Sums:
+    """Checksums of extents that were found whole, each over all bytes of one, wherever these lie: settling
+    moves them as they are. Those that were learnt first go first."""
+
+    def __init__(self, count_max: int = SUMS_MAX) -> None:
+        self._count_max = count_max
+        self._sums: dict[tuple[bytes, int, int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def vouch(self, extent: ExtentBytes) -> bool:
+        """Are these the bytes that were found whole before?"""
+        known = self._sums.get((extent.topic_id, extent.partition, extent.base_offset, extent.last_offset))
+        return known is not None and crc32c(extent.stored) == known
+
+    def learn(self, extent: ExtentBytes) -> None:
+        place = (extent.topic_id, extent.partition, extent.base_offset, extent.last_offset)
+        self._sums[place] = crc32c(extent.stored)
+        if len(self._sums) > self._count_max:
+            del self._sums[next(iter(self._sums))]
 
 
 class Lost(NamedTuple):
@@ -43,28 +77,37 @@ class Verification:
     """Looks at extents in order, in steps. `runs` are stretches of whole batches, `lost` is what lies
     between."""
 
-    def __init__(self, extents: Sequence[ExtentBytes], rules: Rules) -> None:
+    def __init__(self, extents: Sequence[ExtentBytes], rules: Rules, sums: Sums | None = None) -> None:
         self.runs: list[memoryview] = []
         self.lost: list[Lost] = []
         self._extents = extents
         self._rules = rules
+        self._sums = sums
         self._number = 0
         self._at = self._offset = 0
         """Where in the present extent it goes on, and with which offset."""
 
     def step(self) -> bool:
         """Go on; True once everything was looked at."""
-        left, size = STEP_BATCHES, 0
+        left, size, sums = STEP_BATCHES, 0, self._sums
         while self._number < len(self._extents):
             if left <= 0 or size >= STEP_BYTES:
                 return False
             extent = self._extents[self._number]
-            count = self._verify(extent, left)
+            known = (
+                sums is not None
+                and extent.last_offset - extent.base_offset >= SUMMED_BATCHES_MIN - 1
+                and not self._at
+                and sums.vouch(extent)
+            )
+            count = 1 if known else self._verify(extent, left)
             if count is None:
                 self._look_closely(extent)
-            elif self._at < len(extent.stored):
+            elif not known and self._at < len(extent.stored):
                 return False
             else:
+                if sums is not None and count >= SUMMED_BATCHES_MIN:
+                    sums.learn(extent)
                 self.runs.append(extent.stored)
                 left -= count
                 size += len(extent.stored)

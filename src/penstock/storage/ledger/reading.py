@@ -17,7 +17,7 @@ from penstock.log.checking import Rules
 from penstock.log.extents import Extents, ExtentsError
 from penstock.log.manifest import SegmentRef
 from penstock.log.slicing import Range, cut, plan_ranges
-from penstock.log.verifying import ExtentBytes, Verification
+from penstock.log.verifying import ExtentBytes, Sums, Verification
 from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.stores.block_cache import BlockCache, DistantStore
@@ -58,6 +58,7 @@ class Reader:
         self._now = near.get_range_now if isinstance(near, ImmediateStore) else None
         self._index_bytes = 0
         self._indexes: OrderedDict[tuple[str, int], Extents] = OrderedDict()
+        self._sums = Sums()
         self.requests = 0
         """Reads of the store, for metrics."""
         self.held: dict[str, int] = {}
@@ -189,7 +190,7 @@ class Reader:
                 buffers.append(buffer)
         if len(buffers) < len(wanted.ranges):
             return self._read_later(keys, wanted, buffers)
-        check = _check_of(wanted, buffers)
+        check = self._check_of(wanted, buffers)
         return _checked(wanted, check) if check.step() else self._check_on(wanted, check)
 
     async def _read_later(self, keys: Sequence[str], wanted: "_Wanted", buffers: list[Buffer]) -> Slice:
@@ -199,7 +200,20 @@ class Reader:
             buffers += await asyncio.gather(
                 *(self._fetch_cached(keys[at], ranges[at].position, ranges[at].length) for at in some)
             )
-        return await self._check_on(wanted, _check_of(wanted, buffers))
+        return await self._check_on(wanted, self._check_of(wanted, buffers))
+
+    def _check_of(self, wanted: "_Wanted", buffers: Sequence[Buffer]) -> Verification:
+        pieces: list[ExtentBytes] = []
+        at = wanted.first
+        bases, lasts = wanted.extents.base_offsets, wanted.extents.last_offsets
+        topic_id, index = wanted.partition.topic_id, wanted.partition.index
+        for planned, buffer in zip(wanted.ranges, buffers, strict=True):
+            view = memoryview(buffer)
+            for start, length in planned.pieces:
+                stored = view[start : start + length]
+                pieces.append(ExtentBytes(stored, bases[at], lasts[at], topic_id, index))
+                at += 1
+        return Verification(pieces, rules_of(wanted.partition), self._sums)
 
     async def _check_on(self, wanted: "_Wanted", check: Verification) -> Slice:
         while not check.step():  # noqa: ASYNC110  Others have their turn.
@@ -287,18 +301,6 @@ def rules_of(partition: Partition) -> Rules:
     """What batches of a partition are checked against."""
     manifest = partition.manifest
     return Rules(partition.epochs, manifest.compacted_end if manifest is not None else 0)
-
-
-def _check_of(wanted: _Wanted, buffers: Sequence[Buffer]) -> Verification:
-    pieces: list[ExtentBytes] = []
-    at = wanted.first
-    bases, lasts = wanted.extents.base_offsets, wanted.extents.last_offsets
-    for planned, buffer in zip(wanted.ranges, buffers, strict=True):
-        view = memoryview(buffer)
-        for start, length in planned.pieces:
-            pieces.append(ExtentBytes(view[start : start + length], bases[at], lasts[at]))
-            at += 1
-    return Verification(pieces, rules_of(wanted.partition))
 
 
 def _checked(wanted: _Wanted, check: Verification) -> Slice:
