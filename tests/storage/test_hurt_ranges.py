@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.log.manifest import HurtRange
+from penstock.log.verifying import SUMMED_BATCHES_MIN
 from penstock.storage.ledger.answers import Appended
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.partition import Partition
@@ -15,7 +16,7 @@ from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import HurtRangeError, StoreRefusedError, StoreUnavailableError
 from penstock.wire.errors import ErrorCode
 from tests.storage.test_reading import until
-from tests.storage.test_settling import fill
+from tests.storage.test_settling import fill, forget_tails
 from tests.storage.world import World, append, append_ok, batch, own_partition, read, read_all
 
 HURT = 2
@@ -133,6 +134,34 @@ async def test_a_transaction_goes_on_after_a_hurt_range(world: World) -> None:
     (answer,) = await append(ledger, partition, batch(b"on", base_sequence=4, **options))
     assert isinstance(answer, Appended)
     assert partition.ongoing == {7: 0}, "it is still the same transaction"
+
+
+@pytest.mark.parametrize("settled", [False, True])
+async def test_what_rots_after_it_was_read_is_hurt_and_alone_is(world: World, settled: bool) -> None:
+    ledger = await world.start()
+    partition = own_partition(ledger, await world.create_topic("t"))
+    values = await fill(ledger, partition, 3 * SUMMED_BATCHES_MIN)
+    if settled:
+        await ledger.settle()
+    forget_tails(ledger)
+    for _ in range(2):
+        assert [value for _, value in await read_all(ledger, partition)] == values
+    assert isinstance(world.store, DirectoryStore)
+    kind = "segments" if settled else "wal"
+    paths = [path for path in Path(world.store.root, kind).rglob("*") if path.is_file()]
+    (path,) = (path for path in paths if values[HURT] in path.read_bytes())
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(values[HURT]))
+        file.write(b"x")
+    with pytest.raises(HurtRangeError) as hurt:
+        await read(ledger, partition, HURT)
+    assert (hurt.value.start, hurt.value.end) == (HURT, HURT + 1)
+    assert (await read(ledger, partition, 0)).next_offset == HURT
+    assert (await read(ledger, partition, HURT + 1)).next_offset == len(values)
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"x" + values[HURT][1:]))
+        file.write(values[HURT][:1])
+    assert [value for _, value in await read_all(ledger, partition)] == values
 
 
 class RefusingStore(MemoryStore):
