@@ -118,12 +118,13 @@ def compare(
             found = {name: run(name, sources[name], settings, load, seconds) for name in order}
             ours, theirs = (found[name] for name in sources)
             for row in rows:
-                if row.load == load:
+                # The system counts processor time in hundredths of a second: of little work it may count none.
+                if row.load == load and ours[row.cost] and theirs[row.cost]:
                     row.costs.append((ours[row.cost], theirs[row.cost]))
                     rate = RATES[row.cost]
                     row.rates.append((ours[rate], theirs[rate]))
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-    return rows
+    return [row for row in rows if row.costs]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
