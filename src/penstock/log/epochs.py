@@ -12,6 +12,7 @@ EpochStart: TypeAlias = tuple[int, int]
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+OFFSET_MAX = 2**63 - 1
 
 
 def with_epoch(starts: Sequence[EpochStart], epoch: int, start: int) -> tuple[EpochStart, ...]:
@@ -35,8 +36,14 @@ def end_of_epoch(starts: Sequence[EpochStart], epoch: int, end_offset: int) -> E
 
 def epoch_at(starts: Sequence[EpochStart], offset: int) -> int:
     """The epoch that the record at `offset` was written under, or -1."""
+    return epoch_span(starts, offset)[0]
+
+
+def epoch_span(starts: Sequence[EpochStart], offset: int) -> EpochStart:
+    """The epoch that the record at `offset` was written under, or -1, and where it ends."""
     at = bisect_right(starts, offset, key=lambda entry: entry[1])
-    return starts[at - 1][0] if at else UNDEFINED_EPOCH
+    epoch = starts[at - 1][0] if at else UNDEFINED_EPOCH
+    return epoch, starts[at][1] if at < len(starts) else OFFSET_MAX
 
 
 def without_below(starts: Sequence[EpochStart], log_start: int) -> tuple[EpochStart, ...]:

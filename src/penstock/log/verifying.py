@@ -1,9 +1,9 @@
 """Whether batches that are read from the store are still as they were written, before anybody gets them.
 
-A quick look at each batch: its CRC, and that lengths and offsets join from the first to the last of the
-extent. It costs about half a microsecond a batch, and sixty a megabyte. If it finds anything, `checking`
-tells what is lost. One step looks at a bounded number of batches. On the path of cold reads, and plain for
-it.
+A quick look at each batch: its CRC, its leader epoch, and that lengths and offsets join from the first to
+the last of the extent. It costs about half a microsecond a batch, and sixty a megabyte. If it finds anything,
+`checking` tells what is lost. One step looks at a bounded number of batches. On the path of cold reads, and
+plain for it.
 
 Where batches are small, what costs is their number. So an extent of many batches that was found whole has the
 checksum of all its bytes remembered: next time that one checksum says that they are the same bytes. Nothing
@@ -15,12 +15,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.log.checking import Hurt, Rules, check_extent
+from penstock.log.epochs import epoch_span
 from penstock.log.extents import Extent
 from penstock.wire.batch import CRC_FROM, HEADER_SIZE, LENGTH_FROM
 from penstock.wire.checksum import crc32c
 
-_FRONT = Struct(">qi4xbI2xi")
-"""Base offset, length, magic, CRC, the last offset's delta."""
+_FRONT = Struct(">qiibI2xi")
+"""Base offset, length, leader epoch, magic, CRC, the last offset's delta."""
 _LENGTH_MIN = HEADER_SIZE - LENGTH_FROM
 
 STEP_BATCHES = 2000
@@ -123,13 +124,19 @@ class Verification:
         gaps = extent.base_offset < self._rules.compacted_end
         last_header = end - HEADER_SIZE
         unpack, checksum = _FRONT.unpack_from, crc32c
+        epochs = self._rules.epochs
+        epoch, epoch_end = epoch_span(epochs, offset)
         count = 0
         while at <= last_header and count < limit:
-            base, length, magic, crc, delta = unpack(stored, at)
+            base, length, leader_epoch, magic, crc, delta = unpack(stored, at)
+            if base >= epoch_end:
+                epoch, epoch_end = epoch_span(epochs, base)
             if base != offset and not (gaps and at and offset < base <= extent.last_offset):
                 return None
             stop = at + LENGTH_FROM + length
             if magic != 2 or stop > end or length < _LENGTH_MIN or delta < 0:
+                return None
+            if leader_epoch != epoch and epoch >= 0:
                 return None
             if checksum(stored[at + CRC_FROM : stop]) != crc:
                 return None

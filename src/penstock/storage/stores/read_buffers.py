@@ -2,11 +2,9 @@
 
 The C library returns a large buffer to the system when it is freed, and each read would have all of its pages
 zeroed and mapped anew: that costs more than to copy the bytes from the page cache. So a few buffers are kept.
-One is free when nothing refers to it but the place where it is kept: a view of a part of it, wherever an
-answer holds one, is a reference.
+A reader gets a view of one. A buffer is free when no view of it is left, nor any view of a view, wherever an
+answer holds one: Python then lets the buffer change its size, and never otherwise.
 """
-
-from sys import getrefcount
 
 SMALL_BYTES = 64 * 1024
 """Smaller buffers come from memory that the C library keeps."""
@@ -14,8 +12,6 @@ KEPT_BYTES_MAX = 24 * 1024 * 1024
 _STEP_BYTES = 64 * 1024
 _UNUSED_SHARE = 4
 """A read leaves at most one part in so many of a kept buffer unused: it counts as held in full."""
-_REFERENCES_IF_FREE = 3
-"""The list, the loop over it, and the argument of getrefcount."""
 
 
 class ReadBuffers:
@@ -31,18 +27,24 @@ class ReadBuffers:
         if length < SMALL_BYTES:
             return bytearray(length)
         for buffer in self._kept:
-            size = len(buffer)
-            if (
-                length <= size <= length + length // _UNUSED_SHARE
-                and getrefcount(buffer) == _REFERENCES_IF_FREE
-            ):
+            if length <= len(buffer) <= length + length // _UNUSED_SHARE and _is_free(buffer):
                 return memoryview(buffer)[:length]
         return memoryview(self._make(-(-length // _STEP_BYTES) * _STEP_BYTES))[:length]
 
     def _make(self, size: int) -> bytearray:
-        buffer = bytearray(size)
+        buffer = bytearray(size + 1)
+        buffer.pop()  # Room for a byte more, so that `_is_free` moves nothing.
         self._kept.append(buffer)
         self.kept_bytes += size
         while self.kept_bytes > self._bytes_max:
             self.kept_bytes -= len(self._kept.pop(0))
         return buffer
+
+
+def _is_free(buffer: bytearray) -> bool:
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True
