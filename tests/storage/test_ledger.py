@@ -6,7 +6,8 @@ import pytest
 
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
-from penstock.storage.ledger.answers import Appended, EpochEnd, OffsetOutOfRangeError
+from penstock.storage.ledger.answers import Appended, EpochEnd, OffsetOutOfRangeError, Readable
+from penstock.storage.wal.port import Durable
 from penstock.wire.batch import check_batch, iter_batches, read_header
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
@@ -93,17 +94,17 @@ async def test_a_retried_batch_is_stored_once_and_answered_with_its_offset(world
 
     assert await append_ok(ledger, partition, *(numbered(2 * n) for n in range(6))) == [0, 2, 4, 6, 8, 10]
     retried = await append(ledger, partition, numbered(4), numbered(0), numbered(12), numbered(12))
-    assert retried[0] == Appended(4, 1_700_000_000_000, 0, True)
+    assert retried[0] == (4, 1_700_000_000_000, 0, True)
     assert retried[1] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # Older than the last five.
-    assert retried[2] == Appended(12, -1, 0, False)
-    assert retried[3] == Appended(12, 1_700_000_000_000, 0, True)
+    assert retried[2] == (12, -1, 0, False)
+    assert retried[3] == (12, 1_700_000_000_000, 0, True)
     await world.kill(ledger)
     ledger = await world.start()
     partition = own_partition(ledger, topic)
     assert await append(ledger, partition, numbered(12), numbered(16), numbered(14)) == [
-        Appended(12, 1_700_000_000_000, 0, True),
+        (12, 1_700_000_000_000, 0, True),
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        Appended(14, -1, 0, False),
+        (14, -1, 0, False),
     ]
     stale = batch(b"x", producer_id=7, producer_epoch=-1, base_sequence=0)
     assert await append(ledger, partition, stale) == [ErrorCode.INVALID_PRODUCER_EPOCH]
@@ -116,7 +117,7 @@ async def test_log_append_time_is_the_brokers(world: World) -> None:
     partition = own_partition(ledger, await world.create_topic("t"))
     world.clock.now_ms = 1_800_000_000_000
     (answer,) = await append(ledger, partition, batch(b"a", timestamp=5))
-    assert answer == Appended(0, 1_800_000_000_000, 0, False)
+    assert answer == (0, 1_800_000_000_000, 0, False)
     stored = b"".join((await read(ledger, partition, 0)).buffers)
     header = check_batch(stored)
     assert header.is_log_append_time and header.max_timestamp == 1_800_000_000_000
@@ -291,3 +292,16 @@ async def test_a_deleted_topic_refuses_appends(local: World) -> None:
     await local.delete_topic(topic)
     assert woken == [True] and ledger.partition(topic, 0) is None
     assert await append(ledger, partition, batch(b"a")) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_a_batch_is_said_to_be_durable_only_with_the_proof() -> None:
+    told: list[Appended | ErrorCode] = []
+    staged = [(bytearray(), (4, 5, -1, -1), told.append)]
+    with pytest.raises(TypeError, match="proof"):
+        Appended(4, -1, 0, False)  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        Appended.tell(Readable(4), staged, 0)
+    assert told == []
+    Appended.tell(Readable(6), staged, 2, duplicate=True)
+    Appended.tell(Durable("wal/1/1/0", 64), staged, 2)
+    assert told == [(4, -1, 2, True), (4, -1, 2, False)]

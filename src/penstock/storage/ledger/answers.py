@@ -1,12 +1,17 @@
-"""What the ledger answers. Only the ledger makes an `Appended`, and only after the write was durable."""
+"""What the ledger answers. An `Appended` is made from the proof that the batch is durable, and only so."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Never, Self
 
 from penstock.log.markers import AbortedTransaction
+from penstock.log.partition import Placed
 from penstock.log.producers import ProducerEntry
 from penstock.metadata.image import ManifestRef
+from penstock.storage.wal.port import Durable
 from penstock.wire.buffers import Buffer
+from penstock.wire.errors import ErrorCode
 
 __all__ = (
     "AbortedTransaction",
@@ -14,6 +19,7 @@ __all__ = (
     "EpochEnd",
     "OffsetOutOfRangeError",
     "ProducerView",
+    "Readable",
     "Slice",
     "Surrendered",
     "TimestampOffset",
@@ -25,14 +31,47 @@ class OffsetOutOfRangeError(Exception):
     """The offset lies below the log start or beyond the end that the reader may see."""
 
 
-class Appended(NamedTuple):
-    """A batch that is durable. `duplicate`: it was so before, and this is where it went then."""
+class Readable(NamedTuple):
+    """Records of a partition below this offset are durable: readers may have seen them."""
 
+    end_offset: int
+
+
+class _Place(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     """The time the broker gave the batch, or -1 where the topic keeps the producer's times."""
     log_start_offset: int
-    duplicate: bool = False
+    duplicate: bool
+    """It was durable before, and this is where it went then."""
+
+
+class Appended(_Place):
+    """A batch that is durable. `tell` is the only way to one."""
+
+    __slots__ = ()
+
+    def __new__(cls, *_: Never) -> Self:
+        raise TypeError("a batch is durable when `Appended.tell` was given the proof")
+
+    @classmethod
+    def tell(
+        cls, proof: Durable | Readable, staged: Sequence[Staged], log_start: int, *, duplicate: bool = False
+    ) -> None:
+        """Answer those who appended batches of one partition.
+
+        `proof`: what the write-ahead log said of the flush that holds them, or of a later one. Where batches
+        were sent again and nothing is to be written, it is that they can be read.
+        """
+        assert isinstance(proof, Durable) or all(place[0] < proof.end_offset for _, place, _ in staged)
+        new = tuple.__new__  # Twice as fast as a call of a class, and there is one per batch.
+        for _batch, (base_offset, _last, _time, log_append_time_ms), done in staged:
+            done(new(cls, (base_offset, log_append_time_ms, log_start, duplicate)))
+
+
+Done = Callable[[Appended | ErrorCode], None]
+Staged = tuple[bytearray | memoryview, Placed, Done]
+"""A batch, its place, and whom to tell."""
 
 
 class Slice(NamedTuple):

@@ -28,9 +28,9 @@ from penstock.log.flush import (
     FLUSH_HEADER_SIZE,
     encode_flush_header,
 )
-from penstock.log.partition import Duplicate, Placed, Undo
-from penstock.storage.ledger.answers import Appended
-from penstock.storage.ledger.partition import Done, Partition, Waiting
+from penstock.log.partition import Duplicate, Undo
+from penstock.storage.ledger.answers import Appended, Done, Readable, Staged
+from penstock.storage.ledger.partition import Partition, Waiting
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.ledger.tail_cache import TailCache
 from penstock.storage.wal.files import WalFile
@@ -47,8 +47,6 @@ NEVER = float("inf")
 _producer_id_of = Struct(">43xq").unpack_from
 
 logger = logging.getLogger(__name__)
-
-Staged = tuple[bytearray | memoryview, Placed, Done]
 
 
 class _Share:
@@ -73,7 +71,7 @@ class _Flush:
     def __init__(self, number: int) -> None:
         self.number = number
         self.shares: list[_Share] = []
-        self.duplicates: list[tuple[Done, Appended, float]] = []
+        self.duplicates: list[tuple[Partition, Staged, float]] = []
         """Batches that were in the log, or in a flush before this one: answered when this one is."""
         self.size = 0
 
@@ -177,10 +175,10 @@ class Flusher:
                 if late:
                     share.waiting = [one for one in share.waiting if one[2] > over]
                     _tell(late, ErrorCode.REQUEST_TIMED_OUT)
-            if any(until <= over for _done, _answer, until in flush.duplicates):
-                late_duplicates = [one for one in flush.duplicates if one[2] <= over]
+            late_duplicates = [one for one in flush.duplicates if one[2] <= over]
+            if late_duplicates:
                 flush.duplicates = [one for one in flush.duplicates if one[2] > over]
-                for done, _answer, _until in late_duplicates:
+                for _partition, (_batch, _placed, done), _until in late_duplicates:
                     done(ErrorCode.REQUEST_TIMED_OUT)
         for partition in tuple(self._dirty):
             self._drop(partition, ErrorCode.REQUEST_TIMED_OUT, over=over)
@@ -292,10 +290,8 @@ class Flusher:
                 if batch[22] & CONTROL:
                     controls.append(batch[HEADER_SIZE:])
             elif type(verdict) is Duplicate:
-                answer = Appended(
-                    verdict.base_offset, verdict.log_append_time_ms, partition.log_start_offset, True
-                )
-                flush.duplicates.append((done, answer, until))
+                base, time_ms = verdict
+                flush.duplicates.append((partition, (batch, (base, base, time_ms, time_ms), done), until))
             else:
                 assert isinstance(verdict, ErrorCode)
                 done(verdict)
@@ -321,8 +317,9 @@ class Flusher:
         if self._under_way:
             self._under_way[-1].duplicates.extend(flush.duplicates)
             return
-        for done, answer, _until in flush.duplicates:
-            done(answer)
+        for partition, again, _until in flush.duplicates:
+            proof = Readable(partition.high_watermark)
+            Appended.tell(proof, (again,), partition.log_start_offset, duplicate=True)
 
     def _finish(self, outcome: Outcome) -> None:
         """The oldest flush under way has its outcome."""
@@ -356,13 +353,10 @@ class Flusher:
             self.batches += len(staged)
         self.flushes += 1
         self.bytes_written += flush.size
-        new = tuple.__new__  # Twice as fast as calling the class, and there is one per batch.
         for share in flush.shares:
-            log_start = share.partition.log_start_offset
-            for _batch, (base, _last, _time, append_time), done in share.staged:
-                done(new(Appended, (base, append_time, log_start, False)))
-        for done, answer, _until in flush.duplicates:
-            done(answer)
+            Appended.tell(place, share.staged, share.partition.log_start_offset)
+        for partition, again, _until in flush.duplicates:
+            Appended.tell(place, (again,), partition.log_start_offset, duplicate=True)
         for share in flush.shares:
             share.partition.wake()
         if self.bytes_written >= self.full_at:
@@ -411,7 +405,7 @@ def _answer(flush: _Flush, code: ErrorCode) -> None:
     for share in flush.shares:
         for _batch, _placed, done in share.staged:
             done(code)
-    for done, _appended, _until in flush.duplicates:
+    for _partition, (_batch, _placed, done), _until in flush.duplicates:
         done(code)
 
 

@@ -7,11 +7,9 @@ from penstock.log.manifest import HurtRange, Manifest, without_hurt_below
 from penstock.log.partition import PartitionLog
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.image import ManifestRef, WalRef
-from penstock.storage.ledger.answers import Appended, ProducerView, producer_views
+from penstock.storage.ledger.answers import Done, ProducerView, producer_views
 from penstock.storage.ledger.tail_cache import Tail
-from penstock.wire.errors import ErrorCode
 
-Done = Callable[[Appended | ErrorCode], None]
 Waiting = tuple[bytearray | memoryview, Done, float]
 """A batch that is to be written, whom to tell, and until when, by the loop's clock."""
 
