@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.groups.loading import load
+from penstock.broker.shards.loading import load
 from penstock.groups.shard import GroupShard
 from penstock.log.manifest import HurtRange
 from penstock.storage.ledger.partition import Partition

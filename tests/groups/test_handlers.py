@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.groups.loading import load
+from penstock.broker.shards.loading import load
 from penstock.groups.classic.embedded import write_assignment
 from penstock.groups.classic.group import ClassicGroup, ClassicMember
 from penstock.groups.shard import GroupShard
@@ -550,10 +550,10 @@ async def test_a_loading_partition_makes_requests_wait_and_then_come_again(
         await gate.wait()
         return await load(ledger, partition, shard)
 
-    monkeypatch.setattr("penstock.broker.groups.coordinator.load", slow)
-    monkeypatch.setattr("penstock.broker.groups.coordinator.LOAD_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.broker.shards.coordinator.load", slow)
+    monkeypatch.setattr("penstock.broker.shards.coordinator.LOAD_WAIT_SECONDS", 0.05)
     service = rig.broker.services.groups
-    for live in list(service._live()):
+    for live in list(service.live_shards()):
         service._broken(live)
         live.close()
     codes = await commit(rig, 9, {("t", 0): 2})
@@ -568,6 +568,6 @@ async def test_a_loading_partition_makes_requests_wait_and_then_come_again(
     # Nobody is thrown out because its coordinator loads.
     heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     assert (await rig.ask(heartbeat, HeartbeatResponse, 4)).error_code == ErrorCode.NONE
-    monkeypatch.setattr("penstock.broker.groups.coordinator.LOAD_WAIT_SECONDS", 5.0)
+    monkeypatch.setattr("penstock.broker.shards.coordinator.LOAD_WAIT_SECONDS", 5.0)
     asyncio.get_running_loop().call_later(0.05, gate.set)
     assert (await fetch(rig, 9, {"t": [0]}))[1] == {("t", 0): (1, ErrorCode.NONE)}

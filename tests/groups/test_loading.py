@@ -5,18 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker.groups.loading import Loading
-from penstock.groups.core import Now
+from penstock.broker.shards.loading import Loading
 from penstock.groups.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    Record,
     to_record,
 )
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
+from penstock.shards.shard import Now, Record
 from penstock.wire import batch
 from penstock.wire.api.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
@@ -101,7 +100,7 @@ async def test_only_the_last_record_of_a_key_counts(seed: int) -> None:
     cut = seed % len(log)
     reached = await loading.take(log[:cut], 0)
     assert await loading.take(log[cut:], reached) == offset
-    await loading.settle()
+    await loading.apply()
     assert loading.count == sum(len(content) for content, _ in entries if isinstance(content, list))
     assert state(loading_into) == state(one_by_one(entries))
 

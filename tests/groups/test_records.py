@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.groups.partitioner import java_hash, partition_of
 from penstock.groups.records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -36,6 +35,7 @@ from penstock.groups.records import (
     encode_value,
     read_record,
 )
+from penstock.shards.partitioner import java_hash, partition_of
 from penstock.wire.codec import encode_versioned
 from penstock.wire.errors import WireError
 from tests.wire.samples import sample

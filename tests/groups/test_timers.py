@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.groups.timers import Timers
+from penstock.shards.timers import Timers
 
 _steps = st.lists(
     st.tuples(st.sampled_from(["set", "cancel", "extend", "advance"]), st.integers(0, 4), st.integers(0, 20)),

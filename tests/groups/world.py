@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
-from penstock.groups.core import Batch, Client, Effects, Now, Ticket
+from penstock.groups.core import Client
 from penstock.groups.records import Key, Value, read_record
 from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
 from penstock.metadata.image import GROUP_CONFIG, ClusterImage, PartitionInfo, TopicInfo, derive
+from penstock.shards.shard import Batch, Effects, Now, Ticket
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ApiMessage
 

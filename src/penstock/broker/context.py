@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.services import Services
 from penstock.broker.tasks import Tasks
+from penstock.broker.topics.partitions import confirmed
 from penstock.entropy import SYSTEM
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class Broker:
             # Python 3.11's `wait_for` forgets that it was cancelled if what it waits for is done by then.
             async with asyncio.timeout(seconds):
                 await self.ledger.update(self.image)
+
+    async def confirmed(self) -> bool:
+        """Catch up, for a reader: whether what the image then gives to this broker was its own when this was
+        called. If not, somebody else may lead it, and readers should look elsewhere."""
+        return await confirmed(self)
 
     @property
     def leads_surely(self) -> bool:

@@ -85,7 +85,8 @@ class Services:
     def groups(self) -> GroupCoordinator:
         from penstock.broker.groups.coordinator import GroupCoordinator
 
-        return self._running(GroupCoordinator(self._broker))
+        broker = self._broker
+        return self._running(GroupCoordinator(broker, lambda: broker.settings, broker.entropy))
 
     # -- life ----------------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from penstock.groups.classic.joining import UNKNOWN_MEMBER, Join, join_refused
 from penstock.groups.consumer.draft import Draft
 from penstock.groups.consumer.group import NO_TARGET, ClassicSide, ConsumerGroup, Member, MemberState
 from penstock.groups.consumer.heartbeat import ConsumerHeartbeat, check_instance
-from penstock.groups.core import Context, GroupError, Ticket, error_after_append
+from penstock.groups.core import Context, GroupError
 from penstock.groups.migration import Migration, by_id, named
+from penstock.shards.shard import Ticket, error_after_append
 from penstock.wire.api.consumer_group_heartbeat import TopicPartitions
 from penstock.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.api.join_group import JoinGroupResponse

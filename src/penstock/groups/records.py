@@ -7,8 +7,9 @@ are skipped when they are read, as are values of a version from the future.
 # ruff: noqa: RUF012 - msgspec gives each struct its own copy of an empty list
 
 from struct import Struct
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
+from penstock.shards.shard import Record
 from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
 from penstock.wire.errors import WireError
@@ -24,13 +25,6 @@ from penstock.wire.schema import (
     TopMessage,
     Uuid,
 )
-
-
-class Record(NamedTuple):
-    """What is appended: bytes, ready for a batch."""
-
-    key: bytes
-    value: bytes | None
 
 
 class _Key(TopMessage):

@@ -15,20 +15,7 @@ from penstock.groups.consumer.draft import Draft
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.heartbeat import ConsumerHeartbeat, heartbeat_refused
 from penstock.groups.consumer.records import group_tombstones, replay
-from penstock.groups.core import (
-    Client,
-    Context,
-    Durable,
-    Effects,
-    Failed,
-    GroupError,
-    Now,
-    Ticket,
-    encoded,
-    error_after_append,
-    ignore,
-    nothing,
-)
+from penstock.groups.core import Client, Context, GroupError, encoded, ignore, nothing
 from penstock.groups.describe import (
     Described,
     described_classic,
@@ -44,6 +31,8 @@ from penstock.groups.records import read_record as parse_record
 from penstock.groups.settings import GroupSettings
 from penstock.groups.table import Group
 from penstock.metadata.image import ClusterImage
+from penstock.shards.journal import Durable, Failed
+from penstock.shards.shard import Effects, Now, Ticket, error_after_append
 from penstock.wire.api.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from penstock.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.api.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -282,7 +271,7 @@ class GroupShard:
         """Changes nothing and never waits. Filters are compared without regard to case."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
-        names = self._c.groups.keys() | self._c.journal.changed_groups()
+        names = self._c.groups.keys() | self._c.journal.changed()
         groups = (self._durable(group_id) for group_id in sorted(names))
         return [
             listed(group)
@@ -427,7 +416,7 @@ class GroupShard:
     def durable(self, now: Now) -> Effects:
         """The batch that was handed out last is on storage to stay."""
         self._c.now = now
-        for done, _ in self._c.journal.settle():
+        for done, _ in self._c.journal.finish():
             done()
         return self._effects()
 

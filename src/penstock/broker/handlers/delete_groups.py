@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.live_shard import answered
+from penstock.broker.shards.live import answered
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.delete_groups import (
     DeletableGroupResult,
@@ -20,14 +20,14 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
-    from penstock.broker.groups.live_shard import LiveShard
+    from penstock.broker.shards.live import LiveShard
     from penstock.wire.exchange import Request
 
 
 async def handle(broker: Broker, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse:
     coordinator = broker.services.groups
     codes: dict[str, int] = {}
-    wanted: dict[LiveShard, list[str]] = {}
+    wanted: dict[LiveShard[GroupShard], list[str]] = {}
     names = list(dict.fromkeys(message.groups_names))
     for group_id in names:
         if not broker.authorized(request.session, Operation.DELETE, Resource.GROUP, group_id):

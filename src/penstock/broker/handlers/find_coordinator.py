@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
 from penstock.broker.topics.partitions import confirmed
-from penstock.groups.partitioner import partition_of
 from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.shards.partitioner import partition_of
 from penstock.wire.api.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

@@ -16,7 +16,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.groups.live_shard import LiveShard
 from penstock.broker.topics.partitions import newest_image
 from penstock.wire.api.offset_fetch import (
     OffsetFetchRequest,
@@ -33,6 +32,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.shards.live import LiveShard
+    from penstock.groups.shard import GroupShard
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -85,7 +86,7 @@ def _answer(
     request: Request,
     message: OffsetFetchRequest,
     groups: list[OffsetFetchRequestGroup],
-    shards: list[LiveShard | ErrorCode],
+    shards: list[LiveShard[GroupShard] | ErrorCode],
 ) -> OffsetFetchResponse:
     found = [
         _fetch(broker, request, message, group, shard) for group, shard in zip(groups, shards, strict=True)
@@ -100,7 +101,7 @@ def _fetch(
     request: Request,
     message: OffsetFetchRequest,
     group: OffsetFetchRequestGroup,
-    shard: LiveShard | ErrorCode,
+    shard: LiveShard[GroupShard] | ErrorCode,
 ) -> OffsetFetchResponseGroup:
     if not broker.authorized(request.session, Operation.DESCRIBE, Resource.GROUP, group.group_id):
         return group_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -15,9 +15,10 @@ from enum import StrEnum
 import msgspec
 
 from penstock.groups.classic.embedded import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from penstock.groups.core import Client, GroupError, Ticket
+from penstock.groups.core import Client, GroupError
 from penstock.groups.offsets.committed import Committed
 from penstock.groups.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from penstock.shards.shard import Ticket
 from penstock.wire.api.describe_groups import DescribedGroupMember
 from penstock.wire.api.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 from penstock.wire.errors import ErrorCode

@@ -7,18 +7,9 @@ timer only serves members that never do. The first rebalance of an empty group w
 """
 
 from penstock.groups.classic.group import ClassicGroup, ClassicMember, Protocols, State, protocols_of
-from penstock.groups.core import (
-    Client,
-    Context,
-    Durable,
-    Failed,
-    GroupError,
-    Ticket,
-    encoded,
-    error_after_append,
-    ignore,
-    nothing,
-)
+from penstock.groups.core import Client, Context, GroupError, encoded, ignore, nothing
+from penstock.shards.journal import Durable, Failed
+from penstock.shards.shard import Ticket, error_after_append
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.wire.api.sync_group import SyncGroupResponse
 from penstock.wire.errors import ErrorCode

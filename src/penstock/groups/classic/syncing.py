@@ -6,7 +6,8 @@ out when it is durable, so a coordinator that takes over knows every assignment 
 
 from penstock.groups.classic.group import ClassicGroup, State
 from penstock.groups.classic.joining import UNKNOWN_MEMBER, ClassicJoin
-from penstock.groups.core import Context, GroupError, Ticket, error_after_append
+from penstock.groups.core import Context, GroupError
+from penstock.shards.shard import Ticket, error_after_append
 from penstock.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.api.leave_group import (
     LeaveGroupRequest,

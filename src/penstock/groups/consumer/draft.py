@@ -8,9 +8,10 @@ place and leaves the original with the journal, to go back to if the write fails
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.records import replay
-from penstock.groups.core import Context, Durable, Failed, TypedRecord, encoded
+from penstock.groups.core import Context, TypedRecord, encoded
 from penstock.groups.records import GroupMetadataKey
 from penstock.groups.table import Group
+from penstock.shards.journal import Durable, Failed
 
 
 class Draft:

@@ -41,18 +41,10 @@ from penstock.groups.consumer.target import (
     update_epoch,
     update_target,
 )
-from penstock.groups.core import (
-    Client,
-    Context,
-    Durable,
-    Failed,
-    GroupError,
-    Ticket,
-    error_after_append,
-    ignore,
-    nothing,
-)
+from penstock.groups.core import Client, Context, GroupError, ignore, nothing
 from penstock.groups.migration import Migration
+from penstock.shards.journal import Durable, Failed
+from penstock.shards.shard import Ticket, error_after_append
 from penstock.wire.api.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

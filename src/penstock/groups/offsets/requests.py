@@ -9,21 +9,13 @@ from collections.abc import Iterable
 from penstock.groups.classic.group import ClassicGroup, State
 from penstock.groups.classic.joining import ClassicJoin
 from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.core import (
-    Context,
-    Durable,
-    Failed,
-    GroupError,
-    Producer,
-    Ticket,
-    TypedRecord,
-    encoded,
-    error_after_append,
-)
+from penstock.groups.core import Context, GroupError, TypedRecord, encoded
 from penstock.groups.offsets.committed import NO_PRODUCER, Committed
 from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
 from penstock.groups.table import Group
 from penstock.metadata.image import PartitionKey
+from penstock.shards.journal import Durable, Failed
+from penstock.shards.shard import Producer, Ticket, error_after_append
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,

@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets` at work: events in, effects carried out.
+"""One shard at work: events in, effects carried out.
 
 The shard decides; this carries answers to those who wait, batches to the ledger and results back, and wakes
 the shard when it wants to be woken. Everything happens on the broker's loop, one event at a time.
@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from penstock.groups.core import Batch, Effects, Now, Ticket
+from penstock.shards.shard import Batch, Effects, Now, Shard, Ticket
 from penstock.wire.batch import Record, build_batch
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.clock import Clock
-    from penstock.groups.shard import GroupShard
     from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Ledger, Partition
     from penstock.wire.schema import ApiMessage
@@ -26,9 +25,10 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R", bound="ApiMessage")
+S = TypeVar("S", bound=Shard)
 
 
-class LiveShard:
+class LiveShard(Generic[S]):
     __slots__ = (
         "_alarm",
         "_alarm_at",
@@ -44,11 +44,11 @@ class LiveShard:
 
     def __init__(
         self,
-        shard: GroupShard,
+        shard: S,
         partition: Partition,
         ledger: Ledger,
         clock: Clock,
-        on_broken: Callable[[LiveShard], None],
+        on_broken: Callable[[LiveShard[S]], None],
     ) -> None:
         """`on_broken` is called if the shard failed in a way that nobody foresaw: it must be loaded anew."""
         self.shard = shard
@@ -62,6 +62,10 @@ class LiveShard:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0
 
+    @property
+    def serves(self) -> bool:
+        return not self.closed and not self.partition.closed
+
     def start(self) -> None:
         """The shard is loaded: serve."""
         self._carry_out(self.shard.loaded(self.now()))
@@ -71,7 +75,7 @@ class LiveShard:
 
     def ask(
         self,
-        event: Callable[Concatenate[GroupShard, Now, Ticket, P], Effects],
+        event: Callable[Concatenate[S, Now, Ticket, P], Effects],
         *arguments: P.args,
         **options: P.kwargs,
     ) -> ApiMessage | Awaitable[ApiMessage]:
@@ -91,16 +95,14 @@ class LiveShard:
         self._carry_out(effects)
         return future
 
-    def tell(
-        self, event: Callable[Concatenate[GroupShard, Now, P], Effects], *a: P.args, **o: P.kwargs
-    ) -> None:
+    def tell(self, event: Callable[Concatenate[S, Now, P], Effects], *a: P.args, **o: P.kwargs) -> None:
         """Send an event that nobody waits for."""
         if self.closed:
             return
         try:
             effects = event(self.shard, self.now(), *a, **o)
         except Exception:
-            log.exception("groups failed partition=%d", self.partition.index)
+            log.exception("a shard failed topic=%s partition=%d", self.partition.topic, self.partition.index)
             self._break()
             return
         self._carry_out(effects)
@@ -158,13 +160,12 @@ class LiveShard:
         self._ledger.append(self.partition, data, self._appended)
 
     def _appended(self, result: Appended | ErrorCode) -> None:
-        from penstock.groups.shard import GroupShard
-
         if isinstance(result, ErrorCode):
-            log.warning("a write failed partition=%d code=%s", self.partition.index, result.name)
-            self.tell(GroupShard.failed, result)
+            place = self.partition
+            log.warning("a write failed topic=%s partition=%d code=%s", place.topic, place.index, result.name)
+            self.tell(type(self.shard).failed, result)
         else:
-            self.tell(GroupShard.durable)
+            self.tell(type(self.shard).durable)
 
     def _set_alarm(self, wake_at: int) -> None:
         if self._alarm is not None:
@@ -174,10 +175,8 @@ class LiveShard:
         self._alarm = asyncio.get_running_loop().call_later(delay, self._wake)
 
     def _wake(self) -> None:
-        from penstock.groups.shard import GroupShard
-
         self._alarm = None
-        self.tell(GroupShard.tick)
+        self.tell(type(self.shard).tick)
 
     def _break(self) -> None:
         """What the shard holds cannot be trusted any more; what is durable can."""

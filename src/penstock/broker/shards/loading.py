@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets` into a shard."""
+"""Reading the records of a partition into its shard."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.groups.offsets.committed import NO_PRODUCER
 from penstock.log.markers import MarkerKind, parse_marker
 from penstock.storage.ledger.answers import Slice
 from penstock.storage.stores.objects import HurtRangeError
-from penstock.wire.batch import CONTROL, TRANSACTIONAL, iter_batches, iter_raw, records_block
+from penstock.wire.batch import (
+    CONTROL,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL,
+    iter_batches,
+    iter_raw,
+    records_block,
+)
 from penstock.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from penstock.groups.shard import GroupShard
+    from penstock.shards.shard import Shard
     from penstock.storage.ledger.ledger import Ledger, Partition
     from penstock.wire.batch import BatchHeader
     from penstock.wire.buffers import Buffer
@@ -29,7 +35,7 @@ APPLIED_AT_ONCE = 500
 _NOTHING = b""
 
 
-async def load(ledger: Ledger, partition: Partition, shard: GroupShard) -> int:
+async def load(ledger: Ledger, partition: Partition, shard: Shard) -> int:
     """Apply every durable record of the partition, in order; how many there were. Raises StoreError."""
     offset, end = partition.log_start_offset, partition.high_watermark
     loading = Loading(shard)
@@ -38,15 +44,15 @@ async def load(ledger: Ledger, partition: Partition, shard: GroupShard) -> int:
             found = ledger.read(partition, offset, SLICE_BYTES, limit_offset=end)
             slice_ = found if isinstance(found, Slice) else await found
         except HurtRangeError as error:
-            # What the store lost nobody brings back by waiting: commits before and after it count.
-            log.error("groups are loaded without records that are lost: %s", error)
+            # What the store lost nobody brings back by waiting: records before and after it count.
+            log.error("a shard was loaded without records that are lost: %s", error)
             offset = error.end
             continue
         if not slice_.buffers:
             break  # Compaction left nothing up to the end.
         offset = await loading.take(slice_.buffers, offset)
         await asyncio.sleep(0)
-    await loading.settle()
+    await loading.apply()
     return loading.count
 
 
@@ -61,7 +67,7 @@ class Loading:
 
     __slots__ = ("_latest", "_shard", "count")
 
-    def __init__(self, shard: GroupShard) -> None:
+    def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._latest: dict[bytes | tuple[bytes, int], bytes | None] = {}
         """By key; by key and number, tombstones that something follows."""
@@ -73,17 +79,17 @@ class Loading:
         for position, header in iter_batches(data):
             block = records_block(data, position, header)
             if header.attributes & CONTROL:
-                await self.settle()
+                await self.apply()
                 marker = parse_marker(block)
                 if marker is not None:
                     self._shard.load_marker(header.producer_id, committed=marker.kind is MarkerKind.COMMIT)
             else:
                 records = _records(block, header, offset)
                 if header.attributes & TRANSACTIONAL:
-                    await self.settle()
+                    await self.apply()
                     for key, value in records:
                         self.count += 1
-                        self._apply(key, value, header.producer_id)
+                        self._load(key, value, header.producer_id)
                 else:
                     latest = self._latest
                     for key, value in records:
@@ -94,15 +100,15 @@ class Loading:
             offset = header.base_offset + header.last_offset_delta + 1
         return offset
 
-    async def settle(self) -> None:
+    async def apply(self) -> None:
         """Everything taken so far is in the shard."""
         latest, self._latest = self._latest, {}
         for at, (key, value) in enumerate(latest.items(), 1):
-            self._apply(key if isinstance(key, bytes) else key[0], value, NO_PRODUCER)
+            self._load(key if isinstance(key, bytes) else key[0], value, NO_PRODUCER_ID)
             if at % APPLIED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    def _apply(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+    def _load(self, key: bytes, value: bytes | None, producer_id: int) -> None:
         try:
             self._shard.load(key, value, producer_id)
         except WireError:

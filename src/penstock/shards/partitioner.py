@@ -1,4 +1,5 @@
-"""Which partition of `__consumer_offsets` holds a group: Java's String.hashCode, as Kafka computes it."""
+"""Which partition of an internal topic a key belongs to, such as a group: Java's String.hashCode, as Kafka
+computes it."""
 
 from functools import lru_cache
 
@@ -13,7 +14,7 @@ def java_hash(text: str) -> int:
 
 
 @lru_cache(maxsize=8192)  # Every heartbeat asks, for the same groups.
-def partition_of(group_id: str, partition_count: int) -> int:
+def partition_of(key: str, partition_count: int) -> int:
     # Kafka's Utils.abs maps the one value that has no positive twin to zero.
-    value = java_hash(group_id)
+    value = java_hash(key)
     return (0 if value == -0x8000_0000 else abs(value)) % partition_count

@@ -1,0 +1,1 @@
+"""Shards on a running broker: the thin shell around the state machines of `penstock.shards`."""

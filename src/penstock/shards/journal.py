@@ -1,0 +1,124 @@
+"""The batches of one shard on their way to storage.
+
+At most one is under way. While it is, further records gather in the next batch, so a slow store makes batches
+larger and not the queue longer. An answer that depends on a record is tied to its batch and is given when the
+batch is durable.
+
+State that is changed before its records are durable is remembered as it was before the batch, by a name that
+the shard chooses. A failed batch takes all batches behind it along, because they were decided on state that
+never came to be; `fail` gives back what was remembered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from penstock.shards.shard import Batch, Producer, Record
+from penstock.wire.errors import ErrorCode
+
+State = TypeVar("State")
+
+Durable = Callable[[], None]
+Failed = Callable[[ErrorCode], None]
+
+
+class _Gathering(Generic[State]):
+    """A batch and what waits for it."""
+
+    __slots__ = ("before", "producer", "records", "size", "waiting")
+
+    def __init__(self, producer: Producer | None) -> None:
+        self.producer = producer
+        self.records: list[Record] = []
+        self.size = 0
+        self.waiting: list[tuple[Durable, Failed]] = []
+        self.before: dict[str, State | None] = {}
+
+
+class Journal(Generic[State]):
+    """The batches of one shard: one under way, the rest behind it in order."""
+
+    __slots__ = ("_batch_bytes_max", "_in_flight", "_queue")
+
+    def __init__(self, batch_bytes_max: int) -> None:
+        self._batch_bytes_max = batch_bytes_max
+        self._queue: deque[_Gathering[State]] = deque()
+        self._in_flight = False
+
+    def append(
+        self,
+        records: Sequence[Record],
+        durable: Durable,
+        failed: Failed,
+        producer: Producer | None = None,
+    ) -> None:
+        batch = self._open(producer)
+        batch.records.extend(records)
+        batch.size += sum(len(r.key) + len(r.value or b"") for r in records)
+        batch.waiting.append((durable, failed))
+
+    def then(self, durable: Durable, failed: Failed) -> None:
+        """Run one of the two when everything appended so far is decided. Something must be."""
+        self._queue[-1].waiting.append((durable, failed))
+
+    def remember(self, name: str, before: Callable[[], State | None]) -> None:
+        """The records that are appended next change this state; keep what it was."""
+        batch = self._open(None)
+        if name not in batch.before:
+            batch.before[name] = before()
+
+    def changes(self, name: str) -> bool:
+        """Whether this state is ahead of storage."""
+        return any(name in batch.before for batch in self._queue)
+
+    def durable_form(self, name: str, present: State | None) -> State | None:
+        """The state as storage has it: what others may be shown of it."""
+        for batch in self._queue:
+            if name in batch.before:
+                return batch.before[name]
+        return present
+
+    def changed(self) -> set[str]:
+        """The names of all state that is ahead of storage."""
+        return {name for batch in self._queue for name in batch.before}
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._queue
+
+    def take(self) -> Batch | None:
+        if self._in_flight or not self._queue:
+            return None
+        self._in_flight = True
+        batch = self._queue[0]
+        return Batch(batch.records, batch.producer)
+
+    def finish(self) -> list[tuple[Durable, Failed]]:
+        """The batch that was taken is durable: who waited for it."""
+        assert self._in_flight
+        self._in_flight = False
+        return self._queue.popleft().waiting
+
+    def fail(self) -> tuple[dict[str, State | None], list[tuple[Durable, Failed]]]:
+        """Forget every batch: all state as it was before the first of them, and all who wait."""
+        self._in_flight = False
+        before: dict[str, State | None] = {}
+        waiting: list[tuple[Durable, Failed]] = []
+        for batch in self._queue:
+            before = batch.before | before
+            waiting.extend(batch.waiting)
+        self._queue.clear()
+        return before, waiting
+
+    def _open(self, producer: Producer | None) -> _Gathering[State]:
+        queue = self._queue
+        if (
+            not queue
+            or (self._in_flight and len(queue) == 1)
+            or queue[-1].producer != producer
+            or queue[-1].size >= self._batch_bytes_max
+        ):
+            queue.append(_Gathering(producer))
+        return queue[-1]
