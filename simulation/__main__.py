@@ -6,6 +6,8 @@ python -m simulation --seeds 200 --broken fencing
                                              brokers broken on purpose, until they are caught
 python -m simulation --seed 17 --only power,sync
                                              with these faults alone
+python -m simulation --seeds 1000 --digests FILE
+                                             what each seed did, to compare with another run
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
 from simulation.broken import VARIANTS
 from simulation.faults import ALL_KINDS
@@ -36,6 +39,7 @@ def main() -> int:
     done = acknowledged = reads = commits = steps = 0
     virtual = 0.0
     failed: list[Outcome] = []
+    told: dict[int, str] = {}
     options = (arguments.broken, arguments.seconds, arguments.store, arguments.only)
     for outcome in play_all(seeds, arguments.jobs, *options):
         done += 1
@@ -44,6 +48,7 @@ def main() -> int:
         commits += outcome.commits
         steps += outcome.steps
         virtual += outcome.seconds
+        told[outcome.seed] = f"{outcome.seed} {outcome.steps} {outcome.digest}\n"
         if outcome.violations:
             if arguments.broken and play(outcome.seed, None, *options[1:3], only=arguments.only).violations:
                 print(f"seed {outcome.seed} fails with sound brokers as well, and does not count")
@@ -54,6 +59,8 @@ def main() -> int:
                 break
         if arguments.minutes and time.monotonic() - began > arguments.minutes * 60:
             break
+    if arguments.digests is not None:
+        arguments.digests.write_text("".join(told[seed] for seed in sorted(told)))
     took = time.monotonic() - began
     print(
         f"{done} seeds in {took:.0f} s: {virtual / 3600:.1f} simulated hours, {steps} steps, "
@@ -79,6 +86,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--lines", type=int, default=LINES_SHOWN, help="lines shown of what happened before a failure"
     )
+    parser.add_argument("--digests", type=Path, help="write a line for each seed here: its steps, its hash")
     parser.add_argument("--broken", choices=sorted(VARIANTS), help="brokers with something wrong with them")
     parser.add_argument("--variants", action="store_true", help="name all that --broken knows")
     return parser.parse_args()

@@ -171,6 +171,11 @@ class Faults:
             one.weather.troubled_at = self._scene.world.time()
             if kind == "flips":
                 one.weather.flipped_at = self._scene.world.time()
+        if kind == "sync" and self._scene.kind == "fsync" and self._rng.random() < 0.5:
+            # Only now is it seen that the disk does not have what failed to be synced: if somebody counted
+            # it, it is about to be settled from memory.
+            await asyncio.sleep(self._rng.random() * self._scene.session_seconds)
+            await self._power()
 
     async def _locked_out(self, machine: Machine) -> None:
         """A broker starts, and is not allowed to read what it needs, for longer than garbage is kept."""
