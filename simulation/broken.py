@@ -40,6 +40,7 @@ from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.moving import Mover
 from penstock.storage.settling.segment_writer import Attempt
 from penstock.storage.stores import directory
+from penstock.storage.stores.files import store_error
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.log_file import LogFile
@@ -99,7 +100,13 @@ def no_seal() -> Changes:
     async def seal(self: ObjectWalStore, wal: WalRef, start: int = 0) -> int:
         return max(await self._sizes(wal), default=0)
 
-    return [(ObjectWalStore, "seal", seal), (DirectoryWalStore, "_seal", DirectoryWalStore._count)]
+    def count(self: DirectoryWalStore, wal: WalRef, start: int) -> int:
+        try:
+            return self._count(wal, start)
+        except OSError as error:
+            raise store_error(error, "could not count the flushes of a log") from error
+
+    return [(ObjectWalStore, "seal", seal), (DirectoryWalStore, "_seal", count)]
 
 
 def sealed_end() -> Changes:

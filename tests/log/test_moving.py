@@ -100,3 +100,8 @@ def test_neighbours_are_moved_together() -> None:
     segments = [segment(at, "a", at * 4) for at in range(5)]
     assert plan("a") == [range(3), range(3, 5)]
     assert footprint(segments[0]) > 112
+
+
+def test_which_objects_are_emptied_first_does_not_hang_on_how_they_are_told() -> None:
+    alike = [Sparse(key, key, 10, 100) for key in ("b", "c", "a")]
+    assert [one.key for one in choose(alike, 20)] == ["a", "b"]

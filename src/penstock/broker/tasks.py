@@ -15,17 +15,18 @@ class Tasks:
     __slots__ = ("_running",)
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: dict[asyncio.Task[Any], None] = {}
+        """In the order in which they began. A set of tasks has the order of their addresses."""
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine on this loop and keep it from being garbage collected meanwhile."""
         task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
         return task
 
     async def stop(self) -> None:
-        """Cancel what runs, and return when it has ended."""
+        """Cancel what runs, the oldest first, and return when it has ended."""
         tasks = list(self._running)
         for task in tasks:
             task.cancel()

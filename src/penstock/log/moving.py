@@ -58,7 +58,7 @@ def choose(sparse: Iterable[Sparse], bytes_max: int) -> list[Sparse]:
     """Those to empty first: the deadest, as many as hold `bytes_max` alive, but at least one."""
     chosen: list[Sparse] = []
     size = 0
-    for one in sorted(sparse, key=lambda one: one.live_bytes / one.object_bytes):
+    for one in sorted(sparse, key=lambda one: (one.live_bytes / one.object_bytes, one.key)):
         if chosen and size + one.live_bytes > bytes_max:
             break
         chosen.append(one)

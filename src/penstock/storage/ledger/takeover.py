@@ -47,7 +47,7 @@ class Takeover:
         self._image = image
         self._on_open = on_open
         self._damaged: dict[PartitionKey, DamagedObjectError] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._untried: set[PartitionKey] = set()
         """Of those that wait: nobody tried to open them yet."""
         self._tried = asyncio.Event()
@@ -57,7 +57,7 @@ class Takeover:
         self._untried.update(keys)
         self._tried.clear()
         task = asyncio.get_running_loop().create_task(self._recover(keys), name="recovery")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(partial(self._recovered, keys))
 
     def drop(self, key: PartitionKey) -> None:
@@ -84,7 +84,7 @@ class Takeover:
 
     def _recovered(self, keys: Sequence[PartitionKey], task: asyncio.Task[None]) -> None:
         """Nobody waits for a recovery that ended, however it did."""
-        self._tasks.discard(task)
+        self._tasks.pop(task)
         for key in keys:
             self._was_tried(key)
 

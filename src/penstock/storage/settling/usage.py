@@ -33,7 +33,7 @@ class Usage:
     def __init__(self) -> None:
         self._uses: dict[str, _Use] = {}
         self._sparse: set[str] = set()
-        self._unknown: set[str] = set()
+        self._unknown: dict[str, None] = {}
         """Objects whose size no manifest tells."""
         self.readable_bytes = 0
         """Batches in segments of the partitions led here."""
@@ -86,11 +86,11 @@ class Usage:
 
     def _learn(self, key: str, use: _Use, object_bytes: int) -> None:
         if object_bytes < 0:
-            self._unknown.add(key)
+            self._unknown[key] = None
             return
         use.object_bytes = object_bytes
         self.stored_bytes += object_bytes
-        self._unknown.discard(key)
+        self._unknown.pop(key, None)
 
     def _judge(self, key: str, use: _Use) -> None:
         if is_sparse(use.live_bytes, use.object_bytes):
@@ -101,7 +101,7 @@ class Usage:
     def _forget(self, key: str, use: _Use) -> None:
         del self._uses[key]
         self._sparse.discard(key)
-        self._unknown.discard(key)
+        self._unknown.pop(key, None)
         self.stored_bytes -= max(use.object_bytes, 0)
 
     # Sizes that no manifest tells: those of before sizes were kept.

@@ -37,7 +37,7 @@ class BlockCache:
         self._block_bytes = block_bytes
         self._blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
         self._under_way: dict[BlockKey, asyncio.Future[bytes]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self.bytes_used = 0
         self.requests = 0
         """To the store."""
@@ -114,8 +114,8 @@ class BlockCache:
         for number, future in futures.items():
             self._under_way[key, number] = future
         task = loop.create_task(self._read(key, run, futures), name="read blocks")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return futures
 
     async def _read(self, key: str, run: range, futures: dict[int, "asyncio.Future[bytes]"]) -> None:
