@@ -210,7 +210,8 @@ class SimulatedFiles(Files):
         opened.node.sync()
 
     def drop_cached(self, fd: int, position: int) -> None:
-        self._open[fd].node.drop_cached(position)
+        if self._open[fd].node.drop_cached(position):
+            self._disk.on_unwritten()
 
     def sync_directory(self, path: str) -> None:
         if self._call("sync", path, NAMES):

@@ -134,7 +134,11 @@ def test_a_layout_packs_and_joins_sources() -> None:
     whole.append(7, 7, 6, 0, 100, 2)
     layout.add(whole, 0, 2)
     layout.add(whole, 2, 4)
-    assert layout.sources == [Source(1, 500, 70_100), Source(1, 90_000, 100), Source(2, 0, 100)]
+    assert layout.sources == [
+        Source(1, 500, 70_100, 0, 5),
+        Source(1, 90_000, 100, 6, 6),
+        Source(2, 0, 100, 7, 7),
+    ]
     assert layout.position == 1000 + 70_300
     assert [layout.extents[at] for at in (0, 1)] == [
         Extent(0, 4, 9, 1000, 70_000),

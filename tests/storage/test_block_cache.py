@@ -127,3 +127,33 @@ async def test_a_consumer_that_lags_asks_the_store_rarely() -> None:
     assert len(store.asked) == 1, "everything lies in one block"
     assert ledger.counters()["block_requests"] == 1 and ledger.counters()["block_hits"] > 100
     await world.close()
+
+
+async def test_a_reader_is_not_told_of_damage_that_came_on_the_way() -> None:
+    """It would stay in the cache as well, for every reader."""
+    store = Flipping()
+    world = World(store)
+    ledger = await world.start(settings=QUIET)
+    topic = await world.create_topic("t")
+    partition = own_partition(ledger, topic)
+    await fill(ledger, partition, 5)
+    await ledger.settle()
+    forget_tails(ledger)
+    store.flips = 2
+    for _ in range(2):
+        assert (await read(ledger, partition, 0)).next_offset == 5
+    assert not store.flips
+    await world.close()
+
+
+class Flipping(Distant):
+    """Some answers have a wrong bit."""
+
+    flips = 0
+
+    async def get_up_to(self, key: str, start: int, length: int) -> bytes:
+        found = bytearray(await super().get_up_to(key, start, length))
+        if self.flips:
+            self.flips -= 1
+            found[70] ^= 1
+        return bytes(found)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.settling.composing import CopyRange, compose
+from penstock.log.checking import Rules
+from penstock.storage.settling.composing import CopyRange, Promised, compose
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import Files
 from penstock.storage.stores.memory import MemoryStore
@@ -104,6 +105,54 @@ async def test_a_bit_that_flipped_in_a_read_of_a_file_is_read_again(tmp_path: Pa
         await compose(store, "target", [CopyRange("source", 0, len(source))], b"tail")
         assert await store.get("target") == source + b"tail"
         await store.close()
+
+
+@pytest.mark.parametrize("at", [0, 5, 7, 12, 15])
+async def test_offsets_and_epochs_that_flipped_on_the_way_are_read_again(tmp_path: Path, at: int) -> None:
+    """No CRC covers them. What they must be is in the index and in the table of epochs."""
+    first = batch(10)
+    source = first + batch(11)
+    promised = Promised(10, 11, Rules(((0, 0),), 0))
+    ranges = [CopyRange("source", 0, len(source), promised)]
+    for place in (at, len(first) + at):
+        files = OneFlip(place)
+        store = DirectoryStore(str(tmp_path / str(place)), files=files)
+        await store.create("source", source)
+        await compose(store, "target", ranges, b"")
+        assert files.flipped
+        assert await store.get("target") == source
+        await store.close()
+        distant = OneFlipDistant(place)
+        distant.objects["source"] = source
+        await compose(distant, "target", ranges, b"")
+        assert distant.objects["target"] == source
+
+
+class OneFlip(Files):
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self.flipped = False
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        found = bytearray(super().pread(fd, length, position))
+        if not self.flipped:
+            self.flipped = True
+            found[self._at] ^= 1
+        return bytes(found)
+
+
+class OneFlipDistant(MemoryStore):
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._at = at
+        self.flipped = False
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        found = bytearray(await super().get_range(key, start, length))
+        if not self.flipped:
+            self.flipped = True
+            found[self._at] ^= 1
+        return bytes(found)
 
 
 async def test_a_file_that_is_hurt_is_copied_as_it_is(tmp_path: Path) -> None:

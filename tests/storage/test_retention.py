@@ -4,6 +4,7 @@ import msgspec
 
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AdvanceLogStart, SettlePartitions
+from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.ledger import Ledger
 from penstock.wire.errors import ErrorCode
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
@@ -98,6 +99,20 @@ async def test_a_check_each_second_takes_no_more_than_one(world: World) -> None:
     assert await retain(ledger) in (0, 1)  # The segment below the log start goes.
     assert partition.size_bytes >= 1_500_000
     assert [offset for offset, _ in await read_all(ledger, partition, 1 << 20)] == list(range(start, 20))
+
+
+async def test_who_is_fenced_does_not_lead_what_records_are_to_be_deleted_from(world: World) -> None:
+    ledger = await world.start(settings=PROMPT)
+    topic = await world.create_topic("t")
+    partition = own_partition(ledger, topic)
+    await fill(ledger, partition, 2)
+    refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH, "Broker 1 is in epoch 2, not 1.")
+
+    async def refuse(decide: object) -> Refusal:
+        return refusal
+
+    ledger._propose = refuse
+    assert await ledger.delete_records(partition, 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_delete_records_goes_through_the_metadata_log(world: World) -> None:

@@ -21,11 +21,14 @@ SHARED_OBJECT_BYTES = 64 * 1024 * 1024
 
 
 class Source(NamedTuple):
-    """Bytes to copy: `length` from `position` of a file (a number that the caller understands)."""
+    """Bytes to copy: `length` from `position` of a file (a number that the caller understands), in which
+    batches lie from `base_offset` to `last_offset`."""
 
     file: int
     position: int
     length: int
+    base_offset: int
+    last_offset: int
 
 
 def split(extents: Extents, bytes_max: int, span_ms_max: int) -> Iterator[Extents]:
@@ -71,9 +74,9 @@ class Layout:
             position += length
             last = sources[-1] if sources else None
             if last is not None and last.file == file and last.position + last.length == source_at:
-                sources[-1] = Source(file, last.position, last.length + length)
+                sources[-1] = last._replace(length=last.length + length, last_offset=run.last_offsets[at])
             else:
-                sources.append(Source(file, source_at, length))
+                sources.append(Source(file, source_at, length, run.base_offsets[at], run.last_offsets[at]))
         self.position = position
 
 

@@ -430,7 +430,9 @@ class Ledger:
 
         answer = await self._propose(decide)
         if isinstance(answer, Refusal):
-            return answer.code
+            # Somebody else leads what a fenced incarnation led, or soon will.
+            fenced = answer.code is ErrorCode.STALE_BROKER_EPOCH
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if fenced else answer.code
         partition.advance_log_start(offset)
         return partition.log_start_offset
 

@@ -34,6 +34,8 @@ from penstock.wire.correction import mended
 logger = logging.getLogger(__name__)
 
 _FETCHES_AT_ONCE = 8
+_READS_MAX = 3
+"""What is hurt so many times in a row is hurt in the store."""
 _EXTENT_BYTES_HELD = 48  # Six columns of eight bytes.
 
 
@@ -191,7 +193,9 @@ class Reader:
         if len(buffers) < len(wanted.ranges):
             return self._read_later(keys, wanted, buffers)
         check = self._check_of(wanted, buffers)
-        return _checked(wanted, check) if check.step() else self._check_on(wanted, check)
+        if not check.step() or check.lost:
+            return self._check_on(keys, wanted, check)
+        return _checked(wanted, check)
 
     async def _read_later(self, keys: Sequence[str], wanted: "_Wanted", buffers: list[Buffer]) -> Slice:
         ranges = wanted.ranges
@@ -200,7 +204,7 @@ class Reader:
             buffers += await asyncio.gather(
                 *(self._fetch_cached(keys[at], ranges[at].position, ranges[at].length) for at in some)
             )
-        return await self._check_on(wanted, self._check_of(wanted, buffers))
+        return await self._check_on(keys, wanted, self._check_of(wanted, buffers))
 
     def _check_of(self, wanted: "_Wanted", buffers: Sequence[Buffer]) -> Verification:
         pieces: list[ExtentBytes] = []
@@ -215,10 +219,24 @@ class Reader:
                 at += 1
         return Verification(pieces, rules_of(wanted.partition), self._sums)
 
-    async def _check_on(self, wanted: "_Wanted", check: Verification) -> Slice:
-        while not check.step():  # noqa: ASYNC110  Others have their turn.
-            await asyncio.sleep(0)
+    async def _check_on(self, keys: Sequence[str], wanted: "_Wanted", check: Verification) -> Slice:
+        for left in reversed(range(_READS_MAX)):
+            while not check.step():  # noqa: ASYNC110  Others have their turn.
+                await asyncio.sleep(0)
+            if not (check.lost and left):
+                break
+            check = self._check_of(wanted, await self._read_anew(keys, wanted.ranges))
         return _checked(wanted, check)
+
+    async def _read_anew(self, keys: Sequence[str], ranges: Sequence[Range]) -> list[Buffer]:
+        """What the store gives this time. Bytes may be hurt on their way, and in a cache they stay so."""
+        if self.blocks is not None:
+            for key, planned in zip(keys, ranges, strict=True):
+                self.blocks.forget(key, planned.position, planned.length)
+        return [
+            await self._fetch_cached(key, planned.position, planned.length)
+            for key, planned in zip(keys, ranges, strict=True)
+        ]
 
     async def fetch(self, key: str, start: int, length: int) -> Buffer:
         """Read a range of an object that is held from deletion meanwhile."""

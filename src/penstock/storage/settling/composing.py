@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from penstock.log.checking import Rules
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
@@ -45,10 +46,23 @@ _CHECKED_PER_STEP = 16
 _ATTEMPTS_MAX = 5
 
 
+class Promised(NamedTuple):
+    """What an index says of the batches in a range. Their CRCs do not cover their offsets and epochs."""
+
+    base_offset: int
+    last_offset: int
+    rules: Rules
+
+
 class CopyRange(NamedTuple):
     key: str
     position: int
     length: int
+    promised: Promised | None = None
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self[:3]
 
 
 async def compose(store: ObjectStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> None:
@@ -91,7 +105,7 @@ def _sync_file(store: LocalDirectory, path: str) -> None:
 async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffer]:
     """The bytes of the ranges, from as few requests as possible."""
     requests: list[CopyRange] = []
-    for wanted in sorted(ranges):
+    for wanted in sorted(ranges, key=lambda one: one.place):
         last = requests[-1] if requests else None
         if last is not None and last.key == wanted.key:
             end = last.position + last.length
@@ -103,7 +117,7 @@ async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffe
     found: dict[str, list[tuple[int, memoryview]]] = {}
     for first in range(0, len(requests), _REQUESTS_AT_ONCE):
         some = requests[first : first + _REQUESTS_AT_ONCE]
-        answers = await asyncio.gather(*(store.get_range(*request) for request in some))
+        answers = await asyncio.gather(*(store.get_range(*request.place) for request in some))
         for request, answer in zip(some, answers, strict=True):
             found.setdefault(request.key, []).append((request.position, memoryview(answer)))
     parts: list[Buffer] = []
@@ -113,22 +127,30 @@ async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffe
         pieces = found[wanted.key]
         start, piece = pieces[bisect_right(pieces, wanted.position, key=lambda one: one[0]) - 1]
         part = piece[wanted.position - start : wanted.position - start + wanted.length]
-        parts.append(part if _whole(part) else await _read_again(store, wanted, part))
+        parts.append(part if _whole(part, wanted) else await _read_again(store, wanted, part))
     return parts
 
 
-def _whole(part: Buffer) -> bool:
-    """Whether these are whole batches in the order of offsets."""
+def _whole(part: Buffer, wanted: CopyRange) -> bool:
+    """Whether these are whole batches in the order of offsets, and those that were promised."""
+    promised = wanted.promised
     at, least = 0, -1
     try:
         while at < len(part):
             header = check_batch(part, at)
-            if header.base_offset <= least:
+            base = header.base_offset
+            if base <= least:
                 return False
+            if promised is not None:
+                expected = least + 1 if at else promised.base_offset
+                if promised.rules.problem(header, expected, promised.last_offset) is not None:
+                    return False
+                if not at and base != expected:
+                    return False
             at, least = at + header.size, header.last_offset
     except BatchError:
         return False
-    return True
+    return promised is None or least == promised.last_offset
 
 
 async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
@@ -136,14 +158,18 @@ async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Bu
     bytes twice; then it is copied as it is, and readers find that out and say so, there as here."""
     seen = {bytes(part)}
     for _ in range(_ATTEMPTS_MAX):
-        again = bytes(await store.get_range(*wanted))
-        if _whole(again):
+        again = bytes(await store.get_range(*wanted.place))
+        if _whole(again, wanted):
             return again
         if again in seen:
-            logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
+            _tell_hurt(wanted)
             return again
         seen.add(again)
     raise StoreUnavailableError(f"{wanted.key} is read differently each time")
+
+
+def _tell_hurt(wanted: CopyRange) -> None:
+    logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted.place)
 
 
 async def _compose_file(store: LocalDirectory, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
@@ -206,7 +232,7 @@ class _Copier:
             for wanted in together:
                 at = wanted.position - first.position
                 part = found[at : at + wanted.length]
-                parts.append(part if _whole(part) else self._read_again(wanted, part))
+                parts.append(part if _whole(part, wanted) else self._read_again(wanted, part))
         self._write(parts)
 
     def _read_again(self, wanted: CopyRange, part: Buffer) -> memoryview:
@@ -214,10 +240,12 @@ class _Copier:
         seen = {bytes(part)}
         for _ in range(_ATTEMPTS_MAX):
             again = self._files.pread(self._source, wanted.length, wanted.position)
-            if _whole(again):
+            if _whole(again, wanted):
                 return memoryview(again)
             if again in seen:
-                logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted)
+                logger.warning(
+                    "hurt bytes were copied as they are key=%s position=%d length=%d", *wanted.place
+                )
                 return memoryview(again)
             seen.add(again)
         raise StoreUnavailableError(f"{wanted.key} is read differently each time")

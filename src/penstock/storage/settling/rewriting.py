@@ -18,7 +18,7 @@ from penstock.log.manifest import SegmentRef
 from penstock.log.settling import lifetime
 from penstock.metadata.image import PartitionKey
 from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader
+from penstock.storage.ledger.reading import Reader, rules_of
 from penstock.storage.settling.change import Base, Change, key_of
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.segment_writer import Run, SegmentWriter, Written
@@ -52,7 +52,8 @@ class Rewriter:
                 if joined is not None and len(joined):
                     partition = stretch.partition
                     sources.append(stretch)
-                    runs.append(Run(*key_of(partition), joined, lifetime(partition.policy)))
+                    kind, rules = lifetime(partition.policy), rules_of(partition)
+                    runs.append(Run(*key_of(partition), joined, kind, rules))
             copies = await self._writer.copy(runs, keys.__getitem__, attempt)
             together: dict[PartitionKey, list[tuple[Stretch, Written]]] = {}
             for stretch, copy in zip(sources, copies, strict=True):

@@ -15,12 +15,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from penstock.clock import Clock
+from penstock.log.checking import Rules
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceEntry, encode_footer
-from penstock.log.settling import Layout, pack
+from penstock.log.settling import Layout, Source, pack
 from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
-from penstock.storage.settling.composing import CopyRange, adopt, compose, create
+from penstock.storage.settling.composing import CopyRange, Promised, adopt, compose, create
 from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.buffers import Buffer
 
@@ -45,6 +46,8 @@ class Run(NamedTuple):
     extents: Extents
     kind: Hashable = None
     """Only runs of one kind share an object."""
+    rules: Rules | None = None
+    """What batches must obey that are copied."""
 
 
 class Written(NamedTuple):
@@ -115,7 +118,7 @@ class SegmentWriter:
                 for start in range(0, len(extents), _STEP_EXTENTS):
                     layout.add(extents, start, min(start + _STEP_EXTENTS, len(extents)))
                     await asyncio.sleep(0)
-                ranges += (CopyRange(key_of(s.file), s.position, s.length) for s in layout.sources)
+                ranges += (_range(s, key_of, runs[number].rules) for s in layout.sources)
                 layouts.append(layout)
                 position = layout.position
             placed = [
@@ -213,3 +216,8 @@ class SegmentWriter:
             position += len(part)
         await create(self._store, key, *parts)
         return refs
+
+
+def _range(source: Source, key_of: Callable[[int], str], rules: Rules | None) -> CopyRange:
+    promised = Promised(source.base_offset, source.last_offset, rules) if rules is not None else None
+    return CopyRange(key_of(source.file), source.position, source.length, promised)

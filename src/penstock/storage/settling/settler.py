@@ -22,6 +22,7 @@ from penstock.log.settling import lifetime, merge_range, split, worth_adopting
 from penstock.metadata.image import PartitionKey, WalRef
 from penstock.storage.ledger.flusher import Flusher
 from penstock.storage.ledger.partition import Partition
+from penstock.storage.ledger.reading import rules_of
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.settling.change import Change, Fold, key_of
 from penstock.storage.settling.committing import Committer
@@ -263,5 +264,7 @@ async def _give_way(number: int) -> None:
 
 def _runs(key: PartitionKey, job: Job, extents: Extents) -> list[Run]:
     policy = job.snapshot.partition.policy
-    kind = lifetime(policy)
-    return [Run(*key, piece, kind) for piece in split(extents, policy.segment_bytes, policy.segment_ms)]
+    kind, rules = lifetime(policy), rules_of(job.snapshot.partition)
+    return [
+        Run(*key, piece, kind, rules) for piece in split(extents, policy.segment_bytes, policy.segment_ms)
+    ]

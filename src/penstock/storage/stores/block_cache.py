@@ -84,6 +84,11 @@ class BlockCache:
             blocks[number] = await asyncio.shield(future)
         return self._cut(key, [blocks[number] for number in numbers], start, length)
 
+    def forget(self, key: str, start: int, length: int) -> None:
+        """What is here of a range was not what it should be."""
+        for number in self._numbers(start, length):
+            self.bytes_used -= len(self._blocks.pop((key, number), b""))
+
     async def close(self) -> None:
         """Give up what is under way."""
         tasks = list(self._tasks)
