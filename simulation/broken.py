@@ -16,6 +16,7 @@ twice        retention by size counts what lies below the log start as well
 dead         what lives in objects that are mostly dead stays there
 copies       what an attempt wrote that failed is left behind
 one-stops    an object that cannot be judged keeps all others from being collected
+asleep       the clock that leases are measured with stands still while its machine is suspended
 """
 
 from __future__ import annotations

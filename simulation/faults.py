@@ -53,6 +53,9 @@ class Faults:
         """Not every world has every fault: some are only found where another does not hide them."""
         if not only:
             self._kinds += self._of_this_world()
+        if not only and scene.variety.sleeps and rng.random() < 0.5:
+            # Who sleeps past its session is asked again only where nothing else keeps clients from it.
+            self._kinds = ["sleep"]
         self._rot_left = rng.choice((1, 1, 2))
         self._under_way: dict[asyncio.Task[None], None] = {}
 

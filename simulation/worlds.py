@@ -34,7 +34,7 @@ class Variety(msgspec.Struct, frozen=True):
 def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
     """`kind`, `only`: what a person asked for."""
     rng = random.Random(f"{seed}/worlds")
-    etcd, recreates, moves, sleeps = (rng.random() < share for share in (0.35, 0.3, 0.3, 0.2))
+    etcd, recreates, moves, sleeps = (rng.random() < share for share in (0.35, 0.3, 0.3, 0.3))
     clocks = rng.random()
     jumps = clocks > 0.8 or "jump" in only
     return Variety(
