@@ -280,6 +280,7 @@ class Incarnation:
         from penstock.broker.context import Broker
         from penstock.broker.dispatch import make_handle
         from penstock.storage import open_wal_store
+        from penstock.storage.ledger.holdings import Holdings
         from penstock.storage.ledger.ledger import Ledger
 
         settings, clock, entropy = self._settings, self._node.clock, self._node.entropy
@@ -291,17 +292,9 @@ class Incarnation:
         self.found_cluster = True
         self._membership = membership = self._new_membership(wal_store, metadata)
         info = await membership.register()
-        policies = Policies(settings)
         self._ledger = ledger = Ledger(
-            self._store,
-            wal_store,
-            settings.broker_id,
-            info.epoch,
-            _ledger_settings(settings),
-            clock,
-            propose=metadata.propose,
-            policy_of=policies.of,
-            cleaner_settings_of=policies.cleaner,
+            Holdings(info.wal, self._store, wal_store, _ledger_settings(settings), clock, metadata.propose),
+            Policies(settings),
             on_end=lambda reason: self._node.end_incarnation(reason, fatal=False),
         )
         await ledger.open(metadata.image)

@@ -17,6 +17,7 @@ from penstock.metadata.refusal import Refusal
 from penstock.server.framed import FramedRequest
 from penstock.settings import Settings
 from penstock.storage import open_store, open_wal_store
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.stores.objects import ObjectStore
@@ -66,13 +67,14 @@ class Rig:
         image = await metadata.propose(lambda image: (RegisterBroker(1, listeners, incarnation="rig"),))
         assert isinstance(image, ClusterImage)
         ledger = Ledger(
-            store,
-            open_wal_store(store),
-            1,
-            image.brokers[1].epoch,
-            ledger_settings or LedgerSettings(),
-            clock,
-            propose=metadata.propose,
+            Holdings(
+                image.brokers[1].wal,
+                store,
+                open_wal_store(store),
+                ledger_settings or LedgerSettings(),
+                clock,
+                metadata.propose,
+            )
         )
         await ledger.open(image)
         metadata.subscribe(ledger.follow)

@@ -16,6 +16,7 @@ from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.metadata.commands import AnyCommand, CreatePartitions, CreateTopic, DeleteTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage, Listener
 from penstock.storage import open_store, open_wal_store
+from penstock.storage.ledger.holdings import DefaultRules, Holdings
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.settings import LedgerSettings
@@ -31,6 +32,11 @@ QUIET = LedgerSettings(
     retention_check_interval_ms=10**9,
     delete_delay_ms=0,
 )
+
+
+class KeptForever(DefaultRules):
+    def of(self, image: ClusterImage, topic: str) -> LogPolicy:
+        return LogPolicy(retention_ms=UNLIMITED, file_delete_delay_ms=0)
 
 
 class Workshop:
@@ -60,14 +66,15 @@ class Workshop:
         await self._metadata.open()
         await self._change(RegisterBroker(1, (Listener("PLAINTEXT", "127.0.0.1", 1),)))
         self.ledger = Ledger(
-            self._store,
-            self._wals,
-            1,
-            self._metadata.image.brokers[1].epoch,
-            QUIET,
-            clock,
-            propose=self._metadata.propose,
-            policy_of=lambda _image, _topic: LogPolicy(retention_ms=UNLIMITED, file_delete_delay_ms=0),
+            Holdings(
+                self._metadata.image.brokers[1].wal,
+                self._store,
+                self._wals,
+                QUIET,
+                clock,
+                self._metadata.propose,
+            ),
+            KeptForever(),
         )
         await self.ledger.open(self._metadata.image)
         self._metadata.subscribe(self.ledger.follow)

@@ -70,7 +70,7 @@ def last_of(pairs: Pairs) -> Pairs:
 
 
 async def collect(ledger: Ledger) -> None:
-    await ledger._garbage.collect(ledger._image)
+    await ledger._garbage.collect(ledger._holdings.image)
 
 
 def referred(ledger: Ledger) -> set[str]:

@@ -239,7 +239,7 @@ async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:
             found = pairs_of(await stored(ledger, own_partition(ledger, topic, index)))
             assert last_of(found) == expected[index]
     await ledger.clean()
-    await ledger._garbage.sweep(ledger._image, 0)
+    await ledger._garbage.sweep(ledger._holdings.image, 0)
     await collect(ledger)
     assert set(await keys_of(local.store, "segments/")) == referred(ledger)
     for index in range(2):

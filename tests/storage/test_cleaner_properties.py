@@ -149,7 +149,7 @@ class History:
                 case "retain":
                     await self.ledger._settler.retain()
                 case "collect":
-                    await self.ledger._garbage.collect(self.ledger._image)
+                    await self.ledger._garbage.collect(self.ledger._holdings.image)
 
     async def restart(self) -> None:
         await self.world.kill(self.ledger)

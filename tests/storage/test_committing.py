@@ -153,7 +153,7 @@ async def test_copies_in_doubt_stay_until_it_is_known_what_became_of_them(
     before = set(await keys_of(late.store, "segments/"))
     assert len(before) == 2
     await collect(ledger)
-    await ledger._garbage.sweep(ledger._image, 0)
+    await ledger._garbage.sweep(ledger._holdings.image, 0)
     await collect(ledger)
     assert set(await keys_of(late.store, "segments/")) == before, "they may be referred to any time"
     if not arrives:

@@ -79,7 +79,7 @@ def store() -> SickStore:
 
 async def wait_and_collect(world: World, ledger: Ledger) -> None:
     """As the background does it: a sweep, and long enough for all that is doomed to be due."""
-    await ledger._garbage.sweep(ledger._image, 0)
+    await ledger._garbage.sweep(ledger._holdings.image, 0)
     for _ in range(3):
         world.clock.advance(3_600_000)
         await collect(ledger)
@@ -311,7 +311,7 @@ async def test_an_object_that_appears_late_is_swept(store: SickStore) -> None:
     store.objects[late] = content
     await ledger.settle()
     assert len(await keys_of(store, "segments/")) == 2
-    await ledger._garbage.sweep(ledger._image, 0)
+    await ledger._garbage.sweep(ledger._holdings.image, 0)
     await collect(ledger)
     assert partition.manifest is not None
     assert await keys_of(store, "segments/") == [segment.key for segment in partition.manifest.segments]
@@ -358,7 +358,7 @@ async def test_what_is_doomed_after_an_image_is_not_judged_by_it(store: SickStor
     await fill(ledger, own_partition(ledger, topic), 3)
     garbage = ledger._garbage
     async with garbage._one_at_a_time:
-        late = asyncio.create_task(garbage.collect(ledger._image))
+        late = asyncio.create_task(garbage.collect(ledger._holdings.image))
         await asyncio.sleep(0)
         await ledger.settle()
     await late

@@ -111,7 +111,7 @@ async def test_who_is_fenced_does_not_lead_what_records_are_to_be_deleted_from(w
     async def refuse(decide: object) -> Refusal:
         return refusal
 
-    ledger._propose = refuse
+    ledger._holdings.propose = refuse
     assert await ledger.delete_records(partition, 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -47,7 +47,7 @@ async def fill(ledger: Ledger, partition: Partition, count: int, size: int = 100
 
 
 async def collect(ledger: Ledger) -> None:
-    await ledger._garbage.collect(ledger._image)
+    await ledger._garbage.collect(ledger._holdings.image)
 
 
 async def test_settled_records_are_read_from_segments(world: World) -> None:
@@ -278,7 +278,7 @@ async def test_a_settling_whose_answer_was_lost_is_recognised(world: World) -> N
     assert partition.manifest is None
     ledger._committer._propose = real
     metadata.subscribers.append(ledger.follow)
-    ledger.follow(ledger._image, metadata.image)
+    ledger.follow(ledger._holdings.image, metadata.image)
     assert partition.manifest is not None and partition.settled_end == 3
     await fill(ledger, partition, 1)
     assert await ledger.settle()
@@ -312,7 +312,7 @@ async def test_objects_of_a_killed_broker_are_swept(world: World) -> None:
     ledger = await world.start(settings=PROMPT)
     await ledger.settle()
     before = await keys_of(world.store, "segments/")
-    await ledger._garbage.sweep(ledger._image, 0)
+    await ledger._garbage.sweep(ledger._holdings.image, 0)
     await collect(ledger)
     after = await keys_of(world.store, "segments/")
     assert len(before) == 2 and after == [key for key in before if f"/{ledger.wal.epoch}/" in key]
@@ -383,6 +383,6 @@ async def test_a_broker_that_is_gone_is_swept_whatever_it_left(world: World) -> 
     await world.fence(2)
     keeper = await world.start(1, PROMPT)
     assert await bytes_left(world, idle) > SEAL_BYTES_MAX
-    await keeper._garbage.sweep(keeper._image, 0)
+    await keeper._garbage.sweep(keeper._holdings.image, 0)
     await collect(keeper)
     assert await bytes_left(world, idle) <= SEAL_BYTES_MAX

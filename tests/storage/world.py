@@ -13,6 +13,7 @@ from penstock.metadata.image import ClusterImage, Listener, WalRef
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.answers import Appended, Slice
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
@@ -89,6 +90,19 @@ def open_wals(store: ObjectStore, **options: Any) -> WalStore:
     return ObjectWalStore(store)
 
 
+class WorldRules:
+    """What a test set, and the defaults."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def of(self, image: ClusterImage, topic: str) -> LogPolicy:
+        return self._world.policies.get(topic, DEFAULT_POLICY)
+
+    def cleaner(self, image: ClusterImage) -> CleanerSettings:
+        return self._world.cleaner
+
+
 class World:
     """One store and one metadata log; `start` registers a broker as main does."""
 
@@ -115,15 +129,15 @@ class World:
             RegisterBroker(broker, LISTENERS, previous_epoch=previous, sealed=sealed)
         )
         ledger = Ledger(
-            self.store,
-            self.wal_store,
-            broker,
-            image.brokers[broker].epoch,
-            settings,
-            self.clock,
-            propose=self.metadata.propose,
-            policy_of=lambda _image, topic: self.policies.get(topic, DEFAULT_POLICY),
-            cleaner_settings_of=lambda _image: self.cleaner,
+            Holdings(
+                image.brokers[broker].wal,
+                self.store,
+                self.wal_store,
+                settings,
+                self.clock,
+                self.metadata.propose,
+            ),
+            WorldRules(self),
             on_end=self.ended.append,
         )
         await ledger.open(self.metadata.image)

@@ -13,21 +13,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.clock import Clock
 from penstock.log.manifest import Manifest
-from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.commands import AdvanceLogStart, AnyCommand, LogStart
 from penstock.metadata.image import (
-    BROKER_CONFIG,
-    TOPIC_CONFIG,
     ClusterImage,
     ManifestRef,
-    PartitionInfo,
     PartitionKey,
-    TopicInfo,
-    WalRef,
 )
-from penstock.metadata.proposing import Propose
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.answers import (
     Appended,
@@ -38,12 +30,14 @@ from penstock.storage.ledger.answers import (
     TimestampOffset,
 )
 from penstock.storage.ledger.flusher import Flusher
+from penstock.storage.ledger.holdings import DefaultRules, Holdings, Rules
+from penstock.storage.ledger.leading import Leading
 from penstock.storage.ledger.opening import Openers
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
 from penstock.storage.ledger.recovery import Recovery
 from penstock.storage.ledger.repaired import Repaired
-from penstock.storage.ledger.settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
+from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.ledger.tail_cache import TailCache
 from penstock.storage.ledger.takeover import Takeover
 from penstock.storage.ledger.times import TimeSearch
@@ -55,9 +49,8 @@ from penstock.storage.settling.moving import Mover
 from penstock.storage.settling.rewriting import Rewriter
 from penstock.storage.settling.segment_writer import SegmentWriter
 from penstock.storage.settling.settler import Settler
-from penstock.storage.stores.objects import DamagedObjectError, ObjectStore
-from penstock.storage.wal.files import WalFiles
-from penstock.storage.wal.port import Fenced, WalStore, WalWriter
+from penstock.storage.stores.objects import DamagedObjectError
+from penstock.storage.wal.port import Fenced, WalWriter
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -76,9 +69,6 @@ __all__ = (
 
 logger = logging.getLogger(__name__)
 
-PolicyOf = Callable[[ClusterImage, str], LogPolicy]
-CleanerSettingsOf = Callable[[ClusterImage], CleanerSettings]
-
 _FIRST_CLEAN_SECONDS = 1.0  # Not while a broker starts.
 
 
@@ -89,88 +79,54 @@ class FencedError(Exception):
 class Ledger:
     def __init__(
         self,
-        store: ObjectStore,
-        wal_store: WalStore,
-        broker_id: int,
-        broker_epoch: int,
-        settings: LedgerSettings,
-        clock: Clock,
+        holdings: Holdings,
+        rules: Rules | None = None,
         *,
-        propose: Propose,
-        policy_of: PolicyOf = lambda image, topic: DEFAULT_POLICY,
-        cleaner_settings_of: CleanerSettingsOf = lambda image: DEFAULT_CLEANER_SETTINGS,
         on_end: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`propose` is the metadata log's. `on_end` is called, with the reason, when this incarnation can
-        write no more (its log was sealed, or a sync failed) and the process should end or register
-        anew."""
-        self.wal = WalRef(broker_id, broker_epoch)
-        self._store = store
-        self._wal_store = wal_store
-        self._settings = settings
-        self._clock = clock
-        self._propose = propose
-        self._policy_of = policy_of
-        self._cleaner_settings_of = cleaner_settings_of
+        """`on_end` is called, with the reason, when this incarnation can write no more (its log was sealed,
+        or a sync failed) and the process should end or register anew."""
+        self.wal = holdings.own
+        self._holdings = holdings
+        self._rules = rules or DefaultRules()
         self._on_end_callback = on_end
-        self._partitions: dict[PartitionKey, Partition] = {}
-        self._image = ClusterImage()
-        self._files = WalFiles()
-        self._cache = TailCache(settings.tail_cache_bytes)
-        self._reader = Reader(store, self._files.key, settings.index_cache_bytes)
+        self._partitions = holdings.partitions
+        store, clock = holdings.store, holdings.clock
+        self._cache = TailCache(holdings.settings.tail_cache_bytes)
+        self._reader = Reader(store, holdings.files.key, holdings.settings.index_cache_bytes)
         self.openers = Openers()
         """For batches that must be opened and may cost much: the broker's handlers use them too."""
         self._times = TimeSearch(self._reader, self.openers)
-        self._recovery = Recovery(store, wal_store, self.wal, self._files)
-        self._takeover = Takeover(self._recovery, clock, lambda: self._image, self._on_open)
+        self._recovery = Recovery(store, holdings.wal_store, self.wal, holdings.files)
+        self._takeover = Takeover(self._recovery, clock, lambda: holdings.image, self._on_open)
         self._segment_writer = SegmentWriter(store, self.wal, clock)
         self._garbage = Garbage(
-            store,
-            wal_store,
-            self.wal,
-            self._files,
-            clock,
-            writer=self._segment_writer,
-            partitions=self._partitions,
+            holdings,
+            self._segment_writer,
             opening=self._takeover.waiting,
             held=self._reader.held.__contains__,
         )
         self._committer = Committer(
-            own=self.wal,
-            settings=settings,
-            propose=propose,
-            partitions=self._partitions,
-            files=self._files,
-            reader=self._reader,
-            writer=self._segment_writer,
-            garbage=self._garbage,
-            image=lambda: self._image,
-            on_image=lambda image: self.follow(self._image, image),
+            holdings,
+            self._reader,
+            self._segment_writer,
+            self._garbage,
+            on_image=lambda image: self.follow(holdings.image, image),
         )
         rewriter = Rewriter(self._committer, self._reader, self._segment_writer)
-        self._settler = Settler(
-            own=self.wal,
-            settings=settings,
-            clock=clock,
-            partitions=self._partitions,
-            files=self._files,
-            writer=self._segment_writer,
-            committer=self._committer,
-            rewriter=rewriter,
-        )
-        self._mover = Mover(
-            store,
-            clock,
-            settings,
-            partitions=self._partitions,
-            cleaning=self._settler.cleaning,
-            garbage=self._garbage,
-            image=lambda: self._image,
-            committer=self._committer,
-            rewriter=rewriter,
-        )
+        self._settler = Settler(holdings, self._segment_writer, self._committer, rewriter)
+        self._mover = Mover(holdings, self._garbage, self._committer, rewriter, self._settler.cleaning)
         self._repaired = Repaired(
-            self._partitions, lambda: self._image, self._recovery.manifest, self._committer.adopt_repaired
+            self._partitions, lambda: holdings.image, self._recovery.manifest, self._committer.adopt_repaired
+        )
+        self._leading = Leading(
+            holdings,
+            self._rules,
+            self._takeover,
+            self._committer,
+            self._settler,
+            self._garbage,
+            self._repaired,
         )
         self._writer: WalWriter | None = None
         self._flusher: Flusher | None = None
@@ -184,150 +140,41 @@ class Ledger:
     async def open(self, image: ClusterImage) -> None:
         """Begin this incarnation's write-ahead log, recover every partition that `image` says it leads,
         and start to accept."""
-        writer = await self._wal_store.create(self.wal)
+        holdings = self._holdings
+        writer = await holdings.wal_store.create(self.wal)
         if isinstance(writer, Fenced):
             raise FencedError(f"the log of broker {self.wal.broker}, epoch {self.wal.epoch} is sealed")
         self._writer = writer
         self._flusher = Flusher(
             writer,
             self._cache,
-            self._clock,
-            self._settings,
-            file=lambda key: self._files.file(self.wal, key),
+            holdings.clock,
+            holdings.settings,
+            file=lambda key: holdings.files.file(self.wal, key),
             on_full=self._on_full,
             on_end=self._on_end,
         )
-        self._upkeep = Upkeep(
-            own=self.wal,
-            settings=self._settings,
-            clock=self._clock,
-            settler=self._settler,
-            mover=self._mover,
-            garbage=self._garbage,
-            flusher=self._flusher,
-            writer=writer,
-            partitions=self._partitions,
-            image=lambda: self._image,
-        )
+        self._leading.flusher = self._flusher
+        self._upkeep = Upkeep(holdings, self._settler, self._mover, self._garbage, self._flusher, writer)
         self.append = self._flusher.append  # type: ignore[method-assign]  # One call less per batch.
         await self.update(image)
         self._upkeep_task = asyncio.get_running_loop().create_task(self._upkeep.run(), name="upkeep")
-        if self._cleaner_settings_of(image).enable:
+        if self._rules.cleaner(image).enable:
             self._cleaner_task = asyncio.get_running_loop().create_task(self._run_cleaner(), name="cleaner")
 
     async def update(self, image: ClusterImage) -> None:
         """`follow`, and wait until everything that is newly led here is open, or was refused."""
-        self.follow(self._image, image)
+        self.follow(self._holdings.image, image)
         await self._takeover.tried()
 
     def follow(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Follow the cluster: open what is newly led here, close what is not any more, take over settings,
-        log starts and manifests. Fit for MetadataLog.subscribe; an image older than the last one is
-        passed over."""
-        previous = self._image
-        if new.version < previous.version:
-            return
-        self._image = new
-        self._garbage.follow(previous, new, self._settings.delete_delay_ms)
-        waiting: list[PartitionKey] = []
-        defaults_same = all(
-            new.configs.get((BROKER_CONFIG, name)) is previous.configs.get((BROKER_CONFIG, name))
-            for name in ("", str(self.wal.broker))
-        )
-        for name, topic in new.topics.items():
-            config = (TOPIC_CONFIG, name)
-            config_same = defaults_same and new.configs.get(config) is previous.configs.get(config)
-            if not config_same or previous.topics.get(name) is not topic:
-                waiting += self._follow_topic(topic, previous)
-        if new.topics is not previous.topics:
-            for name, topic in previous.topics.items():
-                now = new.topics.get(name)
-                if now is None or now.id != topic.id:
-                    for index in range(len(topic.partitions)):
-                        self._close_partition((topic.id, index), deleted=True)
-        if waiting:
-            self._takeover.begin(waiting)
-
-    def _follow_topic(self, topic: TopicInfo, previous: ClusterImage) -> list[PartitionKey]:
-        """The partitions of it that must be recovered."""
-        policy = self._policy_of(self._image, topic.name)
-        waiting = []
-        for index, info in enumerate(topic.partitions):
-            key = (topic.id, index)
-            if not self._leads(info):
-                self._close_partition(key)
-                continue
-            partition = self._partitions.get(key) or self._takeover.waiting.get(key)
-            if partition is not None and partition.leader_epoch != info.leader_epoch:
-                before = previous.partition(*key)
-                if before is not None and (before.manifest, before.wals) == (info.manifest, info.wals):
-                    # Nobody else led it in between.
-                    partition.leader_epoch = info.leader_epoch
-                    partition.lead()
-                else:
-                    self._close_partition(key)
-                    partition = None
-            if partition is None:
-                partition = self._begin_partition(topic, index, info)
-                if key in self._takeover.waiting:
-                    waiting.append(key)
-            partition.wals = info.wals
-            partition.policy = policy
-            partition.log_append_time = policy.log_append_time
-            if key in self._partitions:
-                partition.advance_log_start(info.log_start)
-                if not self._committer.adopt_committed(partition, info.manifest):
-                    self._repaired.found(partition)
-        return waiting
-
-    def _begin_partition(self, topic: TopicInfo, index: int, info: PartitionInfo) -> Partition:
-        """A partition that nothing was written to yet is open at once; another one must be recovered."""
-        partition = Partition(topic.id, topic.name, index, info.leader_epoch)
-        key = (topic.id, index)
-        if info.manifest is None and info.wals == (self.wal,) and not info.log_start:
-            partition.lead()
-            self._partitions[key] = partition
-        else:
-            self._takeover.waiting[key] = partition
-        return partition
-
-    def _leads(self, info: PartitionInfo) -> bool:
-        if self._flusher is not None and self._flusher.ended:
-            # What it led is closed. Opened anew, a partition whose records are all in the log that ended
-            # would be taken for one that nothing was written to.
-            return False
-        return info.leader == self.wal.broker and bool(info.wals) and info.wals[-1] == self.wal
-
-    def _close_partition(self, key: PartitionKey, *, deleted: bool = False) -> None:
-        self._takeover.drop(key)
-        partition = self._partitions.pop(key, None)
-        if partition is None:
-            return
-        self._settler.release(key)
-        if deleted:
-            delay_ms = partition.policy.file_delete_delay_ms
-            self._garbage.release(partition.manifest, delay_ms)
-            self._garbage.doom_manifest(partition.manifest_ref, delay_ms)
-        else:
-            self._garbage.forget(partition.manifest)
-        self._stop(partition)
-
-    def _stop(self, partition: Partition) -> None:
-        """Accept nothing more, and let those who wait know."""
-        partition.closed = True
-        assert self._flusher is not None
-        self._flusher.refuse(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        partition.wake()
+        """Open what is newly led here, close what is not any more, take over settings, log starts and
+        manifests. Fit for MetadataLog.subscribe; an image older than the last one is passed over."""
+        self._leading.follow(new)
 
     def _on_open(self, key: PartitionKey, partition: Partition) -> None:
         """A partition is recovered."""
-        self._partitions[key] = partition
-        self._garbage.hold(partition.manifest)
-        info = self._image.partition(*key)
-        if info is not None:
-            partition.advance_log_start(info.log_start)
-            if info.manifest != partition.manifest_ref:
-                self._repaired.found(partition)
+        self._leading.opened(key, partition)
         assert self._upkeep is not None
         self._upkeep.wake()
 
@@ -369,8 +216,7 @@ class Ledger:
 
     def _on_end(self, reason: str) -> None:
         logger.error("the incarnation ended broker=%d epoch=%d: %s", self.wal.broker, self.wal.epoch, reason)
-        for key in [*self._partitions, *self._takeover.waiting]:
-            self._close_partition(key)
+        self._leading.close_all()
         self._on_end_callback(reason)
 
     # Reading.
@@ -428,7 +274,7 @@ class Ledger:
                 return ()
             return (AdvanceLogStart(self.wal.broker, self.wal.epoch, (change,)),)
 
-        answer = await self._propose(decide)
+        answer = await self._holdings.propose(decide)
         if isinstance(answer, Refusal):
             # Somebody else leads what a fenced incarnation led, or soon will.
             fenced = answer.code is ErrorCode.STALE_BROKER_EPOCH
@@ -464,14 +310,12 @@ class Ledger:
             from penstock.storage.settling.cleaner import Cleaner
 
             self._cleaner = Cleaner(
-                partitions=self._partitions,
+                self._holdings,
+                self._committer,
+                self._reader,
+                self._segment_writer,
                 cleaning=self._settler.cleaning,
-                committer=self._committer,
-                reader=self._reader,
-                writer=self._segment_writer,
-                clock=self._clock,
-                ledger_settings=self._settings,
-                settings=lambda: self._cleaner_settings_of(self._image),
+                settings=lambda: self._rules.cleaner(self._holdings.image),
                 settle=self.settle,
             )
         return self._cleaner
@@ -485,7 +329,7 @@ class Ledger:
         assert self._flusher is not None
         partitions = [self._partitions[key] for key in keys if key in self._partitions]
         for partition in partitions:
-            self._stop(partition)
+            self._leading.stop(partition)
         surrendered: dict[PartitionKey, Surrendered] = {}
         try:
             for change in await self._settler.surrender(self._flusher, partitions):

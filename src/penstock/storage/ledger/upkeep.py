@@ -19,11 +19,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from penstock.clock import Clock
-from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
 from penstock.storage.ledger.flusher import Flusher
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.moving import Mover
 from penstock.storage.settling.settler import Settler
@@ -55,37 +52,31 @@ class _Chore:
 class Upkeep:
     def __init__(
         self,
-        *,
-        own: WalRef,
-        settings: LedgerSettings,
-        clock: Clock,
+        holdings: Holdings,
         settler: Settler,
         mover: Mover,
         garbage: Garbage,
         flusher: Flusher,
         writer: WalWriter,
-        partitions: dict[PartitionKey, Partition],
-        image: Callable[[], ClusterImage],
     ) -> None:
-        self._own = own
-        self._settings = settings
-        self._clock = clock
+        self._holdings = holdings
+        self._settings = holdings.settings
+        self._clock = holdings.clock
+        self._partitions = holdings.partitions
         self._settler = settler
         self._mover = mover
         self._garbage = garbage
         self._flusher = flusher
         self._writer = writer
-        self._partitions = partitions
-        self._image = image
-        now = clock.monotonic()
-        self._retain_at = now + settings.retention_check_interval_ms / 1000
+        now = self._clock.monotonic()
+        self._retain_at = now + self._settings.retention_check_interval_ms / 1000
         self._sweep_at = now + _SWEEP_AFTER_SECONDS
         self._let_go_at = now + _LET_GO_EVERY_SECONDS
         self._earlier_settle_at = now + _FIRST_SETTLE_SECONDS
         self._unsettled_since: float | None = None
         self._settled_bytes = 0
         self._settled_flushes = 0
-        flusher.full_at = settings.settle_bytes
+        flusher.full_at = self._settings.settle_bytes
         self._merging = False
         self._wakes = [asyncio.Event() for _ in range(3)]
         self._settling: Sequence[_Chore] = (_Chore("settling", self._settle_if_due),)
@@ -186,7 +177,7 @@ class Upkeep:
         now = self._clock.monotonic()
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEEP_EVERY_SECONDS
-            await self._garbage.sweep(self._image(), self._settings.delete_delay_ms)
+            await self._garbage.sweep(self._holdings.image, self._settings.delete_delay_ms)
         return False
 
     async def _let_go(self) -> bool:
@@ -197,7 +188,7 @@ class Upkeep:
         return False
 
     async def _collect(self) -> bool:
-        return self._garbage.waiting and await self._garbage.collect(self._image())
+        return self._garbage.waiting and await self._garbage.collect(self._holdings.image)
 
     def _should_settle(self, now: float) -> bool:
         if self.unsettled_bytes >= self._settings.settle_bytes:

@@ -21,7 +21,7 @@ a group. Where there are more keys, one pass cleans up to where memory ended, an
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -33,9 +33,10 @@ from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.log.settling import lifetime, split
 from penstock.metadata.image import PartitionKey
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
-from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
+from penstock.storage.ledger.settings import CleanerSettings
 from penstock.storage.settling.change import Base, Change, key_of
 from penstock.storage.settling.cleaner_pass import (
     SEGMENT_BYTES,
@@ -97,29 +98,27 @@ class Throttle:
 class Cleaner:
     def __init__(
         self,
-        *,
-        partitions: Mapping[PartitionKey, Partition],
-        cleaning: set[PartitionKey],
+        holdings: Holdings,
         committer: Committer,
         reader: Reader,
         writer: SegmentWriter,
-        clock: Clock,
-        ledger_settings: LedgerSettings,
+        *,
+        cleaning: set[PartitionKey],
         settings: Callable[[], CleanerSettings],
         settle: Callable[[], Awaitable[bool]],
     ) -> None:
         """`cleaning` is told which partitions are being cleaned."""
-        self._partitions = partitions
+        self._partitions = holdings.partitions
         self._cleaning = cleaning
         self._committer = committer
         self._reader = reader
         self._writer = writer
-        self._clock = clock
-        self._ledger_settings = ledger_settings
+        self._clock = holdings.clock
+        self._ledger_settings = holdings.settings
         self._settings = settings
         self._settle = settle
         self._settled_at = -_SETTLE_SECONDS_MIN
-        self._throttle = Throttle(clock)
+        self._throttle = Throttle(holdings.clock)
         self._shelf: list[_Finished] = []
         self._attempt: Attempt | None = None
         """What was written in this round."""

@@ -18,20 +18,18 @@ became of an attempt, whatever it wrote that nothing refers to is deleted (`stor
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from penstock.log.manifest import Manifest
 from penstock.metadata.commands import AnyCommand, Settled, SettlePartitions
-from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, WalRef
-from penstock.metadata.proposing import Propose
+from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey
 from penstock.metadata.refusal import Refusal
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
-from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.settling.change import Change, Fold, key_of
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.segment_writer import Attempt, SegmentWriter
-from penstock.storage.wal.files import WalFiles
 
 logger = logging.getLogger(__name__)
 
@@ -42,27 +40,22 @@ _TRIES = 4
 class Committer:
     def __init__(
         self,
-        *,
-        own: WalRef,
-        settings: LedgerSettings,
-        propose: Propose,
-        partitions: Mapping[PartitionKey, Partition],
-        files: WalFiles,
+        holdings: Holdings,
         reader: Reader,
         writer: SegmentWriter,
         garbage: Garbage,
-        image: Callable[[], ClusterImage],
         on_image: Callable[[ClusterImage], None],
     ) -> None:
-        self._own = own
-        self._settings = settings
-        self._propose = propose
-        self._partitions = partitions
-        self._files = files
+        """`on_image` is called with the image that holds what was committed."""
+        self._holdings = holdings
+        self._own = holdings.own
+        self._settings = holdings.settings
+        self._propose = holdings.propose
+        self._partitions = holdings.partitions
+        self._files = holdings.files
         self._reader = reader
         self._writer = writer
         self._garbage = garbage
-        self._image = image
         self._on_image = on_image
         self._proposing = asyncio.Lock()
         self._expected: dict[ManifestRef, Change] = {}
@@ -121,7 +114,7 @@ class Committer:
         manifests = [change.manifest for change in changes if change.manifest is not None]
         if not manifests:
             return list(changes)
-        refs = iter(await self._writer.write_manifests(manifests, self._image().level, attempt))
+        refs = iter(await self._writer.write_manifests(manifests, self._holdings.image.level, attempt))
         return [c if c.manifest is None else c._replace(ref=next(refs)) for c in changes]
 
     def _is_stale(self, change: Change) -> bool:
@@ -197,7 +190,7 @@ class Committer:
 
     def needs_log(self, keys: Collection[PartitionKey], done: Sequence[Change]) -> bool:
         """Whether one of the partitions, whose change is not among those done, still reads the own log."""
-        return self._needed_in(self._image(), keys, done)
+        return self._needed_in(self._holdings.image, keys, done)
 
     def _needed_in(self, image: ClusterImage, keys: Collection[PartitionKey], done: Sequence[Change]) -> bool:
         settled = {key_of(change.partition) for change in done}

@@ -34,10 +34,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.clock import Clock
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import (
@@ -52,11 +52,9 @@ from penstock.storage.settling.usage import Usage
 from penstock.storage.stores.objects import (
     DamagedObjectError,
     ObjectMissingError,
-    ObjectStore,
     StoreError,
 )
-from penstock.storage.wal.files import WalFiles
-from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX, WalStore
+from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -93,25 +91,20 @@ class _Verdict(Enum):
 class Garbage:
     def __init__(
         self,
-        store: ObjectStore,
-        wal_store: WalStore,
-        own: WalRef,
-        files: WalFiles,
-        clock: Clock,
-        *,
+        holdings: Holdings,
         writer: SegmentWriter,
-        partitions: Mapping[PartitionKey, Partition],
+        *,
         opening: Mapping[PartitionKey, Partition],
         held: Callable[[str], bool],
     ) -> None:
-        """`partitions` are open here, `opening` will be. `held`: whether a read is on an object."""
-        self._store = store
-        self._wal_store = wal_store
-        self._own = own
-        self._files = files
-        self._clock = clock
+        """`opening`: partitions that will be open here. `held`: whether a read is on an object."""
+        self._store = holdings.store
+        self._wal_store = holdings.wal_store
+        self._own = holdings.own
+        self._files = holdings.files
+        self._clock = holdings.clock
+        self._partitions = holdings.partitions
         self._writer = writer
-        self._partitions = partitions
         self._opening = opening
         self._held = held
         self.usage = Usage()

@@ -10,18 +10,16 @@ is emptied by writing the living ones anew.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
-from penstock.clock import Clock
 from penstock.log.moving import Sparse, choose, is_sparse, stretches, worth_moving
-from penstock.metadata.image import ClusterImage, PartitionKey
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.settings import LedgerSettings
+from penstock.metadata.image import PartitionKey
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.rewriting import Rewriter, Stretch
-from penstock.storage.stores.objects import ObjectStore, StoreError, StoreFullError
+from penstock.storage.stores.objects import StoreError, StoreFullError
 
 logger = logging.getLogger(__name__)
 
@@ -38,26 +36,21 @@ _MANIFESTS_EVERY_SECONDS = 60.0
 class Mover:
     def __init__(
         self,
-        store: ObjectStore,
-        clock: Clock,
-        settings: LedgerSettings,
-        *,
-        partitions: Mapping[PartitionKey, Partition],
-        cleaning: Collection[PartitionKey],
+        holdings: Holdings,
         garbage: Garbage,
-        image: Callable[[], ClusterImage],
         committer: Committer,
         rewriter: Rewriter,
+        cleaning: Collection[PartitionKey],
     ) -> None:
         """`cleaning`: partitions whose segments compaction is on, which are left alone."""
-        self._store = store
-        self._clock = clock
-        self._settings = settings
-        self._partitions = partitions
+        self._holdings = holdings
+        self._store = holdings.store
+        self._clock = holdings.clock
+        self._settings = holdings.settings
+        self._partitions = holdings.partitions
         self._cleaning = cleaning
         self._usage = garbage.usage
         self._garbage = garbage
-        self._image = image
         self._committer = committer
         self._rewriter = rewriter
         self._failures: dict[str, tuple[float, float]] = {}
@@ -65,7 +58,7 @@ class Mover:
         self._suspects: list[str] = []
         """Objects of a pass that failed: tried one by one, to find the one that it was."""
         self._manifest_sizes: dict[str, int] = {}
-        self._manifests_at = clock.monotonic() + _MANIFESTS_EVERY_SECONDS
+        self._manifests_at = self._clock.monotonic() + _MANIFESTS_EVERY_SECONDS
         self.bytes_moved = 0
 
     # Segments.
@@ -101,7 +94,7 @@ class Mover:
 
     async def _is_dead_elsewhere(self, one: Sparse) -> bool:
         """Whether an object is mostly dead, also counting what partitions need that others lead."""
-        elsewhere = await self._garbage.live_elsewhere(one.key, one.index_key, self._image())
+        elsewhere = await self._garbage.live_elsewhere(one.key, one.index_key, self._holdings.image)
         if elsewhere is None:
             self._put_off(one.key)
             return False

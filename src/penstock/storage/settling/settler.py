@@ -16,14 +16,13 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 
-from penstock.clock import Clock
 from penstock.log.extents import Extents
 from penstock.log.settling import lifetime, merge_range, split, worth_adopting
-from penstock.metadata.image import PartitionKey, WalRef
+from penstock.metadata.image import PartitionKey
 from penstock.storage.ledger.flusher import Flusher
+from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import rules_of
-from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.settling.change import Change, Fold, key_of
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.plan import (
@@ -38,7 +37,6 @@ from penstock.storage.settling.plan import (
 )
 from penstock.storage.settling.rewriting import Rewriter, Stretch
 from penstock.storage.settling.segment_writer import Attempt, Run, SegmentWriter, Written
-from penstock.storage.wal.files import WalFiles
 from penstock.storage.wal.port import WalWriter
 
 _MERGE_BYTES_PER_PASS = 64 * 1024 * 1024
@@ -47,22 +45,13 @@ _PARTITIONS_PER_STEP = 50  # Handled before other work on the loop gets its turn
 
 class Settler:
     def __init__(
-        self,
-        *,
-        own: WalRef,
-        settings: LedgerSettings,
-        clock: Clock,
-        partitions: Mapping[PartitionKey, Partition],
-        files: WalFiles,
-        writer: SegmentWriter,
-        committer: Committer,
-        rewriter: Rewriter,
+        self, holdings: Holdings, writer: SegmentWriter, committer: Committer, rewriter: Rewriter
     ) -> None:
-        self._own = own
-        self._settings = settings
-        self._clock = clock
-        self._partitions = partitions
-        self._files = files
+        self._own = holdings.own
+        self._settings = holdings.settings
+        self._clock = holdings.clock
+        self._partitions = holdings.partitions
+        self._files = holdings.files
         self._writer = writer
         self._committer = committer
         self._rewriter = rewriter
