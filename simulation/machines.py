@@ -1,4 +1,4 @@
-"""The brokers: real ones, `penstock.main.Node` and all below it, each a process of the simulated world."""
+"""The brokers: real ones, `penstock.node` and all below it, each a process of the simulated world."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.entropy import Entropy
-from penstock.main import Node, StartError
 from penstock.metadata.image import ClusterImage
+from penstock.node.node import Node, StartError
 from penstock.settings import Settings
 from penstock.storage.stores.objects import ObjectStore
 from simulation.clocks import MachineClock

@@ -15,8 +15,8 @@ from penstock.cluster import membership
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.log import moving as log_moving
 from penstock.log.policy import LogPolicy
-from penstock.main import Policies
 from penstock.metadata.image import ClusterImage
+from penstock.node.settings import Policies
 from penstock.storage.ledger import upkeep
 from penstock.storage.settling import garbage, moving
 

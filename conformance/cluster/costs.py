@@ -24,7 +24,7 @@ from conformance.cluster.processes import HOST, Cluster
 from conformance.cluster.views import wait_for_balance, wait_for_brokers
 from conformance.server import interrupted_cleanly
 from penstock.client import Client, ClientError, Connection
-from penstock.main import Node
+from penstock.node.node import Node
 from penstock.settings import Settings
 from penstock.storage.stores.memory import MemoryStore
 from penstock.wire.api.list_offsets import (

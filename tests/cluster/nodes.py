@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.main import Node
 from penstock.metadata.image import ClusterImage
+from penstock.node.node import Node
 from penstock.settings import Settings
 from penstock.wire.schema import ApiMessage
 

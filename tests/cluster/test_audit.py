@@ -9,8 +9,8 @@ import pytest
 from penstock.client import Client
 from penstock.cluster.audit import Audit, Report, Space, space_of
 from penstock.cluster.reading import ImageReader, NoClusterError
-from penstock.main import Node
 from penstock.metadata.image import ClusterImage, WalRef
+from penstock.node.node import Node
 from penstock.settings import Settings, load
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore

@@ -313,7 +313,7 @@ async def test_a_broker_that_was_fenced_meanwhile_ends_too(
     await nodes.start(1)
     broker = nodes.nodes[1].broker
     fence = FenceBroker(1, broker.broker_epoch, 0)
-    begin_again = nodes.nodes[1].begin_again
+    begin_again = nodes.nodes[1]._begin_again
     number = 0
 
     async def beginning() -> None:
@@ -321,7 +321,7 @@ async def test_a_broker_that_was_fenced_meanwhile_ends_too(
         number = number or leave_future_entry(tmp_path / "store")
         await begin_again()
 
-    monkeypatch.setattr(nodes.nodes[1], "begin_again", beginning)
+    monkeypatch.setattr(nodes.nodes[1], "_begin_again", beginning)
     with contextlib.suppress(MetadataUnavailableError):  # It may be stopping before it is answered.
         await broker.metadata.propose(lambda _: [fence])
     reason = await asyncio.wait_for(nodes.runs[1], 30)

@@ -14,9 +14,9 @@ from penstock.cluster.health.scrub import Scrub
 from penstock.cluster.reading import ImageReader
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, decode_manifest
-from penstock.main import Node
 from penstock.metadata.commands import AnyCommand, CreateTopic
 from penstock.metadata.image import ClusterImage, WalRef
+from penstock.node.node import Node
 from penstock.settings import Settings, load
 from penstock.storage.ledger.answers import Slice
 from penstock.storage.ledger.ledger import Ledger

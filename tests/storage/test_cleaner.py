@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from penstock.log.policy import LogPolicy
-from penstock.main import Policies
 from penstock.metadata.commands import AnyCommand, SettlePartitions
 from penstock.metadata.image import BROKER_CONFIG, TOPIC_CONFIG, ClusterImage
+from penstock.node.settings import Policies
 from penstock.settings import Settings
 from penstock.storage.ledger.settings import CleanerSettings
 from penstock.storage.settling import cleaner_pass

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.main import Node, StartError
+from penstock.node.node import Node, StartError
 from penstock.settings import load
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import Files

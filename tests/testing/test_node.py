@@ -14,8 +14,9 @@ import pytest
 
 from penstock.cli.client import Client, ClientError
 from penstock.cluster.membership import Membership
-from penstock.main import Node, StartError, advertised
 from penstock.metadata.image import BrokerInfo
+from penstock.node.node import Node, StartError
+from penstock.node.settings import advertised
 from penstock.server.server import Bound
 from penstock.settings import Settings
 from penstock.storage.stores.directory import DirectoryStore

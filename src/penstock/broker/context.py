@@ -28,7 +28,7 @@ OPEN_WAIT_SECONDS = 5.0
 
 
 class Broker:
-    """One incarnation of one broker. Built by `penstock.main`; handlers read it and never replace its parts.
+    """One incarnation of one broker. Built by `penstock.node`; handlers read it and never replace its parts.
 
     All of it lives on one event loop. `image` is the newest ClusterImage that this broker has seen: take
     it once at the start of a request, so that everything in one answer comes from one image.

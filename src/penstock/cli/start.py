@@ -84,7 +84,7 @@ def serve(settings: Settings, values: Values) -> int:
     import gc
     import signal
 
-    from penstock.main import Node, StartError
+    from penstock.node.node import Node, StartError
     from penstock.server.loop import new_event_loop
 
     _set_up_logging(values)

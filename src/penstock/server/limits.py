@@ -6,7 +6,7 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The defaults suit one broker on one machine; `penstock.main` fills them from the settings."""
+    """The defaults suit one broker on one machine; `penstock.node` fills them from the settings."""
 
     frame_bytes_max: int = 104_857_600
     """Largest request: `socket.request.max.bytes`, with Kafka's default."""

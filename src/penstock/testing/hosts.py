@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from penstock.main import Node
+    from penstock.node.node import Node
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
@@ -43,7 +43,7 @@ class ThreadHost:
         self._thread: threading.Thread | None = None
 
     def start(self) -> int:
-        from penstock.main import Node, StartError
+        from penstock.node.node import Node, StartError
         from penstock.server.loop import new_event_loop
         from penstock.settings import Settings, SettingsError
 

@@ -1,0 +1,1 @@
+"""One broker process: how it starts, serves, begins again and stops."""

@@ -1,0 +1,298 @@
+"""Where settings, a store, a clock and entropy become a running broker.
+
+    bind        reserve the addresses, so that a used port is told before anything else happens
+    store       open the directory or the object store
+    metadata    read the metadata log to its end
+    register    seal the log of the incarnation before, and take the lease: a command in the log
+    ledger      recover what this broker leads; its cost is that of the unsettled records
+    listen      accept; whoever can connect is answered
+
+No step waits for another broker. A stopping broker first leaves the cluster: what it led has other leaders
+then, and it tells clients so. Then it accepts no more, answers what is under way and closes the ledger.
+
+A broker that is fenced, or whose write-ahead log ended, is a new incarnation afterwards: it drops its
+connections and starts again from `metadata`, on the same addresses. One whose id was taken by another
+process stops, and so does one that cannot read an entry of the metadata log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.clock import SystemClock
+from penstock.cluster.home import HomeError, open_elsewhere
+from penstock.cluster.membership import RegistrationError
+from penstock.cluster.metadata_log import MetadataUnavailableError
+from penstock.entropy import SYSTEM
+from penstock.metadata.codec import FormatError
+from penstock.node.incarnation import End, Incarnation, Surroundings, cannot_follow
+from penstock.node.settings import limits_of
+from penstock.server.limits import Limits
+from penstock.server.server import ListenError, Server
+from penstock.settings import Settings, SettingsError, parse_listeners
+from penstock.storage import open_store as open_named_store
+from penstock.storage.ledger.ledger import FencedError
+from penstock.storage.stores.objects import StoreError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.broker.context import Broker
+    from penstock.clock import Clock
+    from penstock.entropy import Entropy
+    from penstock.server.server import Bound, Handle
+    from penstock.storage.stores.objects import ObjectStore
+
+log = logging.getLogger(__name__)
+
+REGISTER_AGAIN_SECONDS = 0.5
+"""Pause before a fenced broker registers again, so that a flapping one does not fill the metadata log."""
+START_PATIENCE_SECONDS = 30.0
+"""A store that sheds load, or a service of keys that is replaced, is back by then."""
+
+
+_REFUSED = (
+    ListenError,
+    StoreError,
+    HomeError,
+    RegistrationError,
+    MetadataUnavailableError,
+    SettingsError,
+    FencedError,
+)
+"""What a start ends with when the world is not as it should be. Each message is a sentence for a person."""
+
+
+class StartError(Exception):
+    """The broker cannot start. The message is one sentence for a person."""
+
+
+class Node:
+    """One broker process: its addresses, and the incarnations it goes through.
+
+    `await start()`, then `await run()` until `stop()` is called or the broker cannot go on.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        open_store: Callable[[Settings], ObjectStore] | None = None,
+        make_server: Callable[[Handle, Limits], Server] = Server,
+        entropy: Entropy = SYSTEM,
+        open_elsewhere: Callable[[str], ObjectStore] | None = None,
+    ) -> None:
+        """`open_store`: instead of the store that the settings name, to count its requests or fail them;
+        `open_elsewhere`: the same for a metadata log that is not there. `make_server`: instead of one that
+        listens on sockets."""
+        self.settings = settings
+        self.entropy = entropy
+        self._open_store = open_store or self._named_store
+        self.open_elsewhere = open_elsewhere or self._named_elsewhere
+        self._make_server = make_server
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.bound: tuple[Bound, ...] = ()
+        self._store: ObjectStore | None = None
+        self._incarnation: Incarnation | None = None
+        self._stop = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._lost: str | None = None
+        self._fatal: str | None = None
+        self._removed = False
+
+    async def start(self) -> None:
+        """Return when the broker accepts and serves. StartError says why it cannot."""
+        try:
+            server = self._bind()
+            try:
+                self._store = self._open_store(self.settings)
+                _require_local(self._store, self.settings)
+            except BaseException:
+                await server.abort()
+                raise
+            try:
+                await self._begin(server)
+            except FencedError as error:
+                # The others waited longer for its first heartbeat than its start took.
+                log.warning("fenced while it started: %s; broker=%d", error, self.settings.broker_id)
+                await self._begin_again()
+            except (StoreUnavailableError, MetadataUnavailableError) as error:
+                await self._begin_later(error)
+        except _REFUSED as error:
+            await self._abandon()
+            raise StartError(str(error)) from error
+        except FormatError as error:
+            await self._abandon()
+            raise StartError(f"The store {self.settings.store} cannot be used: {error}") from error
+        except BaseException:
+            await self._abandon()
+            raise
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """HOST:PORT of each listener."""
+        return tuple(f"[{b.host}]:{b.port}" if ":" in b.host else f"{b.host}:{b.port}" for b in self.bound)
+
+    @property
+    def broker(self) -> Broker:
+        assert self._incarnation is not None, "the broker has not started"
+        return self._incarnation.broker
+
+    def stop(self) -> None:
+        """Ask the broker to drain and leave. May be called again, from the loop."""
+        self._stop.set()
+
+    async def run(self) -> str | None:
+        """Serve until `stop`; then drain, leave and return None. Otherwise why the broker had to end."""
+        while True:
+            await _first_of(self._stop, self._ended)
+            incarnation = self._incarnation
+            assert incarnation is not None
+            if self._stop.is_set() or self._removed:
+                await incarnation.leave()
+                await self._close_store()
+                return self._lost if self._removed else None
+            await incarnation.abandon()
+            if self._fatal is not None:
+                await self._close_store()
+                return self._fatal
+            log.warning("registering again: %s; broker=%d", self._lost, self.settings.broker_id)
+            self._ended.clear()
+            try:
+                if await self._register_again():
+                    await self._abandon()
+                    return None
+            except FormatError as error:
+                # While it was fenced, the others wrote what it cannot read.
+                await self._abandon()
+                return cannot_follow(self.settings.broker_id, error)
+
+    async def kill(self) -> None:
+        """End as if the process had died: nothing is drained, nobody is told. For tests."""
+        if self._incarnation is not None:
+            await self._incarnation.abandon()
+        await self._close_store()
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _named_store(self, settings: Settings) -> ObjectStore:
+        if settings.store.startswith(("etcd://", "etcds://")):
+            raise SettingsError(
+                "etcd holds metadata and no records: give it as --metadata, beside a --store."
+            )
+        return open_named_store(settings.store, sync=settings.durability == "fsync", entropy=self.entropy)
+
+    def _named_elsewhere(self, location: str) -> ObjectStore:
+        return open_elsewhere(location, entropy=self.entropy)
+
+    def _bind(self) -> Server:
+        server = self._make_server(_not_yet, limits_of(self.settings))
+        wanted = parse_listeners(self.settings.listeners)
+        if self.bound:
+            ports = {bound.name: bound.port for bound in self.bound}
+            bound = [server.bind(one.name, one.host, ports[one.name]) for one in wanted]
+        else:
+            bound = [server.bind(one.name, one.host, one.port) for one in wanted]
+        self.bound = tuple(bound)
+        return server
+
+    async def _begin(self, server: Server) -> None:
+        assert self._store is not None
+        surroundings = Surroundings(self.clock, self.entropy, self._store, self.open_elsewhere)
+        self._incarnation = incarnation = Incarnation(
+            self.settings, surroundings, server, self.bound, self._on_end
+        )
+        await incarnation.begin()
+
+    async def _begin_later(self, error: Exception) -> None:
+        """A store that gave the metadata log and then does not answer, or refuses, is asked again for a
+        while. One that gave nothing may not be the right one, and that is told at once."""
+        if self._incarnation is None or not self._incarnation.found_cluster:
+            raise error
+        deadline = self.clock.monotonic() + START_PATIENCE_SECONDS
+        while True:
+            log.warning("could not start yet: %s; broker=%d", error, self.settings.broker_id)
+            await asyncio.sleep(REGISTER_AGAIN_SECONDS)
+            try:
+                await self._begin_again()
+                return
+            except (StoreUnavailableError, MetadataUnavailableError) as again:
+                if self.clock.monotonic() >= deadline:
+                    raise
+                error = again
+
+    async def _begin_again(self) -> None:
+        """Another incarnation, on the same addresses. What an attempt before it left running is ended."""
+        if self._incarnation is not None:
+            await self._incarnation.abandon()
+        await self._begin(self._bind())
+
+    async def _register_again(self) -> bool:
+        """Bring a new incarnation up, however long the store takes. True if the broker was stopped meanwhile.
+        FormatError if it cannot read the metadata log."""
+        pause = REGISTER_AGAIN_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
+                return True
+            except TimeoutError:
+                pass
+            try:
+                await self._begin_again()
+                return False
+            except FormatError:
+                raise
+            except Exception as error:
+                log.warning("could not register again yet: %s", error)
+                pause = min(pause * 2, 5.0)
+
+    def _on_end(self, end: End) -> None:
+        self._lost = end.reason
+        self._removed = self._removed or end.removed
+        if end.fatal:
+            self._fatal = end.reason
+        self._ended.set()
+
+    async def _abandon(self) -> None:
+        if self._incarnation is not None:
+            await self._incarnation.abandon()
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+            self._store = None
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _not_yet(request: object) -> None:
+    raise AssertionError("nothing is accepted before the broker is ready")
+
+
+def _require_local(store: ObjectStore, settings: Settings) -> None:
+    """Brokers on several machines are not kept apart by a network file system (`storage/mounts`)."""
+    kind = store.local.network_filesystem() if store.local is not None else ""
+    if not kind:
+        return
+    if not settings.store_network_enable:
+        raise StoreError(
+            f"The store {settings.store} lies on a network file system ({kind}), where brokers on several "
+            "machines lose records: use a local disk or s3://..., or set store.network.enable=true if all "
+            "brokers of the cluster run on this machine."
+        )
+    log.warning(
+        "the store was found on a network file system type=%s: no broker may run on another machine, and "
+        "what a loss of power leaves is up to its server",
+        kind,
+    )
