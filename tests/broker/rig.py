@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from penstock.broker.context import Broker
 from penstock.broker.dispatch import make_handle
-from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker, SetConfig
 from penstock.metadata.image import TOPIC_CONFIG, ClusterImage, Listener, TopicInfo
@@ -26,24 +25,15 @@ from penstock.wire.codec import decode, encode
 from penstock.wire.exchange import Reply, Session
 from penstock.wire.headers import parse_response_header, request_header
 from penstock.wire.schema import ApiMessage
+from tests.clocks import AheadClock
 
 R = TypeVar("R", bound=ApiMessage)
-
-
-class SteppedClock(SystemClock):
-    """The system's clock, moved by the test."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def time_ms(self) -> int:
-        return super().time_ms() + self.ahead_ms
 
 
 class Rig:
     """One broker. `ask` sends a message through `handle`, as the server would, and decodes the answer."""
 
-    def __init__(self, broker: Broker, clock: SteppedClock) -> None:
+    def __init__(self, broker: Broker, clock: AheadClock) -> None:
         self.broker = broker
         self.clock = clock
         self.session = Session("PLAINTEXT", "127.0.0.1")
@@ -59,7 +49,7 @@ class Rig:
         ledger_settings: LedgerSettings | None = None,
         **settings: Any,
     ) -> Rig:
-        clock = SteppedClock()
+        clock = AheadClock()
         store = store or open_store(str(directory))
         metadata = MetadataLog(store, clock)
         await metadata.open()

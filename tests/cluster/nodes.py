@@ -11,7 +11,8 @@ from penstock.node.node import Node
 from penstock.settings import Settings
 from penstock.wire.schema import ApiMessage
 
-from ..broker.rig import Rig, SteppedClock
+from ..broker.rig import Rig
+from ..clocks import AheadClock
 
 R = TypeVar("R", bound=ApiMessage)
 
@@ -64,4 +65,4 @@ class Nodes:
 
     async def ask(self, broker: int, message: ApiMessage, response: type[R], version: int) -> R:
         """Send a request to one broker, past its sockets."""
-        return await Rig(self.nodes[broker].broker, SteppedClock()).ask(message, response, version)
+        return await Rig(self.nodes[broker].broker, AheadClock()).ask(message, response, version)

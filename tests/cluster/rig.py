@@ -12,17 +12,7 @@ from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import ObjectInfo, StoreUnavailableError
 from penstock.wire.buffers import Buffer
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def time_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
+from tests.clocks import HandClock
 
 
 class FaultyStore:
@@ -98,7 +88,7 @@ def open_log(store: FaultyStore, *, snapshot_entries: int = 1_000_000, timeout: 
     numbers = store.random
     return MetadataLog(
         store,
-        FakeClock(),
+        HandClock(),
         propose_timeout=timeout,
         snapshot_entries=snapshot_entries,
         jitter=lambda: 0.0,

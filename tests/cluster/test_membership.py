@@ -26,9 +26,10 @@ from penstock.storage.ledger.answers import Surrendered
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.wire.errors import ErrorCode
+from tests.clocks import HandClock
 
 from ..metadata.worlds import check_image
-from .rig import FakeClock, FaultyStore, open_log
+from .rig import FaultyStore, open_log
 
 SESSION = 3.0
 FLUSHES = 7
@@ -105,7 +106,7 @@ class Node:
 class World:
     def __init__(self) -> None:
         self.inner = MemoryStore()
-        self.clock = FakeClock()
+        self.clock = HandClock()
         self.nodes: dict[int, Node] = {}
         self.sealed: list[tuple[int, int]] = []
         self.read: list[tuple[int, int]] = []
@@ -131,7 +132,7 @@ class World:
     async def pass_time(self, seconds: float) -> None:
         """Everybody who runs does what is due, second by second."""
         for _ in range(int(seconds)):
-            self.clock.now += 1
+            self.clock.advance(1000)
             running = [node for node in self.nodes.values() if node.running]
             for step in ("catch_up", "heartbeat", "watch", "balance"):
                 await asyncio.gather(*(self.do(node, step) for node in running))
@@ -591,24 +592,24 @@ async def test_leases_say_how_far_each_image_has_come(world: World) -> None:
 async def test_a_lease_holds_for_the_session_time_out_after_each_heartbeat(world: World) -> None:
     await world.start(1)
     member = world.nodes[1].member
-    assert member.lease_until == world.clock.now + SESSION
-    world.clock.now += SESSION - 0.1
+    assert member.lease_until == world.clock.seconds + SESSION
+    world.clock.advance(int(SESSION * 1000) - 100)
     await member.heartbeat()
-    assert member.lease_until == world.clock.now + SESSION
+    assert member.lease_until == world.clock.seconds + SESSION
 
 
 async def test_who_was_late_is_sure_of_nothing_until_it_was_heard_for_a_while(world: World) -> None:
     """An observer may have found it silent and be about to fence it."""
     await world.start(1)
     member = world.nodes[1].member
-    world.clock.now += SESSION
-    lapsed = world.clock.now
-    while world.clock.now < lapsed + SESSION:
+    world.clock.advance(int(SESSION * 1000))
+    lapsed = world.clock.seconds
+    while world.clock.seconds < lapsed + SESSION:
         await member.heartbeat()
-        assert member.lease_until <= world.clock.now
-        world.clock.now += 1
+        assert member.lease_until <= world.clock.seconds
+        world.clock.advance(1000)
     await member.heartbeat()
-    assert member.lease_until == world.clock.now + SESSION
+    assert member.lease_until == world.clock.seconds + SESSION
 
 
 async def test_a_heartbeat_that_fails_extends_nothing(world: World) -> None:
@@ -616,7 +617,7 @@ async def test_a_heartbeat_that_fails_extends_nothing(world: World) -> None:
     member = world.nodes[1].member
     until = member.lease_until
     world.nodes[1].store.down = True
-    world.clock.now += 1
+    world.clock.advance(1000)
     with pytest.raises(StoreUnavailableError):
         await member.heartbeat()
     assert member.lease_until == until
@@ -628,7 +629,7 @@ async def test_what_could_not_be_settled_stays(world: World) -> None:
     world.nodes[1].ledger.fail = True
     await world.start(2)
     for _ in range(4):
-        world.clock.now += 1
+        world.clock.advance(1000)
         await asyncio.gather(*(node.log.catch_up() for node in world.nodes.values()))
         for node in world.nodes.values():
             await node.member.heartbeat()
@@ -655,7 +656,7 @@ async def test_a_hand_over_of_which_the_end_is_unknown_is_not_resumed(world: Wor
     node.store.before = cut_off
     node.member._heartbeat_interval = 0.01
     node.log._propose_timeout = 0.05
-    world.clock.now += 5
+    world.clock.advance(5000)
     balancing = asyncio.ensure_future(node.member.balance())
     await outage.wait()
     # Long past the time-out of one proposal.
@@ -675,7 +676,7 @@ async def test_a_hand_over_to_a_broker_that_dies_meanwhile_is_resumed(world: Wor
     await world.start(2)
     await world.image()
     node = world.nodes[1]
-    world.clock.now += 5
+    world.clock.advance(5000)
     real_surrender = node.ledger.surrender
 
     async def surrender_while_two_dies(
@@ -782,7 +783,7 @@ async def test_in_the_background_a_broker_is_heard_and_stops_when_told() -> None
     member = Membership(
         log,
         store,
-        FakeClock(),
+        HandClock(),
         seal,
         broker=1,
         listeners=(Listener("PLAINTEXT", "h", 1),),

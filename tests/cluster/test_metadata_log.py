@@ -16,8 +16,9 @@ from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import StoreFullError, StoreUnavailableError
 from penstock.wire.errors import ErrorCode
+from tests.clocks import HandClock
 
-from .rig import FakeClock, FaultyStore, creating, open_log, registering
+from .rig import FaultyStore, creating, open_log, registering
 
 
 def replayed(inner: MemoryStore, version: int) -> ClusterImage:
@@ -367,7 +368,7 @@ async def test_a_foreign_format_is_refused_with_a_sentence() -> None:
 async def test_an_entry_of_a_newer_version_stops_a_broker_and_does_not_mislead_it() -> None:
     inner = MemoryStore()
     told: list[str] = []
-    log = MetadataLog(FaultyStore(inner), FakeClock(), on_unreadable=told.append)
+    log = MetadataLog(FaultyStore(inner), HandClock(), on_unreadable=told.append)
     await log.open()
     await log.propose(registering(1))
     newer = bytearray(inner.objects[entry_key(1)])
@@ -393,7 +394,7 @@ async def test_the_tail_follows_and_tells_of_an_outage_once(caplog: pytest.LogCa
     writer = open_log(FaultyStore(inner, 1))
     await writer.open()
     store = FaultyStore(inner, 2)
-    reader = MetadataLog(store, FakeClock(), poll_interval=0.001)
+    reader = MetadataLog(store, HandClock(), poll_interval=0.001)
     await reader.open()
     news = asyncio.Event()
     reader.subscribe(lambda old, new: news.set())

@@ -18,6 +18,7 @@ from penstock.storage.settling.cleaner import Throttle
 from penstock.wire.batch import DELETE_HORIZON, iter_batches, iter_records
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
+from tests.clocks import HandClock
 from tests.storage.compacting import (
     COMPACT,
     DAY,
@@ -32,7 +33,7 @@ from tests.storage.compacting import (
     updates,
     write,
 )
-from tests.storage.world import TestClock, World, append, append_ok, keys_of, own_partition, read
+from tests.storage.world import World, append, append_ok, keys_of, own_partition, read
 
 
 async def test_the_last_value_of_each_key_is_left_at_its_offset(world: World) -> None:
@@ -358,7 +359,7 @@ async def test_compact_and_delete(local: World) -> None:
 
 
 def test_the_throttle_spreads_bytes_over_time() -> None:
-    clock = TestClock()
+    clock = HandClock()
     throttle = Throttle(clock)
     throttle.add(1000)
     assert throttle.wait_seconds(500.0) == 2.0

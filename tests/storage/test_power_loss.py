@@ -18,11 +18,11 @@ from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.following import follow_log
 from penstock.wire.errors import ErrorCode
+from tests.clocks import HandClock
 from tests.storage.faults import ForgetfulFiles, VolatileFiles
 from tests.storage.test_settling import PROMPT, collect
 from tests.storage.world import (
     LISTENERS,
-    TestClock,
     World,
     append,
     append_ok,
@@ -195,7 +195,7 @@ async def test_the_metadata_log_survives(tmp_path: Path, sync: bool, seed: int |
     snapshots, which replace entries, and stubs, which replace snapshots."""
     files = VolatileFiles(tmp_path / "before")
     store = DirectoryStore(str(tmp_path / "before"), sync=sync, files=files)
-    log = MetadataLog(store, TestClock(), snapshot_entries=2, jitter=lambda: 0.0)
+    log = MetadataLog(store, HandClock(), snapshot_entries=2, jitter=lambda: 0.0)
     await log.open()
     register, create = RegisterBroker(1, LISTENERS), CreateTopic(b"t" * 16, "t", ((1,),))
     for command in (register, create):
@@ -209,7 +209,7 @@ async def test_the_metadata_log_survives(tmp_path: Path, sync: bool, seed: int |
     await log.close()
     await store.close()
     store = DirectoryStore(str(tmp_path / "after"), sync=sync)
-    log = MetadataLog(store, TestClock())
+    log = MetadataLog(store, HandClock())
     await log.open()
     assert log.image.version == version and len(log.image.topics) == 9
     await log.close()

@@ -24,30 +24,13 @@ from penstock.storage.wal.objects import ObjectWalStore
 from penstock.storage.wal.port import WalStore
 from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
 from penstock.wire.errors import ErrorCode
+from tests.clocks import HandClock
 
 LISTENERS = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
 QUIET = LedgerSettings(
     settle_interval_ms=10**9, settle_bytes=1 << 50, settle_extents=1 << 50, retention_check_interval_ms=10**9
 )
 """Nothing happens in the background."""
-
-
-class TestClock:
-    __test__ = False
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-        self.seconds = 0.0
-
-    def time_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def advance(self, ms: int) -> None:
-        self.now_ms += ms
-        self.seconds += ms / 1000
 
 
 class Metadata:
@@ -110,7 +93,7 @@ class World:
         self.store = store
         self.wal_store = wal_store or open_wals(store)
         self.metadata = Metadata()
-        self.clock = TestClock()
+        self.clock = HandClock()
         self.policies: dict[str, LogPolicy] = {}
         self.cleaner = CleanerSettings(enable=False)
         """Compaction runs when a test asks for it."""
