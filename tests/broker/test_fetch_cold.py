@@ -15,6 +15,7 @@ from penstock.server.memory import Memory
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import StoreUnavailableError
+from penstock.testing.waiting import eventually
 from penstock.wire.api.fetch import FetchResponse, PartitionData
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply
@@ -109,7 +110,7 @@ async def test_hot_partitions_have_an_end_at_max_wait_though_there_is_too_little
 
 async def test_an_answer_with_nothing_waits_for_the_store_a_little(slow: Rig, store: GatedStore) -> None:
     _reply, finished = await ask_later(slow, 11, [("cold", 0, 0)], max_wait_ms=0)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: store.ranges, "the read")
     store.gate.set()
     async with asyncio.timeout(5):
         buffers = await finished
@@ -148,7 +149,7 @@ async def test_a_read_that_was_kept_keeps_to_the_limits_of_now(slow: Rig, store:
     both = [("cold", 1, 0), ("hot", 0, 0)]
     assert of(await fetch(slow, 11, both, max_wait_ms=1)) == [[], [b"h"]]
     store.gate.set()
-    await asyncio.sleep(0.01)
+    await eventually(lambda: all(read.done for read in reads._reads.values()), "the read")
     turned = [("hot", 0, 0), ("cold", 1, 0)]
     assert of(await fetch(slow, 11, turned, max_wait_ms=1, max_bytes=1)) == [[b"h"], []]
     ranges = len(store.ranges)
@@ -168,9 +169,7 @@ async def test_what_cold_reads_hold_is_counted_and_given_back(
     assert of(await fetch(slow, 11, [("cold", 0, 1), ("hot", 0, 0)], max_wait_ms=1)) == [[], [b"h"]]
     assert memory.used == 4_000_000
     store.gate.set()
-    async with asyncio.timeout(5):
-        while memory.used:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not memory.used, "the end of all reads")
     assert of(await fetch(slow, 11, [("cold", 0, 0)], max_wait_ms=100)) == [[b"c0", b"more"]]
     assert memory.used == 0
 

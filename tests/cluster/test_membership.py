@@ -27,6 +27,7 @@ from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.wire.errors import ErrorCode
 from tests.clocks import HandClock
+from tests.leftovers import left_behind
 
 from ..metadata.worlds import check_image
 from .rig import FaultyStore, open_log
@@ -801,6 +802,4 @@ async def test_in_the_background_a_broker_is_heard_and_stops_when_told() -> None
     await member.start(FakeLedger(log))
     await heard.wait()
     await member.stop()
-    puts = len(store.requests)
-    await asyncio.sleep(0.01)
-    assert len(store.requests) == puts
+    assert not left_behind()

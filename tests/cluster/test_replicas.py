@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from penstock.broker.topics import replicas
 from penstock.storage.stores.objects import StoreUnavailableError
+from penstock.testing.waiting import eventually
 from penstock.wire.api.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -68,9 +68,7 @@ async def produce(nodes: Nodes, sequence: int, index: int = 0) -> int:
 async def settle(nodes: Nodes) -> None:
     """Settle, and let all know of it."""
     await nodes.nodes[1].broker.ledger.settle()
-    async with asyncio.timeout(10):
-        while len({nodes.image(broker).version for broker in nodes.nodes}) > 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: len({nodes.image(broker).version for broker in nodes.nodes}) == 1)
 
 
 async def sizes(nodes: Nodes, broker: int) -> Sizes:

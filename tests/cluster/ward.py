@@ -127,6 +127,12 @@ class Ward:
             self.ledger.append(self.partition(topic, index), build_batch(records), done.set_result)
             await asyncio.wait_for(done, 60)
 
+    async def clean(self) -> None:
+        """As soon as what was written is a millisecond old, which is what COMPACTED asks for."""
+        async with asyncio.timeout(60):
+            while not await self.ledger.clean():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
     async def read(self, topic: str, index: int = 0) -> Records:
         """Every record, from the store and not from memory."""
         ledger, partition = self.ledger, self.partition(topic, index)

@@ -2,12 +2,13 @@
 
 import http.client
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from conformance.s3.proxy import Proxy, Rule
+
+from penstock.testing.waiting import until
 
 BODY = bytes(range(200))
 
@@ -66,11 +67,8 @@ def ask(proxy: Proxy, method: str, key: str, body: bytes = b"") -> tuple[int, by
         connection.close()
 
 
-def eventually(server: Server, asked: list[tuple[str, str]]) -> None:
-    deadline = time.monotonic() + 5
-    while server.asked != asked:
-        assert time.monotonic() < deadline, server.asked
-        time.sleep(0.02)
+def until_asked(server: Server, asked: list[tuple[str, str]]) -> None:
+    until(lambda: server.asked == asked, 5, f"{asked}")
 
 
 def test_a_healthy_one_passes_everything(proxy: Proxy, server: Server) -> None:
@@ -106,7 +104,7 @@ def test_bodies_that_are_cut_or_flipped(proxy: Proxy, server: Server) -> None:
 def test_a_request_that_is_repeated(proxy: Proxy, server: Server) -> None:
     with proxy.sick(Rule("repeat", "PUT", seconds=(0.1, 0.1))):
         ask(proxy, "PUT", "wal/1", b"x")
-    eventually(server, [("PUT", "/bucket/root/wal/1")] * 2)
+    until_asked(server, [("PUT", "/bucket/root/wal/1")] * 2)
 
 
 def test_a_write_that_comes_back_after_the_deletion(proxy: Proxy, server: Server) -> None:
@@ -114,7 +112,7 @@ def test_a_write_that_comes_back_after_the_deletion(proxy: Proxy, server: Server
         ask(proxy, "PUT", "wal/1", b"x")
         ask(proxy, "DELETE", "wal/1")
     put, delete = ("PUT", "/bucket/root/wal/1"), ("DELETE", "/bucket/root/wal/1")
-    eventually(server, [put, delete, put])
+    until_asked(server, [put, delete, put])
 
 
 def test_a_held_write_is_served_before_the_one_that_releases_it(proxy: Proxy, server: Server) -> None:

@@ -33,6 +33,7 @@ from conformance import earlier, parts
 from penstock.cluster.reading import ImageReader
 from penstock.metadata.image import OFFSETS_TOPIC
 from penstock.storage import open_store
+from penstock.testing.waiting import until
 
 FOLDER = Path(__file__).parent
 GROUP = "readers"
@@ -185,14 +186,13 @@ def _compact_soon(bootstrap: str, topic: str) -> None:
 def _wait_for_leaders(bootstrap: str) -> None:
     """The broker that does not come back must be fenced first."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    deadline = time.monotonic() + 60
-    while True:
+
+    def alone() -> bool:
         found = admin.list_topics(timeout=30)
         led = {one.leader for topic in found.topics.values() for one in topic.partitions.values()}
-        if led == {1} and len(found.brokers) == 1:
-            return
-        assert time.monotonic() < deadline, "broker 2 was not fenced"
-        time.sleep(0.2)
+        return led == {1} and len(found.brokers) == 1
+
+    until(alone, 60, "the end of broker 2", every_s=0.2)
 
 
 def _cluster(count: int, store: Path, source: Path, settings: Mapping[str, str]) -> Cluster:

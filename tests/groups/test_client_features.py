@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.testing import Broker
+from penstock.testing.waiting import until
 from tests.groups.clients import committed, produce, produce_more
 
 SETTINGS: dict[str, str | int | bool] = {
@@ -66,13 +67,17 @@ class Member:
         return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
 
 
-def until(members: list[Member], holds: Callable[[], bool]) -> None:
+def polled_until(members: list[Member], holds: Callable[[], bool]) -> None:
     """Poll everybody until it holds."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, [member.owned for member in members]
+
+    def look() -> bool:
+        if holds():
+            return True
         for member in members:
             member.poll()
+        return False
+
+    until(look, SECONDS_MAX, "that among the members", every_s=0.0)
 
 
 def settled(members: list[Member], everything: set[tuple[str, int]]) -> bool:
@@ -89,11 +94,11 @@ def test_a_static_member_that_restarts_disturbs_nobody(protocol: str, bootstrap:
     options = _quick(protocol)
     one = Member(bootstrap, group, ["t"], **options, **{"group.instance.id": "one"})
     two = Member(bootstrap, group, ["t"], **options, **{"group.instance.id": "two"})
-    until([one, two], lambda: settled([one, two], EVERYTHING))
+    polled_until([one, two], lambda: settled([one, two], EVERYTHING))
     before, owned = one.changes, two.owned
     two.consumer.close()
     two = Member(bootstrap, group, ["t"], **options, **{"group.instance.id": "two"})
-    until([one, two], lambda: two.owned == owned)
+    polled_until([one, two], lambda: two.owned == owned)
     assert one.changes == before
     one.consumer.close()
     two.consumer.close()
@@ -103,12 +108,12 @@ def test_a_static_member_that_restarts_disturbs_nobody(protocol: str, bootstrap:
 def test_members_share_by_their_own_strategy(strategy: str, bootstrap: str) -> None:
     options = {"partition.assignment.strategy": strategy, **_quick("classic")}
     members = [Member(bootstrap, f"by-{strategy}", ["t"], **options)]
-    until(members, lambda: settled(members, EVERYTHING))
+    polled_until(members, lambda: settled(members, EVERYTHING))
     members.append(Member(bootstrap, f"by-{strategy}", ["t"], **options))
-    until(members, lambda: settled(members, EVERYTHING))
+    polled_until(members, lambda: settled(members, EVERYTHING))
     assert [len(member.owned) for member in members] == [2, 2]
     members.pop().consumer.close()
-    until(members, lambda: settled(members, EVERYTHING))
+    polled_until(members, lambda: settled(members, EVERYTHING))
     members.pop().consumer.close()
 
 
@@ -117,10 +122,10 @@ def test_new_topics_that_match_are_read(protocol: str, bootstrap: str) -> None:
     stem = f"regex-{protocol}"
     produce(bootstrap, f"{stem}-1", 1, 3)
     member = Member(bootstrap, stem, [f"^{stem}-[0-9]+"], **_quick(protocol))
-    until([member], lambda: len(member.read) == 3)
+    polled_until([member], lambda: len(member.read) == 3)
     produce(bootstrap, f"{stem}-2", 2, 4)
     produce(bootstrap, f"{stem}-other", 1, 1)
-    until([member], lambda: len(member.read) == 7)
+    polled_until([member], lambda: len(member.read) == 7)
     assert {topic for topic, _, _ in member.read} == {f"{stem}-1", f"{stem}-2"}
     member.consumer.close()
 
@@ -132,13 +137,13 @@ def test_members_do_not_notice_that_their_coordinator_was_killed(protocol: str) 
         bootstrap = broker.bootstrap_servers
         produce(bootstrap, "t", 4, 40)
         members = [Member(bootstrap, "g", ["t"], **_quick(protocol)) for _ in range(2)]
-        until(members, lambda: settled(members, EVERYTHING))
-        until(members, lambda: sum(len(member.read) for member in members) >= 40)
+        polled_until(members, lambda: settled(members, EVERYTHING))
+        polled_until(members, lambda: sum(len(member.read) for member in members) >= 40)
         before = [member.changes for member in members]
         broker.kill()
         broker.start()
         produce_more(bootstrap, "t", 4, 40)
-        until(
+        polled_until(
             members,
             lambda: {(p, o) for m in members for _, p, o in m.read} >= {(n % 4, n // 4) for n in range(80)},
         )
@@ -170,7 +175,7 @@ def test_a_group_outlives_the_moves_of_its_coordinator(protocol: str, tmp_path: 
             nonlocal written
             produce_more(bootstrap, "t", 4, 40)
             written += 40
-            until(members, lambda: all(len(m.read) >= written for m in members))
+            polled_until(members, lambda: all(len(m.read) >= written for m in members))
             for member in members:
                 commit_until_taken(member, {p: o + 1 for _, p, o in member.read})
 
@@ -179,11 +184,11 @@ def test_a_group_outlives_the_moves_of_its_coordinator(protocol: str, tmp_path: 
             for _ in range(4):
                 read_on()
                 pause = time.monotonic() + 0.5
-                until(members, lambda pause=pause: time.monotonic() > pause)  # type: ignore[misc]
-            until(members, lambda: 2 in coordinators(bootstrap))
+                polled_until(members, lambda pause=pause: time.monotonic() > pause)  # type: ignore[misc]
+            polled_until(members, lambda: 2 in coordinators(bootstrap))
             for _ in range(4):
                 read_on()
-        until(members, lambda: coordinators(bootstrap) == {1})
+        polled_until(members, lambda: coordinators(bootstrap) == {1})
         read_on()
         for number, member in enumerate(members):
             assert sorted(member.read) == sorted(set(member.read)), "nothing was read twice"

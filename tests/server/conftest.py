@@ -69,12 +69,6 @@ class Desk:
         request, body, reply = self.held.pop(at)
         reply.complete([struct.pack(">i", request.correlation_id), body])
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop run until `condition` holds."""
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0)
-
 
 class Peer:
     """A raw client."""

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.server import server as server_module
 from penstock.server.server import Server
+from penstock.testing.waiting import eventually
 from tests.server.conftest import Bench, Desk, Peer
 
 _LIMIT_BYTES = 8_000_000
@@ -27,7 +28,7 @@ async def _crowd(bench: Bench, desk: Desk, server: Server, count: int) -> list[P
     for _ in range(count):
         peers.append(await bench.connect())
         await peers[-1].send(_HALF)
-    await desk.until(lambda: server.memory.used >= count * 400_000)
+    await eventually(lambda: server.memory.used >= count * 400_000)
     assert not server.memory.short
     return peers
 
@@ -40,12 +41,12 @@ async def test_a_crowd_within_the_limit_leaves_nothing_behind(
     assert not given_back
     for peer in peers:
         await peer.close()
-    await desk.until(lambda: 0 in given_back)
+    await eventually(lambda: 0 in given_back)
     # It is watched again after that.
     given_back.clear()
     for peer in await _crowd(bench, desk, server, 10):
         await peer.close()
-    await desk.until(lambda: 0 in given_back)
+    await eventually(lambda: 0 in given_back)
 
 
 async def test_those_who_stay_do_not_keep_what_others_held(
@@ -55,7 +56,7 @@ async def test_those_who_stay_do_not_keep_what_others_held(
     peers = await _crowd(bench, desk, server, 14)
     for peer in peers[5:]:
         await peer.close()
-    await desk.until(lambda: bool(given_back))
+    await eventually(lambda: bool(given_back))
     assert given_back[0] > server.memory.crowd
 
 
@@ -65,5 +66,5 @@ async def test_a_few_large_requests_are_no_crowd(
     server, given_back = await _serve(bench, desk, monkeypatch)
     for peer in await _crowd(bench, desk, server, 3):
         await peer.close()
-    await desk.until(lambda: server.memory.used == 0)
+    await eventually(lambda: server.memory.used == 0)
     assert not given_back and server.memory.peak < server.memory.crowd

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
+from penstock.testing.waiting import eventually
 from penstock.wire.buffers import Buffer
 from penstock.wire.exchange import Reply, Request
 from tests.server.conftest import BIG, ECHO, HOLD, HOLD_ALONE, Bench, Desk, frame
@@ -48,7 +49,7 @@ async def test_random_bytes_harm_nobody_else(bench: Bench, desk: Desk) -> None:
         await peer.close()
         await healthy.send(frame(ECHO, number))
         assert (await healthy.receive())[0] == number
-    await desk.until(lambda: server.connections == 1)
+    await eventually(lambda: server.connections == 1)
     assert server.memory.used == 0
 
 
@@ -59,10 +60,10 @@ async def test_half_open_connections_by_the_hundred_cost_little(bench: Bench, de
     for peer in announcing:
         await peer.send(struct.pack(">i", 104_857_600) + b"\0" * 40)
     silent = [await bench.connect() for _ in range(100)]
-    await desk.until(lambda: server.connections == 201)
+    await eventually(lambda: server.connections == 201)
     await healthy.send(frame(ECHO, 1))
     assert (await healthy.receive())[0] == 1
-    await desk.until(lambda: len(server.memory.line) == 100)
+    await eventually(lambda: len(server.memory.line) == 100)
     assert server.memory.used <= 100 * 16_384
     assert len(silent) == 100
 
@@ -96,7 +97,7 @@ async def test_a_slow_reader_is_not_read_from_and_others_are(bench: Bench, desk:
     slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
     for number in range(200):
         slow.writer.write(frame(BIG, number, b"1000000"))
-    await desk.until(lambda: bool(desk.seen))
+    await eventually(lambda: bool(desk.seen))
     healthy = await bench.connect()
     for number in range(1000, 1020):
         await healthy.send(frame(ECHO, number))
@@ -107,7 +108,7 @@ async def test_a_slow_reader_is_not_read_from_and_others_are(bench: Bench, desk:
     for number in range(200):
         correlation_id, body = await slow.receive()
         assert (correlation_id, len(body)) == (number, 1_000_000)
-    await desk.until(lambda: server.memory.used == 0)
+    await eventually(lambda: server.memory.used == 0)
 
 
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(bench: Bench, desk: Desk) -> None:
@@ -129,7 +130,7 @@ async def test_memory_in_flight_stops_reading_until_it_falls(bench: Bench, desk:
     ]
     answered = 0
     while answered < 8:
-        await desk.until(lambda: bool(desk.held))
+        await eventually(lambda: bool(desk.held))
         assert server.memory.used <= 1_000_000 + 2 * 400_100
         desk.complete()
         answered += 1
@@ -137,7 +138,7 @@ async def test_memory_in_flight_stops_reading_until_it_falls(bench: Bench, desk:
         correlation_id, body = await peer.receive()
         assert (correlation_id, len(body)) == (number, 400_000)
     await asyncio.gather(*sending)
-    await desk.until(lambda: server.memory.used == 0)
+    await eventually(lambda: server.memory.used == 0)
 
 
 async def test_stalled_frames_cannot_hold_memory_for_ever(bench: Bench, desk: Desk) -> None:
@@ -145,7 +146,7 @@ async def test_stalled_frames_cannot_hold_memory_for_ever(bench: Bench, desk: De
     stalled = [await bench.connect() for _ in range(4)]
     for peer in stalled:
         await peer.send(struct.pack(">i", 1_000_000) + b"\0" * 100_000)
-    await desk.until(lambda: server.memory.short)
+    await eventually(lambda: server.memory.short)
     healthy = await bench.connect()
     await healthy.send(frame(ECHO, 1))
     assert (await healthy.receive())[0] == 1
@@ -183,7 +184,7 @@ async def test_a_peer_that_never_reads_holds_one_answer(bench: Bench, desk: Desk
     deaf = await bench.connect()
     deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
     deaf.writer.write(b"".join(frame(BIG, number, b"500000") for number in range(2000)))
-    await desk.until(lambda: server.memory.used > 0)
+    await eventually(lambda: server.memory.used > 0)
     healthy = await bench.connect()
     for number in range(10_000, 10_050):
         await healthy.send(frame(ECHO, number))
@@ -209,7 +210,7 @@ async def test_hundreds_that_never_read_harm_nobody(bench: Bench, desk: Desk) ->
             assert (await healthy.receive())[0] == number
         most = max(most, server.memory.used)
     assert most <= 20_000_000 + 20_000_000 // 4 + 2 * 8_000_000
-    await desk.until(lambda: not server.memory.short)
+    await eventually(lambda: not server.memory.short)
     assert 0 < server.connections < 60
 
 
@@ -240,11 +241,11 @@ async def test_half_frames_by_the_hundred_do_not_hold_up_small_requests(bench: B
     sending = [
         asyncio.ensure_future(peer.send(struct.pack(">i", 1_000_000) + bytes(300_000))) for peer in half
     ]
-    await desk.until(lambda: server.memory.short)
+    await eventually(lambda: server.memory.short)
     for number in range(20):
         await healthy.send(frame(ECHO, number))
         assert (await healthy.receive())[0] == number
-    await desk.until(lambda: server.connections < 58)  # they are closed one after the other
+    await eventually(lambda: server.connections < 58)  # they are closed one after the other
     for each in sending:
         each.cancel()
     await asyncio.gather(*sending, return_exceptions=True)
@@ -266,7 +267,7 @@ async def test_a_flood_of_requests_leaves_turns_to_others(bench: Bench, desk: De
     await bench.serve(handle)
     flood, healthy = await bench.connect(), await bench.connect()
     flood.writer.write(b"".join(frame(ECHO, number) for number in range(5000)))
-    await desk.until(lambda: slow_answers > 0)
+    await eventually(lambda: slow_answers > 0)
     await healthy.send(frame(ECHO, 1_000_000))
     assert (await healthy.receive())[0] == 1_000_000
     assert slow_answers < 1000, "the flood was served first"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from penstock.testing.waiting import eventually
 from tests.server.conftest import BIG, CLOSE, ECHO, HOLD, HOLD_ALONE, SILENT, Bench, Desk, frame
 
 
@@ -12,7 +13,7 @@ async def test_answers_leave_in_the_order_of_requests(bench: Bench, desk: Desk) 
     await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD, 1, b"a"), frame(HOLD, 2, b"b"), frame(ECHO, 3, b"c"), frame(HOLD, 4, b"d"))
-    await desk.until(lambda: len(desk.held) == 3)
+    await eventually(lambda: len(desk.held) == 3)
     desk.complete(2)
     desk.complete(1)
     desk.complete(0)
@@ -23,7 +24,7 @@ async def test_a_ready_answer_waits_for_the_one_before_it(bench: Bench, desk: De
     await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD, 1), frame(ECHO, 2))
-    await desk.until(lambda: desk.seen == [1, 2])
+    await eventually(lambda: desk.seen == [1, 2])
     early = asyncio.ensure_future(peer.receive())
     for _ in range(20):
         await asyncio.sleep(0)
@@ -37,7 +38,7 @@ async def test_nothing_starts_while_an_exclusive_request_is_under_way(bench: Ben
     await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD_ALONE, 1), frame(ECHO, 2, b"x"))
-    await desk.until(lambda: bool(desk.held))
+    await eventually(lambda: bool(desk.held))
     other = await bench.connect()
     await other.send(frame(ECHO, 9))
     assert (await other.receive())[0] == 9
@@ -83,7 +84,7 @@ async def test_more_pipelined_requests_than_may_be_in_flight(bench: Bench, desk:
     peer = await bench.connect()
     await peer.send(*(frame(HOLD, number) for number in range(100)))
     for number in range(100):
-        await desk.until(lambda: bool(desk.held))
+        await eventually(lambda: bool(desk.held))
         assert len(desk.held) <= 5
         desk.complete()
         assert (await peer.receive())[0] == number
@@ -101,7 +102,7 @@ async def test_a_reply_completed_with_nothing_sends_nothing(bench: Bench, desk: 
     await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD, 1), frame(HOLD, 2), frame(ECHO, 3))
-    await desk.until(lambda: len(desk.held) == 2)
+    await eventually(lambda: len(desk.held) == 2)
     desk.held.pop(0)[2].complete(None)
     desk.complete()
     assert (await peer.receive())[0] == 2
@@ -112,7 +113,7 @@ async def test_a_reply_that_closes_lets_earlier_answers_out(bench: Bench, desk: 
     await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD, 1, b"first"), frame(CLOSE, 2), frame(ECHO, 3))
-    await desk.until(lambda: desk.seen == [1, 2])
+    await eventually(lambda: desk.seen == [1, 2])
     desk.complete()
     assert await peer.receive() == (1, b"first")
     assert await peer.closed()
@@ -124,7 +125,7 @@ async def test_a_half_closed_peer_still_gets_its_answers(bench: Bench, desk: Des
     peer = await bench.connect()
     await peer.send(frame(HOLD_ALONE, 1, b"a"), frame(ECHO, 2, b"b"))
     peer.writer.write_eof()
-    await desk.until(lambda: bool(desk.held))
+    await eventually(lambda: bool(desk.held))
     desk.complete()
     assert await peer.receive() == (1, b"a")
     assert await peer.receive() == (2, b"b")
@@ -135,9 +136,9 @@ async def test_replies_of_a_lost_connection_are_abandoned(bench: Bench, desk: De
     server = await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD_ALONE, 7))
-    await desk.until(lambda: bool(desk.held))
+    await eventually(lambda: bool(desk.held))
     peer.reset()
-    await desk.until(lambda: desk.abandoned == [7])
+    await eventually(lambda: desk.abandoned == [7])
     desk.complete()
     assert server.connections == 0
     assert server.memory.used == 0

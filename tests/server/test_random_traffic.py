@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from penstock.testing.waiting import eventually
 from tests.server.conftest import ECHO, HOLD, HOLD_ALONE, SILENT, Bench, Desk, frame
 
 SIZES = (0, 1, 10, 500, 5_000, 31_000, 33_000, 70_000, 300_000)
@@ -23,7 +24,7 @@ async def test_random_traffic(bench: Bench, desk: Desk, seed: int) -> None:
         backlog_bytes=seeded.choice((1_000, 65_536)),
     )
     await asyncio.gather(*(one_peer(bench, desk, random.Random(seed * 100 + number)) for number in range(3)))
-    await desk.until(lambda: server.memory.used == 0)
+    await eventually(lambda: server.memory.used == 0)
     assert not server.memory.line
 
 

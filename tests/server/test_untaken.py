@@ -9,6 +9,7 @@ import pytest
 
 from penstock.server.memory import pinned_bytes
 from penstock.server.server import Server
+from penstock.testing.waiting import eventually
 from tests.server.conftest import BIG, ECHO, HOLD, Bench, Desk, Peer, frame
 
 
@@ -46,29 +47,29 @@ async def test_an_answer_that_the_kernel_took_nearly_all_of_counts_in_full(
     probe = await deaf_peer(bench, receive_bytes)
     size = 32_000_000
     await probe.send(frame(BIG, 1, b"%d" % size))
-    await desk.until(lambda: in_transports(server) > 0)
+    await eventually(lambda: in_transports(server) > 0)
     taken = size - await until_still(server)
     assert taken < size - 1_000_000, "this machine's buffers take all of it: there is nothing to test with"
     assert server.memory.used >= size
     probe.reset()
-    await desk.until(lambda: server.memory.used == 0)
+    await eventually(lambda: server.memory.used == 0)
 
     nearly = await deaf_peer(bench, receive_bytes)
     size = taken + 100_000
     await nearly.send(frame(BIG, 2, b"%d" % size))
-    await desk.until(lambda: len(desk.seen) == 2)
+    await eventually(lambda: len(desk.seen) == 2)
     left = await until_still(server)
     assert (server.memory.used >= size) if left else (server.memory.used == 0)
     nearly.writer.transport.resume_reading()  # type: ignore[attr-defined]
     assert len((await nearly.receive())[1]) == size
-    await desk.until(lambda: server.memory.used == 0)
+    await eventually(lambda: server.memory.used == 0)
 
 
 async def test_nothing_is_started_while_an_answer_is_not_taken(bench: Bench, desk: Desk) -> None:
     server = await bench.serve(desk.handle, send_buffer_bytes=8192)
     deaf = await deaf_peer(bench, 4096)
     await deaf.send(frame(BIG, 1, b"1000000"), frame(ECHO, 2), frame(BIG, 3, b"1000000"))
-    await desk.until(lambda: server.memory.used > 0)
+    await eventually(lambda: server.memory.used > 0)
     await until_still(server)
     assert desk.seen == [1]
     deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -79,7 +80,7 @@ async def test_answers_that_wait_for_one_before_are_counted_and_few(bench: Bench
     server = await bench.serve(desk.handle, write_buffer_bytes=65_536)
     peer = await bench.connect()
     await peer.send(frame(HOLD, 0), *(frame(BIG, number, b"500000") for number in range(1, 200)))
-    await desk.until(lambda: len(desk.seen) > 1)
+    await eventually(lambda: len(desk.seen) > 1)
     healthy = await bench.connect()
     await healthy.send(frame(ECHO, 1000))
     assert (await healthy.receive())[0] == 1000
@@ -88,16 +89,16 @@ async def test_answers_that_wait_for_one_before_are_counted_and_few(bench: Bench
     desk.complete()
     for number in range(200):
         assert (await peer.receive())[0] == number
-    await desk.until(lambda: server.memory.used == 0)
+    await eventually(lambda: server.memory.used == 0)
 
 
 async def test_answers_that_wait_are_given_back_with_their_connection(bench: Bench, desk: Desk) -> None:
     server = await bench.serve(desk.handle)
     peer = await bench.connect()
     await peer.send(frame(HOLD, 0), frame(BIG, 1, b"500000"))
-    await desk.until(lambda: server.memory.used > 500_000)
+    await eventually(lambda: server.memory.used > 500_000)
     peer.reset()
-    await desk.until(lambda: server.connections == 0)
+    await eventually(lambda: server.connections == 0)
     desk.complete()
     assert server.memory.used == 0
 

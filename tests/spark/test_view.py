@@ -19,6 +19,7 @@ from penstock.storage.ledger.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore
+from penstock.testing.waiting import eventually
 from penstock.wire.batch import Record, build_batch, iter_batches
 from tests.storage.world import World, append_ok, batch, keys_of, own_partition
 
@@ -31,10 +32,12 @@ class Images:
     def __init__(self, world: World) -> None:
         self._world = world
         self.image = ClusterImage()
+        self.looks = 0
         self.frozen: ClusterImage | None = None
         """An old image, to be seen once: something else reads the log meanwhile."""
 
     async def refresh(self) -> ClusterImage:
+        self.looks += 1
         frozen, self.frozen = self.frozen, None
         self.image = frozen or self._world.metadata.image
         return self.image
@@ -186,7 +189,8 @@ async def test_what_a_fenced_broker_appends_is_not_read(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     assert count == 1
     refreshing = asyncio.create_task(log_view.refresh())
-    await asyncio.sleep(0.05)
+    looks = images.looks
+    await eventually(lambda: images.looks > looks + 2, "more looks")
     assert not refreshing.done()  # It cannot know yet.
     await world.metadata.change(FenceBroker(1, info.epoch, count))
     view = (await refreshing)[partition.topic_id, 0]

@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from tests.storage.fake_http import FakeHttp
+
 
 class Keys:
     def __init__(self) -> None:
@@ -18,46 +20,20 @@ class Keys:
         self.compaction = asyncio.Event()
 
 
-class FakeMember:
+class FakeMember(FakeHttp):
     """`faults` are used up in order, one per request: "drop" (do nothing, close), "lose" (do it, then close),
     "silent" (do it, never answer), "no leader", "full", "chunked" (a body in chunks), "garbage"."""
 
     def __init__(self, keys: Keys, *, password: str = "") -> None:
+        super().__init__()
         self.keys = keys
         self.faults: list[str] = []
         self.paths: list[str] = []
         self.password = password
         self.tokens: list[str] = []
-        self.connections = 0
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> str:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        host, port = self._server.sockets[0].getsockname()
-        return f"{host}:{port}"
-
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self.connections += 1
-        try:
-            while await self._serve(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        return f"127.0.0.1:{await self.listen()}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from email.utils import formatdate
 from xml.sax.saxutils import escape
 
+from tests.storage.fake_http import FakeHttp
+
 _NOT_FOUND = b"<Error><Code>NoSuchKey</Code><Message>There is no such key.</Message></Error>"
 _NO_BUCKET = b"<Error><Code>NoSuchBucket</Code><Message>There is no such bucket.</Message></Error>"
 _EXISTS = b"<Error><Code>PreconditionFailed</Code><Message>It exists.</Message></Error>"
@@ -35,57 +37,35 @@ class Answer(Exception):
         self.headers = headers
 
 
-class FakeS3:
+class FakeS3(FakeHttp):
     def __init__(self, *, atomic: bool = True, conditional: bool = True) -> None:
         """`atomic`: whether a conditional put is one step; `conditional`: whether there is such a thing."""
+        super().__init__()
         self.objects: dict[str, bytes] = {}
         self.faults: list[tuple[str, str]] = []
         self.requests: list[tuple[str, str]] = []
         self.hangs: Callable[[str, str], bool] = lambda method, path: False
         """Which requests hang as long as `release` is not set, beside those of `faults`."""
         self.release = asyncio.Event()
+        self.hanging = 0
+        """How many hang now."""
         self.read_only = False
         self._atomic = atomic
         self._conditional = conditional
         self._looked: dict[str, int] = {}
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> dict[str, str]:
         """The environment that points S3 clients here; the bucket is called "bucket"."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{await self.listen()}",
             "AWS_ACCESS_KEY_ID": "key",
             "AWS_SECRET_ACCESS_KEY": "secret",
             "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
         }
 
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
     def count(self, method: str) -> int:
         return sum(one == method for one, _key in self.requests)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            while await self._serve(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self._tasks.discard(task)
-            writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -99,7 +79,9 @@ class FakeS3:
             fault = self.faults.pop(0)[1]
         if fault == "drop":
             return False
-        if fault == "hang" or self.hangs(method, urllib.parse.unquote(path)):
+        hung = fault == "hang" or self.hangs(method, urllib.parse.unquote(path))
+        if hung:
+            self.hanging += 1
             await self.release.wait()
         try:
             if fault.isdecimal():
@@ -111,6 +93,8 @@ class FakeS3:
             await self._act(method, urllib.parse.unquote(path), query, headers, body)
         except Answer as given:
             answer = given
+        finally:
+            self.hanging -= hung
         if fault == "short":
             answer.body = answer.body[: len(answer.body) // 2]
         if fault == "lose":

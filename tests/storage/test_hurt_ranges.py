@@ -14,8 +14,8 @@ from penstock.storage.ledger.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import HurtRangeError, StoreRefusedError, StoreUnavailableError
+from penstock.testing.waiting import eventually
 from penstock.wire.errors import ErrorCode
-from tests.storage.test_reading import until
 from tests.storage.test_settling import fill, forget_tails
 from tests.storage.world import World, append, append_ok, batch, own_partition, read, read_all
 
@@ -204,7 +204,9 @@ async def test_what_is_refused_is_asked_for_again(
     fresh = await world.create_topic("fresh")
     await append_ok(ledger, own_partition(ledger, fresh), batch(b"fine"))
     store.refused = ""
-    await until(lambda: ledger.partition(topic, 0) is not None and ledger.partition(other, 0) is not None)
+    await eventually(
+        lambda: ledger.partition(topic, 0) is not None and ledger.partition(other, 0) is not None
+    )
     assert len(await read_all(ledger, own_partition(ledger, topic))) == 3
     assert len(await read_all(ledger, own_partition(ledger, other))) == 2
     await world.close()

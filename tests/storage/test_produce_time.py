@@ -19,6 +19,7 @@ from penstock.storage.ledger.tail_cache import TailCache
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.files import WalFiles
 from penstock.storage.wal.port import Durable, Failed, Outcome
+from penstock.testing.waiting import eventually
 from penstock.wire.batch import Record, build_batch
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
@@ -93,11 +94,6 @@ class Desk:
         )
         self.flusher.append(self.partition, data, self.told.setdefault(name, []).append, seconds)
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0)
-
     async def finish(self) -> None:
         """End well whatever is under way, until nothing is left."""
         async with asyncio.timeout(5):
@@ -121,10 +117,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_what_waits_is_not_written_when_its_time_is_over() -> None:
     desk = Desk()
     desk.append("under way", flushing.NEVER)
-    await desk.until(lambda: desk.writer.under_way)
+    await eventually(lambda: desk.writer.under_way)
     desk.append("late")
     desk.append("patient", 60)
-    await desk.until(lambda: desk.told["late"])
+    await eventually(lambda: desk.told["late"])
     await desk.finish()
     assert desk.codes() == {"under way": [0], "late": [TIMED_OUT], "patient": [1]}
     assert b"late" not in b"".join(desk.writer.written)
@@ -133,7 +129,7 @@ async def test_what_waits_is_not_written_when_its_time_is_over() -> None:
 async def test_what_is_under_way_is_in_doubt_and_its_outcome_counts() -> None:
     desk = Desk()
     desk.append("doubt", producer=7, sequence=0)
-    await desk.until(lambda: desk.told["doubt"])
+    await eventually(lambda: desk.told["doubt"])
     assert desk.codes() == {"doubt": [TIMED_OUT]}
     desk.append("again", 60, producer=7, sequence=0)
     desk.append("next", 60, producer=7, sequence=1)
@@ -145,7 +141,7 @@ async def test_what_is_under_way_is_in_doubt_and_its_outcome_counts() -> None:
 async def test_what_was_in_doubt_and_failed_is_written_when_it_is_sent_again() -> None:
     desk = Desk()
     desk.append("doubt", producer=7, sequence=0)
-    await desk.until(lambda: desk.told["doubt"])
+    await eventually(lambda: desk.told["doubt"])
     desk.writer.end(well=False)
     desk.append("again", 60, producer=7, sequence=0)
     await desk.finish()
@@ -155,9 +151,9 @@ async def test_what_was_in_doubt_and_failed_is_written_when_it_is_sent_again() -
 async def test_a_duplicate_of_what_is_in_doubt_has_its_own_time() -> None:
     desk = Desk(depth=2)
     desk.append("doubt", 60, producer=7, sequence=0)
-    await desk.until(lambda: desk.writer.under_way)
+    await eventually(lambda: desk.writer.under_way)
     desk.append("again", producer=7, sequence=0)
-    await desk.until(lambda: desk.told["again"])
+    await eventually(lambda: desk.told["again"])
     await desk.finish()
     assert desk.codes() == {"doubt": [0], "again": [TIMED_OUT]}
 
@@ -166,13 +162,13 @@ async def test_with_a_batch_those_behind_it_of_its_producer_are_dropped() -> Non
     """Nothing is known of the producer: its second batch would be taken for its first."""
     desk = Desk()
     desk.append("under way", 60)
-    await desk.until(lambda: desk.writer.under_way)
+    await eventually(lambda: desk.writer.under_way)
     desk.append("first", producer=7, sequence=0)
     for number in range(1, 5):
         desk.append(f"behind {number}", 60, producer=7, sequence=number)
     desk.append("another's", 60, producer=8, sequence=0)
     desk.append("nobody's", 60)
-    await desk.until(lambda: desk.told["first"])
+    await eventually(lambda: desk.told["first"])
     assert [desk.told[f"behind {number}"] for number in range(1, 5)] == [[TIMED_OUT]] * 4
     # The client sends them again in order.
     for number in range(5):
@@ -191,7 +187,7 @@ async def test_with_a_batch_those_behind_it_of_its_producer_are_dropped() -> Non
 async def test_with_a_failed_flush_those_behind_it_of_its_producers_are_refused() -> None:
     desk = Desk()
     desk.append("first", 60, producer=7, sequence=0)
-    await desk.until(lambda: desk.writer.under_way)
+    await eventually(lambda: desk.writer.under_way)
     desk.append("second", 60, producer=7, sequence=1)
     desk.append("another's", 60, producer=8, sequence=0)
     desk.writer.end(well=False)
@@ -204,6 +200,6 @@ async def test_with_a_failed_flush_those_behind_it_of_its_producers_are_refused(
 async def test_the_timer_rests_while_nothing_is_under_way() -> None:
     desk = Desk()
     desk.append("one", 60)
-    await desk.until(lambda: desk.writer.under_way)
+    await eventually(lambda: desk.writer.under_way)
     await desk.finish()
-    await desk.until(lambda: desk.flusher._ticking is None)
+    await eventually(lambda: desk.flusher._ticking is None)

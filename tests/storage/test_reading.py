@@ -1,7 +1,6 @@
 """Where reads come from: the tail cache, the page cache, the store; and what happens around them."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.ledger.tail_cache import COPIED_BYTES_MAX, Tail, TailCache
 from penstock.storage.stores.directory import DirectoryStore
+from penstock.testing.waiting import eventually
 from penstock.wire.errors import ErrorCode
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
 from tests.storage.world import World, append, append_ok, batch, keys_of, own_partition, read, read_all
@@ -159,15 +159,9 @@ async def test_a_log_that_is_missing_is_waited_for(world: World, monkeypatch: py
     await append_ok(ledger, own_partition(ledger, v), batch(b"fine"))
     for key, stored in moved.items():
         await world.store.create(key, stored)
-    await until(lambda: ledger.partition(t, 0) is not None and ledger.partition(u, 0) is not None)
+    await eventually(lambda: ledger.partition(t, 0) is not None and ledger.partition(u, 0) is not None)
     assert len(await read_all(ledger, own_partition(ledger, t))) == 3
     assert len(await read_all(ledger, own_partition(ledger, u))) == 5
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not done():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_a_manifest_that_is_damaged_closes_its_partition_only(world: World) -> None:
@@ -188,7 +182,7 @@ async def test_a_manifest_that_is_damaged_closes_its_partition_only(world: World
     assert len(await read_all(ledger, own_partition(ledger, u))) == 3
     # Brought back, it is taken.
     await world.store.put(info.manifest.key, whole)
-    await until(lambda: ledger.partition(t, 0) is not None)
+    await eventually(lambda: ledger.partition(t, 0) is not None)
     assert ledger.damaged(t, 0) is None and len(await read_all(ledger, own_partition(ledger, t))) == 3
 
 

@@ -9,6 +9,7 @@ from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.stores import patience
 from penstock.storage.stores.remote import RemoteStore
+from penstock.testing.waiting import eventually
 from tests.storage.fake_s3 import FakeS3
 from tests.storage.world import QUIET, World, append_ok, batch, own_partition, read, read_all
 
@@ -50,9 +51,10 @@ async def test_a_flush_that_hangs_does_not_hold_up_those_behind_it(server: FakeS
             await asyncio.sleep(0)
             done.append(asyncio.ensure_future(append_ok(ledger, partition, batch(b"%d behind" % number))))
             await asyncio.gather(*done)
+    assert server.hanging
     server.release.set()
-    await asyncio.sleep(0.1)
     # What hung arrives late, and changes nothing.
+    await eventually(lambda: not server.hanging, "all that hung")
     expected = [b"%d" % number for number in range(20)]
     for number in range(20, 25):
         expected += [b"%d" % number, b"%d behind" % number]
@@ -75,7 +77,7 @@ async def test_producers_and_heartbeats_go_on_while_records_cannot_be_read_or_se
     readers = [asyncio.ensure_future(read(ledger, partition, 0, 500 + number)) for number in range(100)]
     await append_ok(ledger, partition, batch(b"unsettled"))
     settling = asyncio.ensure_future(ledger.settle())
-    await asyncio.sleep(2 * SOON)
+    await eventually(lambda: server.hanging >= 2 and server.count("PUT"), "readers and settling that hang")
     async with asyncio.timeout(3):
         for number in range(30):
             await append_ok(ledger, partition, batch(b"%d" % number))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +23,7 @@ from penstock.storage.stores.objects import StoreRefusedError
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.testing import Broker
 from penstock.testing.hosts import ProcessHost
+from penstock.testing.waiting import until
 from penstock.wire.buffers import Buffer
 
 QUICK = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200}
@@ -38,26 +37,22 @@ def listed(address: str) -> list[int]:
         return []
 
 
-def until(look: Callable[[], object], wanted: object) -> bool:
-    deadline = time.monotonic() + 60
-    while look() != wanted:
-        if time.monotonic() > deadline:
-            return False
-    return True
+def until_listed(address: str, *brokers: int) -> None:
+    until(lambda: listed(address) == list(brokers), 60, f"{brokers} in the list")
 
 
 def test_a_broker_that_slept_is_fenced_and_comes_back(tmp_path: Path) -> None:
     sleeper = Broker(store=tmp_path, broker_id=2, settings=QUICK, process=True)
     with Broker(store=tmp_path, settings=QUICK) as awake, sleeper:
-        assert until(lambda: listed(awake.bootstrap_servers), [1, 2])
+        until_listed(awake.bootstrap_servers, 1, 2)
         pid = cast(ProcessHost, sleeper._host).pid
         os.kill(pid, signal.SIGSTOP)
         try:
-            assert until(lambda: listed(awake.bootstrap_servers), [1])
+            until_listed(awake.bootstrap_servers, 1)
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert until(lambda: listed(awake.bootstrap_servers), [1, 2])
-        assert until(lambda: listed(sleeper.bootstrap_servers), [1, 2])
+        until_listed(awake.bootstrap_servers, 1, 2)
+        until_listed(sleeper.bootstrap_servers, 1, 2)
 
 
 async def test_a_broker_whose_id_was_taken_stops(tmp_path: Path) -> None:

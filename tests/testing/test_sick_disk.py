@@ -19,6 +19,7 @@ import pytest
 from penstock.client import Connection
 from penstock.storage.stores.files import Files
 from penstock.testing import Broker
+from penstock.testing.waiting import until
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.api.delete_records import (
     DeleteRecordsPartition,
@@ -98,13 +99,6 @@ class Client:
         return partition.error_code, partition.low_watermark
 
 
-def eventually(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
-
-
 def past_the_session(check: Callable[[], None]) -> None:
     """Check again and again until the lease would have run out, and then some."""
     deadline = time.monotonic() + 3 * SESSION_SECONDS
@@ -153,7 +147,7 @@ def test_a_full_disk_is_freed_by_deleting_records(small_disk: Path) -> None:
 
         past_the_session(readers_go_on)
         assert client.delete_all() == (0, stored)
-        eventually(lambda: client.produce(200_000) == (0, stored), 120)
+        until(lambda: client.produce(200_000) == (0, stored), 120, "that answer", every_s=0.1)
         assert client.fetch(stored)[1] > 200_000
 
 
@@ -167,11 +161,16 @@ def test_a_full_disk_to_which_space_returns(small_disk: Path) -> None:
         with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
             while True:
                 file.write(bytes(4096))
-        eventually(lambda: client.produce(10_000)[0] == ErrorCode.KAFKA_STORAGE_ERROR, 60)
+        until(
+            lambda: client.produce(10_000)[0] == ErrorCode.KAFKA_STORAGE_ERROR,
+            60,
+            "that answer",
+            every_s=0.1,
+        )
         past_the_session(lambda: _same(client.fetch(0)[0], 0))
         end = client.end()[1]
         filler.unlink()
-        eventually(lambda: client.produce(10_000) == (0, end), 60)
+        until(lambda: client.produce(10_000) == (0, end), 60, "that answer", every_s=0.1)
 
 
 def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +202,7 @@ def test_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         past_the_session(readers_go_on)
         assert client.delete_all()[0] != 0
         sick = False
-        eventually(lambda: client.produce(1000) == (0, 1), 60)
+        until(lambda: client.produce(1000) == (0, 1), 60, "that answer", every_s=0.1)
         assert client.delete_all() == (0, 2)
 
 

@@ -19,7 +19,7 @@ def until(holds: Callable[[], object], within_s: float, what: str, *, every_s: f
     return time.monotonic() - began
 
 
-async def eventually(holds: Callable[[], object], what: str, within_s: float = 30.0) -> None:
+async def eventually(holds: Callable[[], object], what: str = "it", within_s: float = 60.0) -> None:
     """The same on an event loop, where every other task has its turn between two questions."""
     deadline = time.monotonic() + within_s
     turns = 0
