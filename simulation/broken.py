@@ -26,8 +26,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+from penstock.broker import freshness
 from penstock.broker.context import Broker
-from penstock.broker.topics import partitions
 from penstock.cluster import metadata_log
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
@@ -135,7 +135,7 @@ def stale_image() -> Changes:
     async def caught_up(broker: Broker) -> bool:
         return True
 
-    return [(partitions, "caught_up", caught_up)]
+    return [(freshness, "caught_up", caught_up)]
 
 
 def stale_reads() -> Changes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.topics import partitions
+from penstock.broker import freshness
 from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataUnavailableError
 
@@ -18,17 +18,17 @@ def broker_with(catch_up: Any) -> Any:
 
 
 async def test_a_sleep_takes_little_of_the_time_that_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "CATCH_UP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(freshness, "CATCH_UP_SECONDS_MAX", 0.2)
 
     async def catch_up() -> None:
         time.sleep(0.25)  # noqa: ASYNC251 - the whole process sleeps
         await asyncio.sleep(0.05)
 
-    assert await partitions.caught_up(broker_with(catch_up))
+    assert await freshness.caught_up(broker_with(catch_up))
 
 
 async def test_a_store_that_does_not_answer_is_not_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions, "CATCH_UP_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(freshness, "CATCH_UP_SECONDS_MAX", 0.01)
     given_up = []
 
     async def catch_up() -> None:
@@ -37,7 +37,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for_longer(monkeypatch
         finally:
             given_up.append(1)
 
-    assert not await partitions.caught_up(broker_with(catch_up))
+    assert not await freshness.caught_up(broker_with(catch_up))
     await asyncio.sleep(0)
     assert given_up
 
@@ -46,4 +46,4 @@ async def test_a_log_that_cannot_be_read_is_not_waited_for() -> None:
     async def catch_up() -> None:
         raise MetadataUnavailableError("no")
 
-    assert not await partitions.caught_up(broker_with(catch_up))
+    assert not await freshness.caught_up(broker_with(catch_up))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
 from penstock.broker.acl import Operation, Resource
-from penstock.broker.context import Broker
 from penstock.wire.api.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
@@ -43,15 +42,22 @@ TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-@pytest.fixture
-def permit(monkeypatch: pytest.MonkeyPatch) -> Permit:
+class Pairs(NamedTuple):
     """Allow these pairs of operation and name, and nothing else."""
 
-    def allow(*pairs: tuple[Operation, str]) -> None:
-        def authorized(_: Any, session: Any, operation: Operation, resource: Resource, name: str) -> bool:
-            return (operation, name) in pairs
+    pairs: tuple[tuple[Operation, str], ...]
 
-        monkeypatch.setattr(Broker, "authorized", authorized)
+    def allow(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> bool:
+        return (operation, name) in self.pairs
+
+    def allow_any(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
+        return False
+
+
+@pytest.fixture
+def permit(rig: Rig) -> Permit:
+    def allow(*pairs: tuple[Operation, str]) -> None:
+        rig.broker.rules = Pairs(pairs)
 
     return allow
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.topics import partitions
+from penstock.broker import freshness
 from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker, SetConfig
@@ -116,10 +116,10 @@ async def test_while_the_store_is_out_the_image_at_hand_answers(
         await asyncio.Event().wait()
         return None
 
-    monkeypatch.setattr(partitions, "CATCH_UP_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(freshness, "CATCH_UP_SECONDS_MAX", 0.01)
     monkeypatch.setattr(rig.broker.metadata._store, "get", hang)
     assert await listed(rig) == ["known"]
     # Once the outage is known, nobody waits at all.
-    monkeypatch.setattr(partitions, "CATCH_UP_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr(freshness, "CATCH_UP_SECONDS_MAX", 3600.0)
     rig.broker.metadata.unavailable_since = 0.0
     assert await listed(rig) == ["known"]

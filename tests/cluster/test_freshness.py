@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.topics import partitions
+from penstock.broker import freshness
 from penstock.metadata.commands import AssignLeaders, CreateTopic, FenceBroker
 from penstock.metadata.placement import successors
 from penstock.metadata.refusal import Refusal
@@ -129,7 +129,7 @@ async def test_who_slept_and_cannot_look_sends_readers_elsewhere(
         await asyncio.Event().wait()
         return None
 
-    monkeypatch.setattr(partitions, "CATCH_UP_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(freshness, "CATCH_UP_SECONDS_MAX", 0.05)
     monkeypatch.setattr(nodes.nodes[2].broker.metadata._store, "get", hang)
     expected = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR]
     assert await told(nodes, 2) == expected

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from penstock.wire.errors import ErrorCode
+
 
 class Operation(IntEnum):
     READ = 3
@@ -27,6 +29,16 @@ class Resource(IntEnum):
     DELEGATION_TOKEN = 6
     USER = 7
 
+
+REFUSED_WITH = {
+    Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Resource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    Resource.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""What a client is told that may not do what it asks for."""
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one CLUSTER resource, as Kafka's ACLs spell it."""

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from penstock.broker.freshness import confirmed
 from penstock.broker.services import Services
 from penstock.broker.tasks import Tasks
-from penstock.broker.topics.partitions import confirmed
 from penstock.entropy import SYSTEM
 
 if TYPE_CHECKING:
-    from penstock.broker.acl import Operation, Resource
+    from penstock.broker.rights import Rules
     from penstock.clock import Clock
     from penstock.cluster.membership import Membership
     from penstock.cluster.metadata_log import MetadataLog
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.settings import Settings
     from penstock.storage.ledger.ledger import Ledger
-    from penstock.wire.exchange import Session
 
 
 OPEN_WAIT_SECONDS = 5.0
@@ -43,6 +42,7 @@ class Broker:
         "ledger",
         "membership",
         "metadata",
+        "rules",
         "services",
         "settings",
         "tasks",
@@ -69,6 +69,8 @@ class Broker:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.membership = membership
+        self.rules: Rules | None = None
+        """Who may do what; None: everybody everything. Other rules are another object."""
         self.tasks = Tasks()
         """What requests began. Services have tasks of their own."""
         self.services = Services(self)
@@ -76,11 +78,6 @@ class Broker:
     @property
     def image(self) -> ClusterImage:
         return self.metadata.image
-
-    def authorized(self, session: Session, operation: Operation, resource: Resource, name: str) -> bool:
-        """May this session's principal do this? The one place that decides: everybody may, as in a Kafka
-        without an authorizer."""
-        return True
 
     def is_opening(self, topic: TopicInfo, index: int) -> bool:
         """Was this broker given a partition to lead that its ledger is still recovering?"""

@@ -1,11 +1,14 @@
-"""From one request frame to one answer: version check, authorisation, decode, handler, encode.
+"""From one request frame to one answer: version, decode, rights, freshness, handler, encode.
 
 `make_handle(broker)` gives the function that the server calls. It is synchronous: a handler that must
-wait returns an awaitable (or, when raw, a Reply), and only then is a task made for it.
+wait returns an awaitable or a Reply, and only for the first a task is made.
 
 - An API or version without a row closes the connection, as Kafka does: there is no answer that such a
   client could read. ApiVersions is the exception and answers for itself.
 - A frame that does not parse closes the connection: the rest of the stream cannot be trusted.
+- Who lacks the right to the whole request is refused before anything is looked at. Rights to items are asked
+  of the permit, which the handler is given.
+- If the image is not as fresh as the row says, the handler runs after the broker has caught up.
 - An exception that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR: by the
   handler module's own `refused(message, code)` where it has one (each topic and partition that was asked
   for, with that code), else by the code of the response itself. Where the version has neither, the
@@ -21,12 +24,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.acl import CLUSTER_NAME, Resource
+from penstock.broker.freshness import Fresh, LeadershipDoubt, Named, freshen, is_fresh
 from penstock.broker.registry import APIS, Api
-from penstock.broker.topics.partitions import LeadershipDoubt, newest_image
+from penstock.broker.rights import EVERYTHING, Permit, Right
 from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode, WireError
-from penstock.wire.exchange import Reply, Request
+from penstock.wire.exchange import Relay, Reply, Request
 from penstock.wire.headers import response_header
 from penstock.wire.layout import layout_of
 
@@ -56,17 +60,13 @@ def make_handle(broker: Broker) -> Handle:
 
 
 def _route(broker: Broker, row: Api) -> Handle:
-    return _raw_route(broker, row) if row.raw else _message_route(broker, row)
+    return _raw_route(broker, row) if row.raw else _Messages(broker, row).route
 
 
 def _raw_route(broker: Broker, row: Api) -> Handle:
     function = row.handler()
-    low, high = row.min_version, row.max_version
-    answers_any_version = row.name == "ApiVersions"
 
     def route(request: Request) -> Answer:
-        if not low <= request.api_version <= high and not answers_any_version:
-            return _closed(request, "unsupported version")
         try:
             answer: Answer = function(broker, request)
             return answer
@@ -74,96 +74,132 @@ def _raw_route(broker: Broker, row: Api) -> Handle:
             return _closed(request, str(error))
         except Exception:
             log.exception("handler failed api=%s version=%d", row.name, request.api_version)
-            return _refused_raw(row, request) or _closed(request, "handler failed")
+            return _closed(request, "handler failed")
 
     return route
 
 
-def _refused_raw(row: Api, request: Request) -> list[Buffer] | None:
-    """UNKNOWN_SERVER_ERROR for all that a raw request asked for, if its answer can say so."""
-    refuse = row.refusal()
-    if refuse is None:
-        return None
-    request_class, _response_class = row.messages()
-    version = request.api_version
-    message, _end = decode(request_class, version, request.frame, request.body_at)
-    response = refuse(message, ErrorCode.UNKNOWN_SERVER_ERROR)
-    if response is None:
-        return None
-    return [response_header(row.key, version, request.correlation_id), encode(response, version)]
+class _Messages:
+    """The way of the requests of one API whose messages are decoded here."""
 
+    def __init__(self, broker: Broker, row: Api) -> None:
+        self._broker = broker
+        self._row = row
+        self._function = row.handler()
+        self._refuse = row.part("refused")
+        self._names = row.part("named") if Fresh.KNOWN in row.fresh else None
+        self._request_class, self._response_class = row.messages()
+        self._looks = row.fresh is not Fresh.AT_HAND
+        self._opened = Fresh.OPEN in row.fresh
+        self._surely = bool(row.fresh & (Fresh.SURE | Fresh.LED))
 
-def _message_route(broker: Broker, row: Api) -> Handle:
-    function = row.handler()
-    refuse = row.refusal()
-    request_class, response_class = row.messages()
-    low, high = row.min_version, row.max_version
-
-    def answer(request: Request, response: Any) -> list[Buffer]:
+    def route(self, request: Request) -> Answer:
+        row, broker = self._row, self._broker
         version = request.api_version
-        body = response if isinstance(response, bytes) else encode(response, version)
-        return [response_header(row.key, version, request.correlation_id), body]
-
-    def refused(request: Request, message: Any, code: ErrorCode) -> Any | None:
-        if refuse is not None:
-            return refuse(message, code)
-        return _with_error(response_class, request.api_version, code)
-
-    def failure(request: Request, message: Any) -> Any | None:
-        log.exception("handler failed api=%s version=%d", row.name, request.api_version)
-        return refused(request, message, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-    async def caught_up(request: Request, message: Any) -> Any:
-        await newest_image(broker)
-        result = function(broker, request, message)
-        return await result if isinstance(result, Awaitable) else result
-
-    def call(request: Request, message: Any) -> Any:
-        return caught_up(request, message) if row.newest else function(broker, request, message)
-
-    async def finish(request: Request, message: Any, reply: Reply, waiting: Awaitable[Any]) -> None:
-        try:
-            reply.complete(answer(request, await waiting))
-            return
-        except asyncio.CancelledError:
-            reply.close()
-            raise
-        except LeadershipDoubt:
-            failed = refused(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        except Exception:
-            failed = failure(request, message)
-        if failed is None:
-            reply.close()
-        else:
-            reply.complete(answer(request, failed))
-
-    def route(request: Request) -> Answer:
-        version = request.api_version
-        if not low <= version <= high:
+        if not row.min_version <= version <= row.max_version:
             return _closed(request, "unsupported version")
         try:
-            message, _end = decode(request_class, version, request.frame, request.body_at)
+            message = self._decode(request)
         except WireError as error:
             return _closed(request, str(error))
-        if (
-            row.resource is Resource.CLUSTER
-            and row.operation is not None
-            and not broker.authorized(request.session, row.operation, Resource.CLUSTER, CLUSTER_NAME)
-        ):
-            denied = refused(request, message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            return _closed(request, "not authorised") if denied is None else answer(request, denied)
+        permit = EVERYTHING
+        if broker.rules is not None:
+            permit = Permit(broker.rules, request.session.principal, request.session.peer_host)
+            if row.whole is not None and not permit.allows(row.whole, _name_of(row.whole, message)):
+                refusal = self._refusal(request, message, row.whole.code)
+                return _closed(request, "not authorised") if refusal is None else refusal
         try:
-            result = call(request, message)
-            if not isinstance(result, Awaitable):
-                return answer(request, result)
+            if self._looks and not is_fresh(
+                broker, self._named(message, version), opened=self._opened, surely=self._surely
+            ):
+                request.keep_frame()
+                message = self._decode(request)
+                result = self._freshened(request, message, permit)
+            else:
+                result = self._call(request, message, permit)
+                if isinstance(result, Reply):
+                    return result
+                if not isinstance(result, Awaitable):
+                    return self._answer(request, result)
         except Exception:
-            failed = failure(request, message)
-            return _closed(request, "handler failed") if failed is None else answer(request, failed)
-        reply = Reply()
-        broker.tasks.spawn(finish(request, message, reply, result))
-        return reply
+            failed = self._failure(request, message)
+            return _closed(request, "handler failed") if failed is None else failed
+        relay = Relay()
+        broker.tasks.spawn(self._finish(request, message, relay, result))
+        return relay
 
-    return route
+    def _decode(self, request: Request) -> Any:
+        message, _end = decode(self._request_class, request.api_version, request.frame, request.body_at)
+        return message
+
+    def _call(self, request: Request, message: Any, permit: Permit) -> Any:
+        if self._row.items:
+            return self._function(self._broker, request, message, permit)
+        return self._function(self._broker, request, message)
+
+    # -- what must wait -------------------------------------------------------------------------------
+
+    def _named(self, message: Any, version: int) -> Named | None:
+        if self._names is None:
+            return None
+        named: Named | None = self._names(self._broker, message, version)
+        return named
+
+    async def _freshened(self, request: Request, message: Any, permit: Permit) -> Any:
+        """Call the handler when the image is as its row says."""
+        row = self._row
+        sure = await freshen(self._broker, row.fresh, lambda: self._named(message, request.api_version))
+        if not sure and Fresh.SURE in row.fresh:
+            permit = permit._replace(leads=False)
+        result = self._call(request, message, permit)
+        return await result if isinstance(result, Awaitable) else result
+
+    async def _finish(self, request: Request, message: Any, relay: Relay, waiting: Awaitable[Any]) -> None:
+        try:
+            result = await waiting
+            if isinstance(result, Reply):
+                relay.become(result)
+            else:
+                relay.complete(self._answer(request, result))
+            return
+        except asyncio.CancelledError:
+            relay.close()
+            raise
+        except LeadershipDoubt:
+            failed = self._refusal(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except Exception:
+            failed = self._failure(request, message)
+        if failed is None:
+            relay.close()
+        else:
+            relay.complete(failed)
+
+    # -- answers --------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request, response: Any) -> list[Buffer]:
+        version = request.api_version
+        body = response if isinstance(response, bytes) else encode(response, version)
+        return [response_header(self._row.key, version, request.correlation_id), body]
+
+    def _refusal(self, request: Request, message: Any, code: ErrorCode) -> list[Buffer] | None:
+        """All that was asked for, refused with one code, if the answer can say so."""
+        if self._refuse is not None:
+            response = self._refuse(message, code)
+        else:
+            response = _with_error(self._response_class, request.api_version, code)
+        return None if response is None else self._answer(request, response)
+
+    def _failure(self, request: Request, message: Any) -> list[Buffer] | None:
+        log.exception("handler failed api=%s version=%d", self._row.name, request.api_version)
+        return self._refusal(request, message, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _name_of(right: Right, message: Any) -> str:
+    """The resource that a right to the whole request is on."""
+    if right.resource is Resource.CLUSTER:
+        return CLUSTER_NAME
+    name: str = message.group_id
+    return name
 
 
 def _with_error(response_class: type[Any], version: int, code: ErrorCode) -> Any | None:

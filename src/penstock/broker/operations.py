@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-
-if TYPE_CHECKING:
-    from penstock.broker.context import Broker
-    from penstock.wire.exchange import Session
+from penstock.broker.rights import DESCRIBE_CLUSTER, Permit, Right
 
 NOT_ASKED = -0x80000000
 """The value of the field when the request did not ask for it."""
@@ -41,24 +36,18 @@ _GROUP = (
 )
 
 
-def topic_operations(broker: Broker, session: Session, name: str) -> int:
-    return _field(broker, session, _TOPIC, Resource.TOPIC, name)
+def topic_operations(permit: Permit, name: str) -> int:
+    return _field(permit, _TOPIC, Resource.TOPIC, name)
 
 
-def group_operations(broker: Broker, session: Session, name: str) -> int:
-    return _field(broker, session, _GROUP, Resource.GROUP, name)
+def group_operations(permit: Permit, name: str) -> int:
+    return _field(permit, _GROUP, Resource.GROUP, name)
 
 
-def cluster_operations(broker: Broker, session: Session) -> int:
+def cluster_operations(permit: Permit) -> int:
     """None at all for who may not even describe the cluster."""
-    if not broker.authorized(session, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
-        return 0
-    return _field(broker, session, _CLUSTER, Resource.CLUSTER, CLUSTER_NAME)
+    return _field(permit, _CLUSTER, Resource.CLUSTER, CLUSTER_NAME) if permit.allows(DESCRIBE_CLUSTER) else 0
 
 
-def _field(
-    broker: Broker, session: Session, operations: tuple[Operation, ...], resource: Resource, name: str
-) -> int:
-    return sum(
-        1 << operation for operation in operations if broker.authorized(session, operation, resource, name)
-    )
+def _field(permit: Permit, operations: tuple[Operation, ...], resource: Resource, name: str) -> int:
+    return sum(1 << operation for operation in operations if permit.allows(Right(operation, resource), name))

@@ -1,27 +1,54 @@
 """The one table of APIs that this broker serves.
 
-A row names the API, its versions, and the operation on a resource that a principal needs to use it.
-ApiVersions, dispatch and authorisation are all computed from these rows, so what has no row is neither
-advertised nor answered, and what has a row must have a handler: `handlers/<snake_name>.py`, imported on
-first use. A handler module holds either
+A row names the API, its versions, the rights that it needs, and how fresh the image must be that it is
+answered from. ApiVersions and dispatch are computed from these rows, so what has no row is neither advertised
+nor answered, and what has a row must have a handler: `handlers/<snake_name>.py`, imported on first use. A
+handler module holds
 
-- `handle(broker, request, message) -> response | Awaitable[response]`, for ordinary APIs; or
-- `handle_raw(broker, request) -> list[Buffer] | Reply | None`, where `raw` is set: the handler parses the
-  frame and builds the answer itself (Produce and Fetch, for speed; ApiVersions, for its odd versions).
+- `handle(broker, request, message) -> response | Awaitable[response]`; or, for speed, a `Reply` that it
+  completes with an answer of its own making. If the row has rights for `items`, `handle` takes a permit too:
+  `handle(broker, request, message, permit)`;
+- `named(broker, message, version) -> Named | None`, if the row says KNOWN: the topics that the message names,
+  None if it asks for whatever there is;
+- `refused(message, code) -> response`, unless the response has one code for all: everything that was asked
+  for, refused with one code. Dispatch uses it when the handler failed or the caller may not use the API.
 
-An ordinary module may also hold `refused(message, code) -> response`: everything that was asked for,
-refused with one code. Dispatch uses it when the handler failed or the caller may not use the API.
-
-Authorisation: where the resource is the cluster itself, dispatch asks before it decodes. Where it is
-named inside the message (topics, groups, transactional ids), the handler asks
-`broker.authorized(request.session, Operation.X, Resource.Y, name)` for each name.
+ApiVersions alone is `raw`: `handle_raw(broker, request) -> list[Buffer]` parses its odd versions itself.
 """
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from penstock.broker.acl import Operation, Resource
+from penstock.broker.freshness import Fresh
+from penstock.broker.rights import (
+    ALTER_CLUSTER,
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC,
+    ALTER_TOPIC_CONFIGS,
+    BE_A_BROKER,
+    CREATE_TOPIC,
+    DELETE_GROUP,
+    DELETE_RECORDS,
+    DELETE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_EPOCHS,
+    DESCRIBE_GROUP,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC,
+    DESCRIBE_TOPIC_CONFIGS,
+    DESCRIBE_TRANSACTION,
+    LIST_GROUP,
+    READ_GROUP,
+    READ_TOPIC,
+    SEE_DELETED_TOPIC,
+    WRITE_IDEMPOTENTLY,
+    WRITE_TOPIC,
+    WRITE_TRANSACTION,
+    Right,
+)
 
 
 class Api(NamedTuple):
@@ -30,13 +57,14 @@ class Api(NamedTuple):
     """The name that the protocol gives it: "DescribeConfigs"; handler and wire modules follow from it."""
     min_version: int
     max_version: int
-    operation: Operation | None
-    """What a principal must be allowed to do; None: anybody may ask (ApiVersions, SASL)."""
-    resource: Resource | None
-    """What the operation is on. CLUSTER is checked by dispatch, anything else by the handler per name."""
+    whole: Right | None = None
+    """Without it dispatch refuses the whole request. It is on the cluster, or on the group that the message
+    names."""
+    items: tuple[Right, ...] = ()
+    """What single items of the message or of the answer need. The handler refuses or hides those for which
+    its permit does not have it."""
+    fresh: Fresh = Fresh.AT_HAND
     raw: bool = False
-    newest: bool = False
-    """The answer is about the cluster as a whole: dispatch catches up with the metadata log first."""
 
     @property
     def module(self) -> str:
@@ -49,10 +77,10 @@ class Api(NamedTuple):
         function: Callable[..., Any] = found.handle_raw if self.raw else found.handle
         return function
 
-    def refusal(self) -> Callable[..., Any] | None:
-        """The handler module's `refused(message, code)`: the whole answer with one code, if it has one."""
+    def part(self, name: str) -> Callable[..., Any] | None:
+        """A function that the handler's module may have: `refused` or `named`."""
         found = import_module("penstock.broker.handlers." + self.module)
-        function: Callable[..., Any] | None = getattr(found, "refused", None)
+        function: Callable[..., Any] | None = getattr(found, name, None)
         return function
 
     def messages(self) -> tuple[type[Any], type[Any]]:
@@ -61,54 +89,60 @@ class Api(NamedTuple):
         return getattr(found, self.name + "Request"), getattr(found, self.name + "Response")
 
 
-# In order of key; one line each.
+_DESCRIBE_CONFIGS = (DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS)
+_ALTER_CONFIGS = (ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
+_NEWEST, _KNOWN = Fresh.NEWEST, Fresh.KNOWN
+_LED = Fresh.KNOWN | Fresh.OPEN | Fresh.LED
+
+# In order of key; one line each: key, name, versions, the right to all of it, rights to items, freshness.
+# Requests to groups go to the coordinator, which sees to it that it is theirs and that they are loaded.
 _ROWS = (
-    Api(0, "Produce", 0, 13, Operation.WRITE, Resource.TOPIC, raw=True),
-    Api(1, "Fetch", 0, 18, Operation.READ, Resource.TOPIC, raw=True),
-    Api(2, "ListOffsets", 0, 11, Operation.DESCRIBE, Resource.TOPIC),
-    Api(3, "Metadata", 0, 13, Operation.DESCRIBE, Resource.TOPIC),
-    Api(8, "OffsetCommit", 0, 10, Operation.READ, Resource.GROUP),
-    Api(9, "OffsetFetch", 0, 10, Operation.DESCRIBE, Resource.GROUP),
-    Api(10, "FindCoordinator", 0, 6, Operation.DESCRIBE, Resource.GROUP),
-    Api(11, "JoinGroup", 0, 9, Operation.READ, Resource.GROUP),
-    Api(12, "Heartbeat", 0, 4, Operation.READ, Resource.GROUP),
-    Api(13, "LeaveGroup", 0, 5, Operation.READ, Resource.GROUP),
-    Api(14, "SyncGroup", 0, 5, Operation.READ, Resource.GROUP),
-    Api(15, "DescribeGroups", 0, 6, Operation.DESCRIBE, Resource.GROUP),
-    Api(16, "ListGroups", 0, 5, Operation.DESCRIBE, Resource.GROUP),
-    Api(17, "SaslHandshake", 0, 1, None, None),
-    Api(18, "ApiVersions", 0, 4, None, None, raw=True),
-    Api(19, "CreateTopics", 0, 7, Operation.CREATE, Resource.TOPIC),
-    Api(20, "DeleteTopics", 0, 6, Operation.DELETE, Resource.TOPIC),
-    Api(21, "DeleteRecords", 0, 2, Operation.DELETE, Resource.TOPIC),
-    Api(22, "InitProducerId", 0, 5, Operation.WRITE, Resource.TRANSACTIONAL_ID),
-    Api(23, "OffsetForLeaderEpoch", 0, 4, Operation.DESCRIBE, Resource.TOPIC),
-    Api(29, "DescribeAcls", 0, 3, Operation.DESCRIBE, Resource.CLUSTER),
-    Api(30, "CreateAcls", 0, 3, Operation.ALTER, Resource.CLUSTER),
-    Api(31, "DeleteAcls", 0, 3, Operation.ALTER, Resource.CLUSTER),
-    Api(32, "DescribeConfigs", 0, 4, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, newest=True),
-    Api(33, "AlterConfigs", 0, 2, Operation.ALTER_CONFIGS, Resource.TOPIC),
-    Api(34, "AlterReplicaLogDirs", 0, 2, Operation.ALTER, Resource.CLUSTER, newest=True),
-    Api(35, "DescribeLogDirs", 0, 5, Operation.DESCRIBE, Resource.CLUSTER, newest=True),
-    Api(36, "SaslAuthenticate", 0, 2, None, None),
-    Api(37, "CreatePartitions", 0, 3, Operation.ALTER, Resource.TOPIC),
-    Api(42, "DeleteGroups", 0, 2, Operation.DELETE, Resource.GROUP),
-    Api(43, "ElectLeaders", 0, 2, Operation.ALTER, Resource.CLUSTER),
-    Api(44, "IncrementalAlterConfigs", 0, 1, Operation.ALTER_CONFIGS, Resource.TOPIC),
-    Api(45, "AlterPartitionReassignments", 0, 1, Operation.ALTER, Resource.CLUSTER),
-    Api(46, "ListPartitionReassignments", 0, 0, Operation.DESCRIBE, Resource.CLUSTER, newest=True),
-    Api(47, "OffsetDelete", 0, 0, Operation.DELETE, Resource.GROUP),
-    Api(48, "DescribeClientQuotas", 0, 1, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
-    Api(50, "DescribeUserScramCredentials", 0, 0, Operation.DESCRIBE, Resource.CLUSTER),
-    Api(55, "DescribeQuorum", 0, 2, Operation.DESCRIBE, Resource.CLUSTER),
-    Api(57, "UpdateFeatures", 0, 2, Operation.ALTER, Resource.CLUSTER),
-    Api(60, "DescribeCluster", 0, 2, None, None, newest=True),
-    Api(61, "DescribeProducers", 0, 0, Operation.READ, Resource.TOPIC),
-    Api(64, "UnregisterBroker", 0, 0, Operation.ALTER, Resource.CLUSTER),
-    Api(68, "ConsumerGroupHeartbeat", 0, 1, Operation.READ, Resource.GROUP),
-    Api(69, "ConsumerGroupDescribe", 0, 1, Operation.DESCRIBE, Resource.GROUP),
-    Api(74, "ListConfigResources", 0, 1, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, newest=True),
-    Api(75, "DescribeTopicPartitions", 0, 0, Operation.DESCRIBE, Resource.TOPIC, newest=True),
+    Api(0, "Produce", 0, 13, None, (WRITE_TOPIC, WRITE_TRANSACTION), _KNOWN | Fresh.OPEN),
+    Api(1, "Fetch", 0, 18, None, (READ_TOPIC, BE_A_BROKER), _KNOWN | Fresh.OPEN | Fresh.SURE),
+    Api(2, "ListOffsets", 0, 11, None, (DESCRIBE_TOPIC,), _LED),
+    Api(3, "Metadata", 0, 13, None, (DESCRIBE_TOPIC, CREATE_TOPIC, DESCRIBE_CLUSTER), _KNOWN | Fresh.SURE),
+    Api(8, "OffsetCommit", 0, 10, READ_GROUP, (READ_TOPIC,), _KNOWN),
+    Api(9, "OffsetFetch", 0, 10, None, (DESCRIBE_GROUP, DESCRIBE_TOPIC), _KNOWN),
+    Api(10, "FindCoordinator", 0, 6, None, (DESCRIBE_GROUP, DESCRIBE_TRANSACTION), _NEWEST | Fresh.SURE),
+    Api(11, "JoinGroup", 0, 9, READ_GROUP),
+    Api(12, "Heartbeat", 0, 4, READ_GROUP),
+    Api(13, "LeaveGroup", 0, 5, READ_GROUP),
+    Api(14, "SyncGroup", 0, 5, READ_GROUP),
+    Api(15, "DescribeGroups", 0, 6, None, (DESCRIBE_GROUP,)),
+    Api(16, "ListGroups", 0, 5, None, (LIST_GROUP,), _NEWEST),
+    Api(17, "SaslHandshake", 0, 1),
+    Api(18, "ApiVersions", 0, 4, raw=True),
+    Api(19, "CreateTopics", 0, 7, None, (CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS)),
+    Api(20, "DeleteTopics", 0, 6, None, (DELETE_TOPIC, SEE_DELETED_TOPIC)),
+    Api(21, "DeleteRecords", 0, 2, None, (DELETE_RECORDS,), _LED),
+    Api(22, "InitProducerId", 0, 5, None, (WRITE_TRANSACTION, WRITE_IDEMPOTENTLY)),
+    Api(23, "OffsetForLeaderEpoch", 0, 4, None, (DESCRIBE_EPOCHS,), _LED),
+    Api(29, "DescribeAcls", 0, 3, DESCRIBE_CLUSTER),
+    Api(30, "CreateAcls", 0, 3, ALTER_CLUSTER),
+    Api(31, "DeleteAcls", 0, 3, ALTER_CLUSTER),
+    Api(32, "DescribeConfigs", 0, 4, None, _DESCRIBE_CONFIGS, _NEWEST),
+    Api(33, "AlterConfigs", 0, 2, None, _ALTER_CONFIGS),
+    Api(34, "AlterReplicaLogDirs", 0, 2, ALTER_CLUSTER, (), _NEWEST),
+    Api(35, "DescribeLogDirs", 0, 5, DESCRIBE_CLUSTER, (), _NEWEST),
+    Api(36, "SaslAuthenticate", 0, 2),
+    Api(37, "CreatePartitions", 0, 3, None, (ALTER_TOPIC,)),
+    Api(42, "DeleteGroups", 0, 2, None, (DELETE_GROUP,)),
+    Api(43, "ElectLeaders", 0, 2, ALTER_CLUSTER),
+    Api(44, "IncrementalAlterConfigs", 0, 1, None, _ALTER_CONFIGS),
+    Api(45, "AlterPartitionReassignments", 0, 1, ALTER_CLUSTER),
+    Api(46, "ListPartitionReassignments", 0, 0, DESCRIBE_CLUSTER, (), _NEWEST),
+    Api(47, "OffsetDelete", 0, 0, DELETE_GROUP, (READ_TOPIC,), _KNOWN),
+    Api(48, "DescribeClientQuotas", 0, 1, DESCRIBE_CLUSTER_CONFIGS),
+    Api(50, "DescribeUserScramCredentials", 0, 0, DESCRIBE_CLUSTER),
+    Api(55, "DescribeQuorum", 0, 2, DESCRIBE_CLUSTER, (), _NEWEST),
+    Api(57, "UpdateFeatures", 0, 2, ALTER_CLUSTER),
+    Api(60, "DescribeCluster", 0, 2, None, (DESCRIBE_CLUSTER,), _NEWEST),
+    Api(61, "DescribeProducers", 0, 0, None, (READ_TOPIC,), _LED),
+    Api(64, "UnregisterBroker", 0, 0, ALTER_CLUSTER),
+    Api(68, "ConsumerGroupHeartbeat", 0, 1, READ_GROUP, (DESCRIBE_TOPIC,)),
+    Api(69, "ConsumerGroupDescribe", 0, 1, None, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+    Api(74, "ListConfigResources", 0, 1, DESCRIBE_CLUSTER_CONFIGS, (), _NEWEST),
+    Api(75, "DescribeTopicPartitions", 0, 0, None, (DESCRIBE_TOPIC,), _NEWEST),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

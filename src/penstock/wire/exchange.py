@@ -97,6 +97,12 @@ class Request:
         self.body_at = body_at
         self.owned = owned
 
+    def keep_frame(self) -> None:
+        """From here on the frame is the handler's own, whatever the server does with its buffer."""
+        if not self.owned:
+            self.frame = memoryview(bytearray(self.frame))
+            self.owned = True
+
 
 class Reply:
     """An answer that comes later. Completed or closed exactly once; what comes after that is ignored."""
@@ -144,3 +150,37 @@ class Reply:
             notify(self)
         else:
             self._notify = notify
+
+
+class Relay(Reply):
+    """A reply whose answer is another's, which is made later."""
+
+    __slots__ = ("_hurried", "_lost")
+
+    def __init__(self) -> None:
+        Reply.__init__(self)
+        self._lost = self._hurried = False
+        self.on_abandon = self._lose
+        self.on_hurry = self._hurry
+
+    def _lose(self) -> None:
+        self._lost = True
+
+    def _hurry(self) -> None:
+        self._hurried = True
+
+    def become(self, other: Reply) -> None:
+        """Answer as `other` does. What the server said meanwhile is said to it."""
+        if not other.done:
+            self.on_abandon, self.on_hurry = other.on_abandon, other.on_hurry
+            if self._lost and other.on_abandon is not None:
+                other.on_abandon()
+            elif self._hurried and other.on_hurry is not None:
+                other.on_hurry()
+        other.when_done(self._answer)
+
+    def _answer(self, other: Reply) -> None:
+        if other.closed:
+            self.close()
+        else:
+            self.complete(other.buffers)

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.acl import CLUSTER_NAME, Resource
-from penstock.broker.acl import Operation as Permission
 from penstock.broker.configs import loggers
+from penstock.broker.configs.rights import ConfigRights, unauthorized
+from penstock.broker.rights import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import SetConfig
 from penstock.metadata.configs import (
@@ -43,10 +43,11 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
-    from penstock.wire.exchange import Session
 
 Changes = dict[str, str | None]
+_RIGHTS = ConfigRights(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 _OPERATIONS = frozenset(int(operation) for operation in Operation)
 
 
@@ -66,10 +67,10 @@ class Wish(NamedTuple):
 
 
 async def change_configs(
-    broker: Broker, session: Session, wishes: Sequence[Wish], *, validate_only: bool
+    broker: Broker, permit: Permit, wishes: Sequence[Wish], *, validate_only: bool
 ) -> list[Refusal | None]:
     """Carry out the wishes (or only check them): for each, None or why it was refused."""
-    return await _ConfigChange(broker, session, wishes).run(validate_only)
+    return await _ConfigChange(broker, permit, wishes).run(validate_only)
 
 
 def broker_number(name: str) -> int | None:
@@ -82,9 +83,9 @@ def broker_number(name: str) -> int | None:
 
 
 class _ConfigChange:
-    def __init__(self, broker: Broker, session: Session, wishes: Sequence[Wish]) -> None:
+    def __init__(self, broker: Broker, permit: Permit, wishes: Sequence[Wish]) -> None:
         self._broker = broker
-        self._session = session
+        self._permit = permit
         self._wishes = wishes
         self._outcomes: list[Refusal | None] = [None] * len(wishes)
         repeated = Counter((wish.resource_type, wish.name) for wish in wishes)
@@ -141,8 +142,9 @@ class _ConfigChange:
         return _unknown_operation(wish) or self._unauthorized(wish)
 
     def _precheck_loggers(self, wish: Wish) -> Refusal | None:
-        if not self._may(Permission.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
-            return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        refusal = self._unauthorized(wish)
+        if refusal is not None:
+            return refusal
         number = broker_number(wish.name)
         if number is None:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {wish.name}")
@@ -175,19 +177,7 @@ class _ConfigChange:
         return refusal or self._unauthorized(wish)
 
     def _unauthorized(self, wish: Wish) -> Refusal | None:
-        operation = Permission.ALTER_CONFIGS
-        if wish.resource_type == TOPIC_CONFIG:
-            if not self._may(operation, Resource.TOPIC, wish.name):
-                return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-        elif wish.resource_type == GROUP_CONFIG:
-            if not self._may(operation, Resource.GROUP, wish.name):
-                return Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
-        elif not self._may(operation, Resource.CLUSTER, CLUSTER_NAME):
-            return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-        return None
-
-    def _may(self, operation: Permission, resource: Resource, name: str) -> bool:
-        return self._broker.authorized(self._session, operation, resource, name)
+        return unauthorized(self._permit, _RIGHTS, wish.resource_type, wish.name)
 
     def _decide(self, image: ClusterImage) -> list[SetConfig]:
         """The commands for what is open; run again whenever somebody else changed the cluster first."""

@@ -15,9 +15,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.fetch.cold import ColdRead, cold_reads_of, make_cold_reads
 from penstock.broker.fetch.results import Result
+from penstock.broker.rights import BE_A_BROKER, READ_TOPIC
 from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.stores.objects import HurtRangeError, StoreError
 from penstock.wire.errors import ErrorCode
@@ -25,6 +25,7 @@ from penstock.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.fetch.sessions import Wanted
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.storage.ledger.ledger import Partition
     from penstock.wire.buffers import Buffer
@@ -48,11 +49,10 @@ class Reader(NamedTuple):
 
     broker: Broker
     session: Session
+    permit: Permit
     by_id: bool
     committed: bool
     from_replica: bool
-    leads: bool = True
-    """False: another broker may lead what this one leads by its image."""
 
 
 class Pass(NamedTuple):
@@ -123,6 +123,9 @@ async def read_on(reader: Reader, wanted: Wanted, offset: int) -> Result:
 
 def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Result:
     topic: TopicInfo | None
+    permit = reader.permit
+    if reader.from_replica and not permit.allows(BE_A_BROKER):
+        return _UNAUTHORIZED
     if reader.by_id:
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:
@@ -131,13 +134,13 @@ def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Re
     else:
         topic = image.topics.get(wanted.name)
     broker = reader.broker
-    if not broker.authorized(reader.session, Operation.READ, Resource.TOPIC, wanted.name):
+    if permit.rules is not None and not permit.allows(READ_TOPIC, wanted.name):
         return _UNAUTHORIZED
     index = wanted.index
     if topic is None or not 0 <= index < len(topic.partitions):
         return _UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, index)
-    if partition is None or partition.closed or reader.from_replica or not reader.leads:
+    if partition is None or partition.closed or reader.from_replica or not permit.leads:
         return _NOT_LEADER if broker.ledger.damaged(topic.id, index) is None else _DAMAGED
     epoch = wanted.leader_epoch
     if epoch not in (ANY_EPOCH, partition.leader_epoch):
@@ -303,7 +306,7 @@ def _failure(partition: Partition, error: Exception) -> Result:
 # Errors that are found before a partition is asked come with an empty list of aborted transactions.
 _UNKNOWN_TOPIC_ID = Result(ErrorCode.UNKNOWN_TOPIC_ID, aborted=())
 _UNKNOWN_TOPIC_OR_PARTITION = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, aborted=())
-_UNAUTHORIZED = Result(ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
+_UNAUTHORIZED = Result(READ_TOPIC.code, aborted=())
 _NOT_LEADER = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _DAMAGED = Result(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED = Result(ErrorCode.FENCED_LEADER_EPOCH)

@@ -13,6 +13,7 @@ else the consumer goes on without a session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.fetch.results import Result
@@ -134,6 +135,17 @@ class Sessions:
 
     # -- a request comes in ---------------------------------------------------------------------------
 
+    def named(self, message: FetchRequest, version: int) -> Iterable[Key]:
+        """The partitions that a request is about: those of its session, and those that it names itself."""
+        if message.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            return _named_by(message, version)
+        session = self._sessions.get(message.session_id)
+        if session is None:
+            return ()
+        if not message.topics:
+            return session.partitions
+        return chain(session.partitions, _named_by(message, version))
+
     def begin(self, message: FetchRequest, version: int, now_ms: int) -> Context:
         epoch, session_id = message.session_epoch, message.session_id
         asked = wanted_by(message, version)
@@ -244,6 +256,14 @@ def next_epoch(epoch: int) -> int:
 
 def key_of(wanted: Wanted, by_id: bool) -> Key:
     return (wanted.topic_id if by_id else wanted.name, wanted.index)
+
+
+def _named_by(message: FetchRequest, version: int) -> Iterable[Key]:
+    by_id = version >= TOPIC_IDS_FROM
+    for topic in message.topics:
+        key = topic.topic_id if by_id else topic.topic
+        for asked in topic.partitions:
+            yield key, asked.partition
 
 
 def wanted_by(message: FetchRequest, version: int) -> dict[Key, Wanted]:

@@ -23,10 +23,13 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 
-async def handle(broker: Broker, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle(
+    broker: Broker, request: Request, message: AlterConfigsRequest, permit: Permit
+) -> AlterConfigsResponse:
     wishes = [
         Wish(
             resource.resource_type,
@@ -36,7 +39,7 @@ async def handle(broker: Broker, request: Request, message: AlterConfigsRequest)
         )
         for resource in message.resources
     ]
-    outcomes = await change_configs(broker, request.session, wishes, validate_only=message.validate_only)
+    outcomes = await change_configs(broker, permit, wishes, validate_only=message.validate_only)
     return AlterConfigsResponse(
         responses=[
             _response(resource, refusal)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.operations import group_operations
+from penstock.broker.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from penstock.wire.api.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -22,22 +22,22 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 
 async def handle(
-    broker: Broker, request: Request, message: ConsumerGroupDescribeRequest
+    broker: Broker, request: Request, message: ConsumerGroupDescribeRequest, permit: Permit
 ) -> ConsumerGroupDescribeResponse:
-    groups = [await _describe(broker, request, message, group_id) for group_id in message.group_ids]
+    groups = [await _describe(broker, message, permit, group_id) for group_id in message.group_ids]
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
 async def _describe(
-    broker: Broker, request: Request, message: ConsumerGroupDescribeRequest, group_id: str
+    broker: Broker, message: ConsumerGroupDescribeRequest, permit: Permit, group_id: str
 ) -> DescribedGroup:
-    session = request.session
-    if not broker.authorized(session, Operation.DESCRIBE, Resource.GROUP, group_id):
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not permit.allows(DESCRIBE_GROUP, group_id):
+        return DescribedGroup(group_id=group_id, error_code=DESCRIBE_GROUP.code)
     if not group_id:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     found = await broker.services.groups.found(group_id)
@@ -52,14 +52,14 @@ async def _describe(
         for assignment in (member.assignment, member.target_assignment)
         for entry in assignment.topic_partitions
     }
-    if not all(broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, topic) for topic in topics):
+    if not all(permit.allows(DESCRIBE_TOPIC, topic) for topic in topics):
         return DescribedGroup(
             group_id=group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_code=DESCRIBE_TOPIC.code,
             error_message="The group has described topic(s) that the client is not authorized to describe.",
         )
     if message.include_authorized_operations:
-        group.authorized_operations = group_operations(broker, session, group_id)
+        group.authorized_operations = group_operations(permit, group_id)
     return group
 
 

@@ -18,31 +18,26 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.requests import client_of
+from penstock.broker.rights import DESCRIBE_TOPIC
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
+    from penstock.wire.errors import ErrorCode
     from penstock.wire.exchange import Request
 
 
 def handle(
-    broker: Broker, request: Request, message: ConsumerGroupHeartbeatRequest
+    broker: Broker, request: Request, message: ConsumerGroupHeartbeatRequest, permit: Permit
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
-    session = request.session
-    if not broker.authorized(session, Operation.READ, Resource.GROUP, message.group_id):
-        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if any(
-        not broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, topic)
-        for topic in message.subscribed_topic_names or ()
-    ):
-        return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not all(permit.allows(DESCRIBE_TOPIC, topic) for topic in message.subscribed_topic_names or ()):
+        return _refused(DESCRIBE_TOPIC.code)
     return broker.services.groups.call(
         message.group_id,
         ConsumerGroupHeartbeatResponse,

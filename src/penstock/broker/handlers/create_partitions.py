@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
+from penstock.broker.rights import ALTER_TOPIC
 from penstock.broker.topics.creating import with_leaders
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import CreatePartitions
@@ -32,6 +32,7 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -39,7 +40,7 @@ Outcomes = dict[str, Refusal | None]
 
 
 async def handle(
-    broker: Broker, request: Request, message: CreatePartitionsRequest
+    broker: Broker, request: Request, message: CreatePartitionsRequest, permit: Permit
 ) -> CreatePartitionsResponse:
     if message.timeout_ms <= 0:
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
@@ -49,8 +50,8 @@ async def handle(
     for topic in message.topics:
         if counts[topic.name] > 1:
             outcomes[topic.name] = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif not broker.authorized(request.session, Operation.ALTER, Resource.TOPIC, topic.name):
-            outcomes[topic.name] = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
+        elif not permit.allows(ALTER_TOPIC, topic.name):
+            outcomes[topic.name] = Refusal(ALTER_TOPIC.code, "")
         else:
             asked.append(topic)
 

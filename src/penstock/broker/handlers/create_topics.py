@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
+from penstock.broker.rights import CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from penstock.broker.topics.creating import Creation, NewTopic, Outcome, partition_count
 from penstock.broker.topics.names import CLUSTER_METADATA_TOPIC
 from penstock.cluster.metadata_log import MetadataUnavailableError
@@ -40,18 +40,21 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.metadata.configs import ConfigEntry
     from penstock.metadata.image import ClusterImage
-    from penstock.wire.exchange import Request, Session
+    from penstock.wire.exchange import Request
 
 
 CONFIGS_SINCE = 5
 
 
-async def handle(broker: Broker, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(
+    broker: Broker, request: Request, message: CreateTopicsRequest, permit: Permit
+) -> CreateTopicsResponse:
     if message.timeout_ms <= 0:
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
-    outcomes = _refusals(broker, request.session, message)
+    outcomes = _refusals(message, permit)
     wanted = [_new_topic(topic) for topic in message.topics if topic.name not in outcomes]
     if partition_count(broker.settings, wanted) > PARTITIONS_PER_REQUEST_MAX:
         reason = "Excessively large number of partitions per request."
@@ -71,7 +74,7 @@ async def handle(broker: Broker, request: Request, message: CreateTopicsRequest)
     except MetadataUnavailableError:
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
     outcomes.update(creation.plans)
-    results = _Results(broker, image, request)
+    results = _Results(broker, image, request.api_version, permit)
     return CreateTopicsResponse(
         topics=[results.of(name, outcomes[name]) for name in dict.fromkeys(t.name for t in message.topics)]
     )
@@ -86,9 +89,8 @@ def refused(message: CreateTopicsRequest, code: ErrorCode, reason: str | None = 
     )
 
 
-def _refusals(broker: Broker, session: Session, message: CreateTopicsRequest) -> dict[str, Outcome]:
+def _refusals(message: CreateTopicsRequest, permit: Permit) -> dict[str, Outcome]:
     """What is refused whatever the state of the cluster."""
-    may_create_any = broker.authorized(session, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
     counts = Counter(topic.name for topic in message.topics)
     refusals: dict[str, Outcome] = {}
     for name, count in counts.items():
@@ -97,8 +99,8 @@ def _refusals(broker: Broker, session: Session, message: CreateTopicsRequest) ->
         elif name == CLUSTER_METADATA_TOPIC:
             text = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
             refusals[name] = Refusal(ErrorCode.INVALID_REQUEST, text)
-        elif not may_create_any and not broker.authorized(session, Operation.CREATE, Resource.TOPIC, name):
-            refusals[name] = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        elif not permit.allows(CREATE_TOPIC, name):
+            refusals[name] = Refusal(CREATE_TOPIC.code, "Authorization failed.")
     return refusals
 
 
@@ -116,11 +118,11 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
 class _Results:
     """Outcomes as this version of the answer shows them."""
 
-    def __init__(self, broker: Broker, image: ClusterImage, request: Request) -> None:
+    def __init__(self, broker: Broker, image: ClusterImage, version: int, permit: Permit) -> None:
         self._broker = broker
         self._image = image
-        self._session = request.session
-        self._with_configs = request.api_version >= CONFIGS_SINCE
+        self._permit = permit
+        self._with_configs = version >= CONFIGS_SINCE
         self._defaults: list[ConfigEntry] | None = None
 
     def of(self, name: str, outcome: Outcome) -> CreatableTopicResult:
@@ -129,8 +131,8 @@ class _Results:
         result = CreatableTopicResult(name=name, topic_id=outcome.topic_id, error_message=None)
         if not self._with_configs:
             return result
-        if not self._broker.authorized(self._session, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
-            result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not self._permit.allows(DESCRIBE_TOPIC_CONFIGS, name):
+            result.topic_config_error_code = DESCRIBE_TOPIC_CONFIGS.code
             return result
         result.num_partitions = len(outcome.replicas)
         result.replication_factor = len(outcome.replicas[0])

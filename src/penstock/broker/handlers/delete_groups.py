@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
+from penstock.broker.rights import DELETE_GROUP
 from penstock.broker.shards.live import answered
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.delete_groups import (
@@ -20,20 +20,20 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.broker.shards.live import LiveShard
     from penstock.wire.exchange import Request
 
 
-async def handle(broker: Broker, request: Request, message: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def handle(
+    broker: Broker, request: Request, message: DeleteGroupsRequest, permit: Permit
+) -> DeleteGroupsResponse:
     coordinator = broker.services.groups
     codes: dict[str, int] = {}
     wanted: dict[LiveShard[GroupShard], list[str]] = {}
     names = list(dict.fromkeys(message.groups_names))
     for group_id in names:
-        if not broker.authorized(request.session, Operation.DELETE, Resource.GROUP, group_id):
-            codes[group_id] = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            continue
-        found = await coordinator.found(group_id)
+        found = permit.refusal(DELETE_GROUP, group_id) or await coordinator.found(group_id)
         if isinstance(found, ErrorCode):
             codes[group_id] = found
         else:

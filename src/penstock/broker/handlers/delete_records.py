@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
+from penstock.broker.rights import DELETE_RECORDS
 from penstock.broker.topics.names import is_internal
-from penstock.broker.topics.partitions import led_partition, made_ready
+from penstock.broker.topics.partitions import led_partition
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.delete_records import (
@@ -29,6 +29,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -36,24 +38,30 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-async def handle(broker: Broker, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle(
+    broker: Broker, request: Request, message: DeleteRecordsRequest, permit: Permit
+) -> DeleteRecordsResponse:
     wanted: dict[str, dict[int, int]] = {}
     for topic in message.topics:
         offsets = wanted.setdefault(topic.name, {})
         for partition in topic.partitions:
             offsets[partition.partition_index] = partition.offset
-    image = await made_ready(broker, wanted.items())
+    image = broker.image
     topics = []
     for name, offsets in wanted.items():
-        allowed = broker.authorized(request.session, Operation.DELETE, Resource.TOPIC, name)
+        allowed = permit.allows(DELETE_RECORDS, name)
         results = []
         for index, offset in offsets.items():
-            outcome: int | ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            outcome: int | ErrorCode = DELETE_RECORDS.code
             if allowed:
                 outcome = await _delete(broker, image, name, index, offset)
             results.append(_result(index, outcome))
         topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
     return DeleteRecordsResponse(topics=topics)
+
+
+def named(_broker: Broker, message: DeleteRecordsRequest, _version: int) -> Named:
+    return ((topic.name, wanted.partition_index) for topic in message.topics for wanted in topic.partitions)
 
 
 def refused(message: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:

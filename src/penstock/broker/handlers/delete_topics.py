@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
+from penstock.broker.rights import DELETE_TOPIC, SEE_DELETED_TOPIC
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import DeleteTopic
 from penstock.metadata.refusal import Refusal
@@ -29,6 +29,7 @@ from penstock.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -37,13 +38,15 @@ UNKNOWN_ID = "This server does not host this topic ID."
 UNAUTHORIZED = "Topic authorization failed."
 
 
-async def handle(broker: Broker, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def handle(
+    broker: Broker, request: Request, message: DeleteTopicsRequest, permit: Permit
+) -> DeleteTopicsResponse:
     if not broker.settings.delete_topic_enable:
         old = request.api_version < 3
         return refused(message, ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
     if message.timeout_ms <= 0:
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
-    deletion = _Deletion(broker, request, message)
+    deletion = _Deletion(message, permit)
     try:
         outcome = await broker.metadata.propose(deletion.decide)
     except MetadataUnavailableError:
@@ -67,9 +70,8 @@ def _states(message: DeleteTopicsRequest) -> list[DeleteTopicState]:
 class _Deletion:
     """One request: what is asked for, and what was decided against the last image that was tried."""
 
-    def __init__(self, broker: Broker, request: Request, message: DeleteTopicsRequest) -> None:
-        self._broker = broker
-        self._session = request.session
+    def __init__(self, message: DeleteTopicsRequest, permit: Permit) -> None:
+        self._permit = permit
         self._faults: list[DeletableTopicResult] = []
         names: dict[str, int] = {}
         ids: dict[bytes, int] = {}
@@ -111,20 +113,20 @@ class _Deletion:
         topic = image.topic_by_id(topic_id)
         if topic is None:
             self._results.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID))
-        elif self._may(Operation.DELETE, topic.name):
+        elif self._permit.allows(DELETE_TOPIC, topic.name):
             self._doomed[topic_id] = topic.name
         else:
-            shown = topic.name if self._may(Operation.DESCRIBE, topic.name) else None
-            self._results.append(_result(shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, UNAUTHORIZED))
+            shown = topic.name if self._permit.allows(SEE_DELETED_TOPIC, topic.name) else None
+            self._results.append(_result(shown, topic_id, DELETE_TOPIC.code, UNAUTHORIZED))
 
     def _by_name(self, image: ClusterImage, name: str, taken: set[bytes]) -> None:
         topic = image.topics.get(name)
-        if topic is None and self._may(Operation.DESCRIBE, name):
+        if topic is None and self._permit.allows(SEE_DELETED_TOPIC, name):
             self._results.append(
                 _result(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC)
             )
-        elif topic is None or not self._may(Operation.DELETE, name):
-            self._results.append(_result(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, UNAUTHORIZED))
+        elif topic is None or not self._permit.allows(DELETE_TOPIC, name):
+            self._results.append(_result(name, ZERO_UUID, DELETE_TOPIC.code, UNAUTHORIZED))
         elif topic.id in taken or topic.id in self._doomed:
             # Given by name and by id: neither is carried out, and the name says why.
             self._doomed.pop(topic.id, None)
@@ -139,12 +141,6 @@ class _Deletion:
             )
         else:
             self._doomed[topic.id] = name
-
-    def _may(self, operation: Operation, name: str) -> bool:
-        broker, session = self._broker, self._session
-        return broker.authorized(
-            session, Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME
-        ) or broker.authorized(session, operation, Resource.TOPIC, name)
 
     def answer(self, refusal: Refusal | None) -> DeleteTopicsResponse:
         code = ErrorCode.NONE if refusal is None else refusal.code

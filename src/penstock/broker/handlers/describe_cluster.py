@@ -21,13 +21,16 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 BROKERS = 1
 CONTROLLERS = 2
 
 
-def handle(broker: Broker, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(
+    broker: Broker, request: Request, message: DescribeClusterRequest, permit: Permit
+) -> DescribeClusterResponse:
     if message.endpoint_type != BROKERS:
         return _wrong_endpoint(message.endpoint_type)
     image = broker.image
@@ -50,7 +53,7 @@ def handle(broker: Broker, request: Request, message: DescribeClusterRequest) ->
         cluster_id=image.cluster_id,
         controller_id=image.controller_id if image.controller_id in listed else -1,
         brokers=brokers,
-        cluster_authorized_operations=cluster_operations(broker, request.session)
+        cluster_authorized_operations=cluster_operations(permit)
         if message.include_cluster_authorized_operations
         else NOT_ASKED,
     )

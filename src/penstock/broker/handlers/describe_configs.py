@@ -17,13 +17,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
 from penstock.broker.configs import loggers
 from penstock.broker.configs.changes import broker_number
-from penstock.broker.topics.partitions import newest_image
+from penstock.broker.configs.rights import ConfigRights, unauthorized
+from penstock.broker.rights import (
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+)
 from penstock.metadata.configs import (
     ConfigEntry,
     describe_all_brokers,
@@ -53,8 +57,9 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
-    from penstock.wire.exchange import Request, Session
+    from penstock.wire.exchange import Request
 
 RESOURCES_MAX = 50_000
 DYNAMIC_LOGGER = 6
@@ -63,6 +68,7 @@ DYNAMIC_LOGGER = 6
 _TYPES = {TOPIC_CONFIG, BROKER_CONFIG, BROKER_LOGGER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG}
 _PLACES = {"store", "metadata"}
 """Settings that are URLs, which may have credentials in them."""
+_RIGHTS = ConfigRights(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS)
 _MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was "
     "sent to an incompatible broker. See the broker logs for more details."
@@ -72,15 +78,28 @@ Results = list[DescribeConfigsResourceResult]
 
 
 def handle(
-    broker: Broker, request: Request, message: DescribeConfigsRequest
-) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    broker: Broker, request: Request, message: DescribeConfigsRequest, permit: Permit
+) -> DescribeConfigsResponse:
     resources = message.resources
     if len(resources) > RESOURCES_MAX or any(one.resource_type not in _TYPES for one in resources):
         return refused(message, ErrorCode.INVALID_REQUEST)
-    topics = (one.resource_name for one in resources if one.resource_type == TOPIC_CONFIG)
-    if all(name in broker.image.topics for name in topics):
-        return _answer(broker, broker.image, request, message)
-    return _answer_caught_up(broker, request, message)
+    image = broker.image
+    results = []
+    known: dict[tuple[int, str, tuple[str, ...]], Results | Refusal] = {}
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ()))
+        if key not in known:
+            known[key] = _describe(broker, image, permit, resource, message)
+        described = known[key]
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        if isinstance(described, Refusal):
+            result.error_code, result.error_message = described.code, described.message
+        else:
+            result.configs = described
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
 
 
 def refused(message: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
@@ -98,43 +117,16 @@ def refused(message: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigs
     )
 
 
-async def _answer_caught_up(
-    broker: Broker, request: Request, message: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    return _answer(broker, await newest_image(broker), request, message)
-
-
-def _answer(
-    broker: Broker, image: ClusterImage, request: Request, message: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    results = []
-    known: dict[tuple[int, str, tuple[str, ...]], Results | Refusal] = {}
-    for resource in message.resources:
-        key = (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ()))
-        if key not in known:
-            known[key] = _describe(broker, image, request.session, resource, message)
-        described = known[key]
-        result = DescribeConfigsResult(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
-        if isinstance(described, Refusal):
-            result.error_code, result.error_message = described.code, described.message
-        else:
-            result.configs = described
-        results.append(result)
-    return DescribeConfigsResponse(results=results)
-
-
 def _describe(
     broker: Broker,
     image: ClusterImage,
-    session: Session,
+    permit: Permit,
     resource: DescribeConfigsResource,
     message: DescribeConfigsRequest,
 ) -> Results | Refusal:
     kind, name = resource.resource_type, resource.resource_name
     names = resource.configuration_keys or None
-    refusal = _unauthorized(broker, session, kind, name)
+    refusal = unauthorized(permit, _RIGHTS, kind, name)
     if refusal is not None:
         return refusal
     given, broker_id = broker.settings.given, broker.broker_id
@@ -178,19 +170,6 @@ def _number_refusal(name: str, broker_id: int, expected: str, *, may_be_empty: b
         return Refusal(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
     if number != broker_id:
         return Refusal(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {expected} received {name}")
-    return None
-
-
-def _unauthorized(broker: Broker, session: Session, kind: int, name: str) -> Refusal | None:
-    operation = Operation.DESCRIBE_CONFIGS
-    if kind == TOPIC_CONFIG:
-        if not broker.authorized(session, operation, Resource.TOPIC, name):
-            return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-    elif kind == GROUP_CONFIG:
-        if not broker.authorized(session, operation, Resource.GROUP, name):
-            return Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
-    elif not broker.authorized(session, operation, Resource.CLUSTER, CLUSTER_NAME):
-        return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     return None
 
 

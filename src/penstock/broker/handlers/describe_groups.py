@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.operations import NOT_ASKED, group_operations
+from penstock.broker.rights import DESCRIBE_GROUP
 from penstock.wire.api.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -20,23 +20,23 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 
-async def handle(broker: Broker, request: Request, message: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def handle(
+    broker: Broker, request: Request, message: DescribeGroupsRequest, permit: Permit
+) -> DescribeGroupsResponse:
     coordinator = broker.services.groups
     described = []
     for group_id in message.groups:
-        if not broker.authorized(request.session, Operation.DESCRIBE, Resource.GROUP, group_id):
-            described.append(_refused(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            continue
-        found = await coordinator.found(group_id)
+        found = permit.refusal(DESCRIBE_GROUP, group_id) or await coordinator.found(group_id)
         if isinstance(found, ErrorCode):
             described.append(_refused(group_id, found))
             continue
         group = found.shard.describe_group(group_id, request.api_version)
         if message.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = group_operations(broker, request.session, group_id)
+            group.authorized_operations = group_operations(permit, group_id)
         described.append(group)
     return DescribeGroupsResponse(groups=described)
 

@@ -13,8 +13,8 @@ import contextlib
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
-from penstock.broker.topics.partitions import Asked, led_partition, made_ready, ready
+from penstock.broker.rights import READ_TOPIC
+from penstock.broker.topics.partitions import led_partition
 from penstock.broker.topics.replicas import batched
 from penstock.metadata.image import PartitionKey
 from penstock.metadata.names import topic_name_problem
@@ -33,6 +33,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage, ManifestRef
     from penstock.wire.exchange import Request
 
@@ -45,12 +47,16 @@ MANIFESTS_AT_ONCE = 64
 
 
 def handle(
-    broker: Broker, request: Request, message: DescribeProducersRequest
+    broker: Broker, request: Request, message: DescribeProducersRequest, permit: Permit
 ) -> Response | Awaitable[Response]:
-    asked = [(topic.name, topic.partition_indexes) for topic in message.topics]
-    if ready(broker, asked) and not _led_elsewhere(broker, broker.image, asked):
-        return _answer(broker, broker.image, request, message, {})
-    return _answer_later(broker, request, message, asked)
+    elsewhere = _led_elsewhere(broker, message)
+    if elsewhere:
+        return _answer_later(broker, message, permit, elsewhere)
+    return _answer(broker, broker.image, message, permit, {})
+
+
+def named(_broker: Broker, message: DescribeProducersRequest, _version: int) -> Named:
+    return ((topic.name, index) for topic in message.topics for index in topic.partition_indexes)
 
 
 def refused(message: DescribeProducersRequest, code: ErrorCode) -> Response:
@@ -69,12 +75,14 @@ def refused(message: DescribeProducersRequest, code: ErrorCode) -> Response:
 
 
 async def _answer_later(
-    broker: Broker, request: Request, message: DescribeProducersRequest, asked: Asked
+    broker: Broker,
+    message: DescribeProducersRequest,
+    permit: Permit,
+    refs: dict[PartitionKey, ManifestRef | None],
 ) -> Response:
-    image = await made_ready(broker, asked)
+    image = broker.image
     replicas = broker.services.replicas
     states: States = {}
-    refs = _led_elsewhere(broker, image, asked)
     for some in batched(refs.items(), MANIFESTS_AT_ONCE):
         states.update(dict.fromkeys((key for key, _ref in some), ErrorCode.KAFKA_STORAGE_ERROR))
         with contextlib.suppress(StoreError):
@@ -84,18 +92,19 @@ async def _answer_later(
                     states[key] = []
                 elif ref in found:
                     states[key] = producer_views(found[ref].producers)
-    return _answer(broker, image, request, message, states)
+    return _answer(broker, image, message, permit, states)
 
 
 def _led_elsewhere(
-    broker: Broker, image: ClusterImage, asked: Asked
+    broker: Broker, message: DescribeProducersRequest
 ) -> dict[PartitionKey, ManifestRef | None]:
     """Where the state lies of those partitions that this broker is a replica of and does not lead."""
+    image = broker.image
     replicas = broker.services.replicas
     found: dict[PartitionKey, ManifestRef | None] = {}
-    for name, indexes in asked:
-        topic = image.topics.get(name)
-        for index in indexes:
+    for asked in message.topics:
+        topic = image.topics.get(asked.name)
+        for index in asked.partition_indexes:
             if topic is None or not 0 <= index < len(topic.partitions):
                 continue
             info = topic.partitions[index]
@@ -107,13 +116,13 @@ def _led_elsewhere(
 def _answer(
     broker: Broker,
     image: ClusterImage,
-    request: Request,
     message: DescribeProducersRequest,
+    permit: Permit,
     states: States,
 ) -> Response:
     topics = []
     for topic in message.topics:
-        refusal = _topic_refusal(broker, image, request, topic)
+        refusal = _topic_refusal(image, topic, permit)
         partitions = [
             _producers(broker, image, topic.name, index, states)
             if refusal is None
@@ -126,14 +135,12 @@ def _answer(
     return DescribeProducersResponse(topics=topics)
 
 
-def _topic_refusal(
-    broker: Broker, image: ClusterImage, request: Request, topic: TopicRequest
-) -> Refusal | None:
+def _topic_refusal(image: ClusterImage, topic: TopicRequest, permit: Permit) -> Refusal | None:
     fault = topic_name_problem(topic.name)
     if fault is not None:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
-    if not broker.authorized(request.session, Operation.READ, Resource.TOPIC, topic.name):
-        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    if not permit.allows(READ_TOPIC, topic.name):
+        return Refusal(READ_TOPIC.code, "Topic authorization failed.")
     if topic.name not in image.topics:
         return Refusal(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."

@@ -4,8 +4,9 @@ What it means here: the metadata log lives in the shared store, every broker fol
 propose. So the voters are the live brokers, the leader is the controller (the lowest of them), the high
 watermark is the newest entry, and a voter's log end offset is the entry that its image has come to, as its
 lease last said. `last_fetch_timestamp` is when it said so, and `last_caught_up_timestamp` when it last knew
-that its image held the whole log, both by its own clock (from version 1). Observers are brokers that are
-registered and fenced; -1 for what is not known of them.
+that its image held the whole log, both by its own clock (from version 1). The broker that is asked catches up
+before it answers, so it does not lag. Observers are brokers that are registered and fenced; -1 for what is
+not known of them.
 
 - Only partition 0 of `__cluster_metadata` exists: anything else is UNKNOWN_TOPIC_OR_PARTITION.
 - The leader epoch is the broker epoch of the leader. Directory ids are zero; nodes (version 2) come with the
@@ -20,7 +21,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.broker.topics.partitions import CATCH_UP_SECONDS_MAX, newest_image
+from penstock.broker.freshness import CATCH_UP_SECONDS_MAX
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.describe_quorum import (
     DescribeQuorumRequest,
@@ -46,9 +47,8 @@ UNKNOWN = -1
 
 async def handle(broker: Broker, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
     assert broker.membership is not None
-    # Where this broker was when it was asked, before it catches up to see where the log ends.
+    image = broker.image
     leases = {broker.broker_id: broker.membership.lease()}
-    image = await newest_image(broker)
     with contextlib.suppress(StoreError, TimeoutError):
         async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
             leases = await broker.membership.leases() | leases

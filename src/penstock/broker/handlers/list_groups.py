@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
+from penstock.broker.rights import LIST_GROUP
 from penstock.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 
-async def handle(broker: Broker, request: Request, message: ListGroupsRequest) -> ListGroupsResponse:
+async def handle(
+    broker: Broker, request: Request, message: ListGroupsRequest, permit: Permit
+) -> ListGroupsResponse:
     shards = await broker.services.groups.all_shards()
     if isinstance(shards, ErrorCode):
         return ListGroupsResponse(error_code=shards)
@@ -26,12 +29,6 @@ async def handle(broker: Broker, request: Request, message: ListGroupsRequest) -
         group
         for live in shards
         for group in live.shard.list_groups(message.states_filter, message.types_filter)
+        if permit.allows(LIST_GROUP, group.group_id)
     ]
-    session = request.session
-    if not broker.authorized(session, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
-        groups = [
-            group
-            for group in groups
-            if broker.authorized(session, Operation.DESCRIBE, Resource.GROUP, group.group_id)
-        ]
     return ListGroupsResponse(groups=groups)

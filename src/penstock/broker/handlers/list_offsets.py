@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
-from penstock.broker.topics.partitions import epoch_at, led_partition, made_ready, ready
+from penstock.broker.rights import DESCRIBE_TOPIC
+from penstock.broker.topics.partitions import epoch_at, led_partition
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
@@ -37,7 +37,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
-    from penstock.metadata.image import ClusterImage
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.storage.ledger.answers import TimestampOffset
     from penstock.storage.ledger.ledger import Partition
     from penstock.wire.exchange import Request
@@ -65,15 +66,17 @@ Answer = ListOffsetsPartitionResponse
 
 
 def handle(
-    broker: Broker, request: Request, message: ListOffsetsRequest
+    broker: Broker, request: Request, message: ListOffsetsRequest, permit: Permit
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    asked = [(topic.name, [p.partition_index for p in topic.partitions]) for topic in message.topics]
+    listing = _Listing(broker, permit, request, message)
     easy = all(
         p.timestamp < 0 and p.timestamp != MAX_TIMESTAMP for topic in message.topics for p in topic.partitions
     )
-    if easy and request.api_version > 0 and ready(broker, asked):
-        return _Listing(broker, broker.image, request, message).answer_at_once()
-    return _answer_later(broker, request, message, asked)
+    return listing.answer_at_once() if easy and request.api_version > 0 else listing.answer()
+
+
+def named(_broker: Broker, message: ListOffsetsRequest, _version: int) -> Named:
+    return ((topic.name, wanted.partition_index) for topic in message.topics for wanted in topic.partitions)
 
 
 def refused(message: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
@@ -90,22 +93,13 @@ def refused(message: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse
     )
 
 
-async def _answer_later(
-    broker: Broker, request: Request, message: ListOffsetsRequest, asked: list[tuple[str, list[int]]]
-) -> ListOffsetsResponse:
-    image = await made_ready(broker, asked)
-    return await _Listing(broker, image, request, message).answer()
-
-
 class _Listing:
     """One request on its way to its answer."""
 
-    def __init__(
-        self, broker: Broker, image: ClusterImage, request: Request, message: ListOffsetsRequest
-    ) -> None:
+    def __init__(self, broker: Broker, permit: Permit, request: Request, message: ListOffsetsRequest) -> None:
         self.broker = broker
-        self.image = image
-        self.session = request.session
+        self.image = broker.image
+        self.permit = permit
         self.version = request.api_version
         self.message = message
         self.committed = message.replica_id == CONSUMER and message.isolation_level == READ_COMMITTED
@@ -159,8 +153,8 @@ class _Listing:
     def _refuse(self, topic: str, wanted: ListOffsetsPartition) -> Answer | None:
         """Why not even to look."""
         code = None
-        if not self.broker.authorized(self.session, Operation.DESCRIBE, Resource.TOPIC, topic):
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not self.permit.allows(DESCRIBE_TOPIC, topic):
+            code = DESCRIBE_TOPIC.code
         elif (topic, wanted.partition_index) in self.repeated:
             code = ErrorCode.INVALID_REQUEST
         elif wanted.timestamp < 0 and self.version < _SPECIAL_SINCE.get(wanted.timestamp, 1 << 15):

@@ -25,10 +25,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
 from penstock.broker.operations import NOT_ASKED, cluster_operations, topic_operations
+from penstock.broker.rights import CREATE_TOPIC, DESCRIBE_TOPIC, Permit
 from penstock.broker.topics.names import is_internal
-from penstock.broker.topics.partitions import confirmed, newest_image
 from penstock.broker.topics.placements import Placements
 from penstock.metadata.image import NO_LEADER
 from penstock.metadata.names import topic_name_problem
@@ -45,6 +44,7 @@ from penstock.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
     from penstock.broker.topics.kept_answers import Key
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.metadata.refusal import Refusal
@@ -68,73 +68,42 @@ class Created(NamedTuple):
 
 
 def handle(
-    broker: Broker, request: Request, message: MetadataRequest
-) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
-    session = request.session
-    # The frame may be used again before an answer that has to wait.
-    key = (
-        request.api_version,
-        session.listener,
-        session.principal,
-        bytes(request.frame[request.body_at :]),
-    )
-    if not broker.leads_surely:
-        return _answer_doubtful(broker, request, message, key)
-    if message.topics:
-        known = broker.services.metadata_answers.find(broker.image, key)
-        if known is not None:
-            return known
-    if _malformed(message, request.api_version):
+    broker: Broker, request: Request, message: MetadataRequest, permit: Permit
+) -> MetadataResponse | bytes | Awaitable[MetadataResponse]:
+    version = request.api_version
+    key = (version, request.session.listener, permit, bytes(request.frame[request.body_at :]))
+    known = broker.services.metadata_answers.find(broker.image, key)
+    if known is not None:
+        return known
+    if _malformed(message, version):
         return refused(message, ErrorCode.INVALID_REQUEST)
-    return _answer_surely(broker, request, message, key)
+    wanted = _wanted(message, version)
+    missing = [name for name in wanted.names or () if name not in broker.image.topics]
+    if missing and permit.leads:
+        return _answer_missing(broker, request, message, wanted, missing, permit)
+    return _answer_known(broker, request, message, wanted, permit, key)
 
 
-def _answer_surely(
-    broker: Broker, request: Request, message: MetadataRequest, key: Key
-) -> MetadataResponse | bytes | Awaitable[MetadataResponse | bytes]:
-    wanted = _wanted(message, request.api_version)
-    if not wanted.names and not wanted.ids:
-        return _answer_newest(broker, request, message, wanted, key)
-    if not _all_known(broker.image, wanted):
-        return _answer_unknown(broker, request, message, wanted)
-    return _answer_known(broker, broker.image, request, message, wanted, key)
-
-
-async def _answer_doubtful(
-    broker: Broker, request: Request, message: MetadataRequest, key: Key
-) -> MetadataResponse | bytes:
-    """This broker was silent for too long. If it cannot look, it sends nobody here for what it led."""
-    if _malformed(message, request.api_version):
-        return refused(message, ErrorCode.INVALID_REQUEST)
-    if await confirmed(broker):
-        answer = _answer_surely(broker, request, message, key)
-        return await answer if isinstance(answer, Awaitable) else answer
-    wanted = _wanted(message, request.api_version)
-    return _answer(broker, broker.image, request, message, wanted, None, doubtful=broker.broker_id)
-
-
-async def _answer_newest(
-    broker: Broker, request: Request, message: MetadataRequest, wanted: Wanted, key: Key
-) -> bytes:
-    """All topics, or none and only the brokers: what another broker changed a moment ago is in it."""
-    return _answer_known(broker, await newest_image(broker), request, message, wanted, key)
+def named(_broker: Broker, message: MetadataRequest, _version: int) -> Named | None:
+    """All topics, or none and only the brokers: what another broker changed a moment ago is in the answer."""
+    if not message.topics:
+        return None
+    topics = message.topics
+    return ((topic.topic_id if topic.topic_id != ZERO_UUID else topic.name or "", 0) for topic in topics)
 
 
 def _answer_known(
     broker: Broker,
-    image: ClusterImage,
     request: Request,
     message: MetadataRequest,
     wanted: Wanted,
+    permit: Permit,
     key: Key,
 ) -> bytes:
     """An answer that follows from the image alone."""
-    kept = broker.services.metadata_answers
-    answer = kept.find(image, key)
-    if answer is not None:
-        return answer
-    answer = encode(_answer(broker, image, request, message, wanted, None), request.api_version)
-    kept.keep(image, key, answer)
+    image = broker.image
+    answer = encode(_answer(broker, image, request, message, wanted, None, permit), request.api_version)
+    broker.services.metadata_answers.keep(image, key, answer)
     return answer
 
 
@@ -164,41 +133,30 @@ def _wanted(message: MetadataRequest, version: int) -> Wanted:
     return Wanted(tuple(names), tuple(ids))
 
 
-def _all_known(image: ClusterImage, wanted: Wanted) -> bool:
-    return all(name in image.topics for name in wanted.names or ()) and all(
-        topic_id in image.names for topic_id in wanted.ids
-    )
-
-
-async def _answer_unknown(
-    broker: Broker, request: Request, message: MetadataRequest, wanted: Wanted
+async def _answer_missing(
+    broker: Broker,
+    request: Request,
+    message: MetadataRequest,
+    wanted: Wanted,
+    missing: list[str],
+    permit: Permit,
 ) -> MetadataResponse:
-    image = await newest_image(broker)
-    missing = [name for name in wanted.names or () if name not in image.topics]
-    created = None
-    if missing and message.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
-        image, created = await _create(broker, request, image, missing)
-    return _answer(broker, image, request, message, wanted, created)
+    """Names are asked for that nobody knows: create them, if that is wanted."""
+    image, created = broker.image, None
+    if message.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
+        image, created = await _create(broker, permit, missing)
+    return _answer(broker, image, request, message, wanted, created, permit)
 
 
-async def _create(
-    broker: Broker, request: Request, image: ClusterImage, missing: list[str]
-) -> tuple[ClusterImage, Created]:
+async def _create(broker: Broker, permit: Permit, missing: list[str]) -> tuple[ClusterImage, Created]:
     """Create what may be created, and say of the rest why not."""
     from penstock.broker.topics.creating import create_automatically
 
-    session = request.session
     valid = [
-        name
-        for name in missing
-        if topic_name_problem(name) is None
-        and broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, name)
+        name for name in missing if topic_name_problem(name) is None and permit.allows(DESCRIBE_TOPIC, name)
     ]
-    allowed = valid
-    if not broker.authorized(session, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME):
-        allowed = [
-            name for name in valid if broker.authorized(session, Operation.CREATE, Resource.TOPIC, name)
-        ]
+    allowed = [name for name in valid if permit.allows(CREATE_TOPIC, name)]
+    image = broker.image
     refusals: dict[str, Refusal] = {}
     if allowed:
         image, refusals = await create_automatically(broker, allowed)
@@ -212,45 +170,41 @@ def _answer(
     message: MetadataRequest,
     wanted: Wanted,
     created: Created | None,
-    *,
-    doubtful: int = NO_LEADER,
+    permit: Permit,
 ) -> MetadataResponse:
     version, session = request.api_version, request.session
-    placements = Placements(image, session.listener, doubtful)
-
-    def may_describe(name: str) -> bool:
-        return broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, name)
-
+    # A broker that may not lead any more what it led sends nobody here for it.
+    placements = Placements(image, session.listener, NO_LEADER if permit.leads else broker.broker_id)
     topics = []
     described = []
     for topic_id in wanted.ids:
         topic = image.topic_by_id(topic_id)
         if topic is None:
             topics.append(_error(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id))
-        elif may_describe(topic.name):
+        elif permit.allows(DESCRIBE_TOPIC, topic.name):
             described.append(_topic(placements, topic, version))
         else:
-            topics.append(_error(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id))
+            topics.append(_error(None, DESCRIBE_TOPIC.code, topic_id))
     for name in image.topics if wanted.names is None else wanted.names:
         topic = image.topics.get(name)
-        if not may_describe(name):
+        if not permit.allows(DESCRIBE_TOPIC, name):
             if wanted.names is not None:
-                topics.append(_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, internal=False))
+                topics.append(_error(name, DESCRIBE_TOPIC.code, internal=False))
         elif topic is not None:
             described.append(_topic(placements, topic, version))
         elif created is not None and name in created.unauthorized:
-            topics.append(_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            topics.append(_error(name, CREATE_TOPIC.code))
         else:
             described.append(_error(name, _unknown(name, created)))
     if message.include_topic_authorized_operations:
         for entry in described:
-            entry.topic_authorized_operations = topic_operations(broker, session, entry.name or "")
+            entry.topic_authorized_operations = topic_operations(permit, entry.name or "")
     return MetadataResponse(
         brokers=_brokers(image, session.listener),
         cluster_id=image.cluster_id,
         controller_id=image.controller_id if image.controller_id in placements.reachable else -1,
         topics=[*topics, *described],
-        cluster_authorized_operations=cluster_operations(broker, session)
+        cluster_authorized_operations=cluster_operations(permit)
         if message.include_cluster_authorized_operations
         else NOT_ASKED,
     )

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.requests import mapped
-from penstock.broker.topics.partitions import newest_image
+from penstock.broker.rights import READ_TOPIC
 from penstock.groups.offsets.requests import commit_refused
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.offset_commit import (
@@ -31,6 +30,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -40,46 +41,9 @@ Codes = dict[tuple[int, int], ErrorCode]
 
 
 def handle(
-    broker: Broker, request: Request, message: OffsetCommitRequest
+    broker: Broker, request: Request, message: OffsetCommitRequest, permit: Permit
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
-        return commit_refused(message, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    codes = _refusals(broker, broker.image, request, message)
-    if any(code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED for code in codes.values()):
-        return _look_again(broker, request, message)
-    return _commit(broker, request, message, codes)
-
-
-async def _look_again(broker: Broker, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse:
-    """A topic is not known here: another broker may have created it a moment ago."""
-    codes = _refusals(broker, await newest_image(broker), request, message)
-    answer = _commit(broker, request, message, codes)
-    return await answer if isinstance(answer, Awaitable) else answer
-
-
-def _refusals(broker: Broker, image: ClusterImage, request: Request, message: OffsetCommitRequest) -> Codes:
-    """Gives each topic that came by id its name."""
-    codes: Codes = {}
-    by_id = request.api_version >= IDS_SINCE
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    for at, topic in enumerate(message.topics):
-        found = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
-        if by_id and found is not None:
-            topic.name = found.name
-        allowed = broker.authorized(request.session, Operation.READ, Resource.TOPIC, topic.name)
-        for position, partition in enumerate(topic.partitions):
-            if found is None:
-                codes[at, position] = unknown
-            elif not allowed:
-                codes[at, position] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif not 0 <= partition.partition_index < len(found.partitions):
-                codes[at, position] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return codes
-
-
-def _commit(
-    broker: Broker, request: Request, message: OffsetCommitRequest, codes: Codes
-) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    codes = _refusals(broker.image, request.api_version, message, permit)
     wanted = message if not codes else msgspec.structs.replace(message, topics=_without(message, codes))
     if codes and not any(topic.partitions for topic in wanted.topics):
         return _merged(commit_refused(message, ErrorCode.NONE), None, codes)
@@ -94,6 +58,36 @@ def _commit(
     if not codes:
         return answer
     return mapped(answer, lambda found: _merged(commit_refused(message, ErrorCode.NONE), found, codes))
+
+
+refused = commit_refused
+
+
+def named(_broker: Broker, message: OffsetCommitRequest, version: int) -> Named:
+    for topic in message.topics:
+        key = topic.topic_id if version >= IDS_SINCE else topic.name
+        for partition in topic.partitions:
+            yield key, partition.partition_index
+
+
+def _refusals(image: ClusterImage, version: int, message: OffsetCommitRequest, permit: Permit) -> Codes:
+    """Gives each topic that came by id its name."""
+    codes: Codes = {}
+    by_id = version >= IDS_SINCE
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for at, topic in enumerate(message.topics):
+        found = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
+        if by_id and found is not None:
+            topic.name = found.name
+        refusal = permit.refusal(READ_TOPIC, topic.name)
+        for position, partition in enumerate(topic.partitions):
+            if found is None and by_id:
+                codes[at, position] = unknown
+            elif refusal is not None:
+                codes[at, position] = refusal
+            elif found is None or not 0 <= partition.partition_index < len(found.partitions):
+                codes[at, position] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return codes
 
 
 def _without(message: OffsetCommitRequest, codes: Codes) -> list[OffsetCommitRequestTopic]:
@@ -116,6 +110,3 @@ def _merged(
             code = codes.get((at, position))
             partition.error_code = next(answered).error_code if code is None else code
     return whole
-
-
-refused = commit_refused

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.broker.groups.requests import mapped
-from penstock.broker.topics.partitions import made_ready
+from penstock.broker.rights import READ_TOPIC
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.offset_delete import (
     OffsetDeleteRequest,
@@ -26,24 +25,23 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.wire.exchange import Request
 
 
-async def handle(broker: Broker, request: Request, message: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    session = request.session
-    if not broker.authorized(session, Operation.DELETE, Resource.GROUP, message.group_id):
-        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    image = await made_ready(
-        broker, ((t.name, [p.partition_index for p in t.partitions]) for t in message.topics)
-    )
+def handle(
+    broker: Broker, request: Request, message: OffsetDeleteRequest, permit: Permit
+) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+    image = broker.image
     codes: dict[tuple[str, int], ErrorCode] = {}
     for topic in message.topics:
         known = image.topics.get(topic.name)
-        allowed = broker.authorized(session, Operation.READ, Resource.TOPIC, topic.name)
+        refusal = permit.refusal(READ_TOPIC, topic.name)
         for partition in topic.partitions:
             index = partition.partition_index
-            if not allowed:
-                codes[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if refusal is not None:
+                codes[topic.name, index] = refusal
             elif known is None or not 0 <= index < len(known.partitions):
                 codes[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wanted = OffsetDeleteRequest(
@@ -62,8 +60,11 @@ async def handle(broker: Broker, request: Request, message: OffsetDeleteRequest)
         GroupShard.delete_offsets,
         wanted,
     )
-    merged = mapped(answer, lambda found: _merged(message, found, codes))
-    return await merged if isinstance(merged, Awaitable) else merged
+    return mapped(answer, lambda found: _merged(message, found, codes))
+
+
+def named(_broker: Broker, message: OffsetDeleteRequest, _version: int) -> Named:
+    return ((topic.name, wanted.partition_index) for topic in message.topics for wanted in topic.partitions)
 
 
 def _merged(

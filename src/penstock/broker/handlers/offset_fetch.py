@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
-from penstock.broker.topics.partitions import newest_image
+from penstock.broker.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from penstock.wire.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -32,6 +31,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.broker.shards.live import LiveShard
     from penstock.groups.shard import GroupShard
     from penstock.metadata.image import ClusterImage
@@ -43,25 +44,39 @@ NO_OFFSET = -1
 
 
 def handle(
-    broker: Broker, request: Request, message: OffsetFetchRequest
+    broker: Broker, request: Request, message: OffsetFetchRequest, permit: Permit
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     groups = _groups(message, request.api_version)
     coordinator = broker.services.groups
-    shards = [coordinator.shard(group.group_id) for group in groups]
-    by_id = request.api_version >= IDS_SINCE
-    if any(isinstance(shard, ErrorCode) for shard in shards) or (by_id and not _known(broker.image, groups)):
-        return _fetch_later(broker, request, message, groups)
-    return _answer(broker, request, message, groups, shards)
+    shards = [
+        permit.refusal(DESCRIBE_GROUP, group.group_id) or coordinator.shard(group.group_id)
+        for group in groups
+    ]
+    if any(shard is not DESCRIBE_GROUP.code and isinstance(shard, ErrorCode) for shard in shards):
+        return _fetch_later(broker, request, message, groups, permit)
+    return _answer(broker, request, message, groups, shards, permit)
+
+
+def named(_broker: Broker, message: OffsetFetchRequest, version: int) -> Named:
+    """A name that is not known is no error: the group may have offsets of a topic that is gone."""
+    if version < IDS_SINCE:
+        return ()
+    return ((topic.topic_id, 0) for group in message.groups for topic in group.topics or ())
 
 
 async def _fetch_later(
-    broker: Broker, request: Request, message: OffsetFetchRequest, groups: list[OffsetFetchRequestGroup]
+    broker: Broker,
+    request: Request,
+    message: OffsetFetchRequest,
+    groups: list[OffsetFetchRequestGroup],
+    permit: Permit,
 ) -> OffsetFetchResponse:
     coordinator = broker.services.groups
-    if request.api_version >= IDS_SINCE and not _known(broker.image, groups):
-        await newest_image(broker)
-    shards = [await coordinator.found(group.group_id) for group in groups]
-    return _answer(broker, request, message, groups, shards)
+    shards = [
+        permit.refusal(DESCRIBE_GROUP, group.group_id) or await coordinator.found(group.group_id)
+        for group in groups
+    ]
+    return _answer(broker, request, message, groups, shards, permit)
 
 
 def _groups(message: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
@@ -77,19 +92,17 @@ def _groups(message: OffsetFetchRequest, version: int) -> list[OffsetFetchReques
     return [OffsetFetchRequestGroup(group_id=message.group_id, topics=topics)]
 
 
-def _known(image: ClusterImage, groups: list[OffsetFetchRequestGroup]) -> bool:
-    return all(topic.topic_id in image.names for group in groups for topic in group.topics or ())
-
-
 def _answer(
     broker: Broker,
     request: Request,
     message: OffsetFetchRequest,
     groups: list[OffsetFetchRequestGroup],
     shards: list[LiveShard[GroupShard] | ErrorCode],
+    permit: Permit,
 ) -> OffsetFetchResponse:
     found = [
-        _fetch(broker, request, message, group, shard) for group, shard in zip(groups, shards, strict=True)
+        _fetch(broker, request, message, group, shard, permit)
+        for group, shard in zip(groups, shards, strict=True)
     ]
     if request.api_version >= MANY_SINCE:
         return OffsetFetchResponse(groups=found)
@@ -102,9 +115,8 @@ def _fetch(
     message: OffsetFetchRequest,
     group: OffsetFetchRequestGroup,
     shard: LiveShard[GroupShard] | ErrorCode,
+    permit: Permit,
 ) -> OffsetFetchResponseGroup:
-    if not broker.authorized(request.session, Operation.DESCRIBE, Resource.GROUP, group.group_id):
-        return group_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if isinstance(shard, ErrorCode):
         return group_refused(group, shard)
     by_id = request.api_version >= IDS_SINCE
@@ -117,18 +129,14 @@ def _fetch(
     if group.topics is None:
         if by_id:
             answer.topics = _with_ids(broker.image, answer.topics)
-        answer.topics = [topic for topic in answer.topics if _may_see(broker, request, topic.name)]
+        answer.topics = [topic for topic in answer.topics if permit.allows(DESCRIBE_TOPIC, topic.name)]
         return answer
     for topic in answer.topics:
         if by_id and not topic.name:
             _refuse_all(topic, ErrorCode.UNKNOWN_TOPIC_ID)
-        elif not _may_see(broker, request, topic.name):
-            _refuse_all(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif not permit.allows(DESCRIBE_TOPIC, topic.name):
+            _refuse_all(topic, DESCRIBE_TOPIC.code)
     return answer
-
-
-def _may_see(broker: Broker, request: Request, topic: str) -> bool:
-    return broker.authorized(request.session, Operation.DESCRIBE, Resource.TOPIC, topic)
 
 
 def _with_ids(

@@ -11,11 +11,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
-from penstock.broker.topics.partitions import Asked, led_partition, made_ready, ready
+from penstock.broker.rights import DESCRIBE_EPOCHS
+from penstock.broker.topics.partitions import led_partition
 from penstock.wire.api.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -27,6 +26,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -34,12 +35,21 @@ Response = OffsetForLeaderEpochResponse
 
 
 def handle(
-    broker: Broker, request: Request, message: OffsetForLeaderEpochRequest
-) -> Response | Awaitable[Response]:
-    asked = [(topic.topic, [p.partition for p in topic.partitions]) for topic in message.topics]
-    if ready(broker, asked):
-        return _answer(broker, broker.image, request, message)
-    return _answer_later(broker, request, message, asked)
+    broker: Broker, request: Request, message: OffsetForLeaderEpochRequest, permit: Permit
+) -> Response:
+    image = broker.image
+    topics = []
+    for topic in message.topics:
+        if permit.allows(DESCRIBE_EPOCHS, topic.topic):
+            results = [_end(broker, image, topic.topic, wanted) for wanted in topic.partitions]
+        else:
+            results = [_refused(wanted, DESCRIBE_EPOCHS.code) for wanted in topic.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def named(_broker: Broker, message: OffsetForLeaderEpochRequest, _version: int) -> Named:
+    return ((topic.topic, wanted.partition) for topic in message.topics for wanted in topic.partitions)
 
 
 def refused(message: OffsetForLeaderEpochRequest, code: ErrorCode) -> Response:
@@ -51,28 +61,6 @@ def refused(message: OffsetForLeaderEpochRequest, code: ErrorCode) -> Response:
             for topic in message.topics
         ]
     )
-
-
-async def _answer_later(
-    broker: Broker, request: Request, message: OffsetForLeaderEpochRequest, asked: Asked
-) -> Response:
-    return _answer(broker, await made_ready(broker, asked), request, message)
-
-
-def _answer(
-    broker: Broker, image: ClusterImage, request: Request, message: OffsetForLeaderEpochRequest
-) -> Response:
-    session = request.session
-    is_broker = broker.authorized(session, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
-    topics = []
-    for topic in message.topics:
-        allowed = is_broker or broker.authorized(session, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
-        if allowed:
-            results = [_end(broker, image, topic.topic, wanted) for wanted in topic.partitions]
-        else:
-            results = [_refused(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for wanted in topic.partitions]
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
-    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _end(broker: Broker, image: ClusterImage, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

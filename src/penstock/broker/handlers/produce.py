@@ -33,12 +33,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from penstock.broker.acl import Operation, Resource
-from penstock.broker.produce.answers import Asked, Key, Target, encoded
+from penstock.broker.produce.answers import Asked, Key, Outcome, Target, encoded, is_refused
 from penstock.broker.produce.checks import INLINE_BYTES, NO_BATCH, Refused, Rules, check, first_batch
 from penstock.broker.produce.route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route, seconds_for
+from penstock.broker.rights import WRITE_TOPIC, WRITE_TRANSACTION
 from penstock.broker.topics.names import is_internal
-from penstock.broker.topics.partitions import newest_image
 from penstock.wire.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -46,18 +45,17 @@ from penstock.wire.api.produce import (
     TopicProduceResponse,
 )
 from penstock.wire.batch import HEADER_SIZE, TRANSACTIONAL
-from penstock.wire.codec import decode, encode
 from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.exchange import Reply
-from penstock.wire.headers import response_header
 from penstock.wire.varint import unsigned
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
+    from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Partition
-    from penstock.wire.buffers import Buffer
     from penstock.wire.exchange import Request
 
 log = logging.getLogger(__name__)
@@ -99,11 +97,44 @@ NOTHING = Refused(ErrorCode.NONE)
 """A message set without messages, which old clients may send: answered as appended, at no offset."""
 
 
-def handle_raw(broker: Broker, request: Request) -> list[Buffer] | Reply | None:
-    message, _end = decode(ProduceRequest, request.api_version, request.frame, request.body_at)
-    if _must_wait(broker, message, request.api_version):
-        return _wait(broker, request)
-    return _produce(broker, request, message, request.frame, request.owned)
+def handle(broker: Broker, request: Request, message: ProduceRequest, permit: Permit) -> Pending:
+    image = broker.image
+    entries = _entries(image, message, request.api_version)
+    whole = _whole_refusal(entries.values(), message.transactional_id, permit)
+    pending = Pending(broker, request, message, {key: entry.target for key, entry in entries.items()})
+    accepted: dict[Key, Accepted] = {}
+    openings: dict[Key, Opening] = {}
+    owned = request.owned
+    for key, entry in entries.items():
+        outcome = whole or _judge(broker, request, image, entry, message, permit)
+        if isinstance(outcome, Refused):
+            pending.outcomes[key] = outcome
+        elif isinstance(outcome, Opening):
+            openings[key] = outcome if owned else outcome._replace(records=_copied(outcome.records))
+        else:
+            accepted[key] = outcome
+    if not owned:
+        for key, one in accepted.items():
+            if not isinstance(one.batch, bytearray):
+                accepted[key] = one._replace(batch=bytearray(one.batch))
+    if openings:
+        pending.exclusive = True
+        broker.tasks.spawn(_open(broker, pending, accepted, openings))
+        return pending
+    if not accepted:
+        return pending.finish()
+    pending.append_all(accepted)
+    if len(entries) == 1:
+        ((key, entry),) = entries.items()
+        _remember(broker, request, message, entry, accepted[key], permit)
+    return pending
+
+
+def named(_broker: Broker, message: ProduceRequest, version: int) -> Named:
+    for topic in message.topic_data:
+        key = topic.topic_id if version >= TOPIC_IDS_FROM else topic.name
+        for data in topic.partition_data:
+            yield key, data.index
 
 
 def refused(message: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
@@ -125,98 +156,7 @@ def refused(message: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
     )
 
 
-# -- what is not known yet ------------------------------------------------------------------------------
-
-
-def _must_wait(broker: Broker, message: ProduceRequest, version: int) -> bool:
-    """Is a partition unknown to the image at hand, or ours to lead but not open yet?"""
-    image = broker.image
-    for topic_data in message.topic_data:
-        if version >= TOPIC_IDS_FROM:
-            topic = image.topic_by_id(topic_data.topic_id)
-        else:
-            topic = image.topics.get(topic_data.name)
-        if topic is None:
-            return True
-        for data in topic_data.partition_data:
-            index = data.index
-            if not 0 <= index < len(topic.partitions) or broker.is_opening(topic, index):
-                return True
-    return False
-
-
-def _wait(broker: Broker, request: Request) -> Reply:
-    """Look for what is not known, then go on. Meanwhile nothing overtakes: the reply is exclusive."""
-    frame = request.frame if request.owned else memoryview(bytearray(request.frame))
-    reply = Reply()
-
-    async def go_on() -> None:
-        try:
-            await newest_image(broker)
-            await broker.opened()
-            message, _end = decode(ProduceRequest, request.api_version, frame, request.body_at)
-            answer = _produce(broker, request, message, frame, True)
-            if isinstance(answer, Reply):
-                answer.when_done(lambda done: reply.close() if done.closed else reply.complete(done.buffers))
-            else:
-                reply.complete(answer)
-        except asyncio.CancelledError:
-            reply.close()
-            raise
-        except Exception:
-            log.exception("a waiting produce failed; version=%d", request.api_version)
-            _refuse_late(reply, request, frame)
-
-    broker.tasks.spawn(go_on())
-    return reply
-
-
-def _refuse_late(reply: Reply, request: Request, frame: memoryview) -> None:
-    version = request.api_version
-    message, _end = decode(ProduceRequest, version, frame, request.body_at)
-    response = refused(message, ErrorCode.UNKNOWN_SERVER_ERROR)
-    if response is None:
-        reply.close()
-    else:
-        header = response_header(ProduceRequest.api_key, version, request.correlation_id)
-        reply.complete([header, encode(response, version)])
-
-
 # -- the general way ------------------------------------------------------------------------------------
-
-
-def _produce(
-    broker: Broker, request: Request, message: ProduceRequest, frame: memoryview, owned: bool
-) -> list[Buffer] | Reply | None:
-    image = broker.image
-    entries = _entries(image, message, request.api_version)
-    whole = _whole_refusal(entries.values(), message.transactional_id)
-    pending = Pending(broker, request, message, {key: entry.target for key, entry in entries.items()})
-    accepted: dict[Key, Accepted] = {}
-    openings: dict[Key, Opening] = {}
-    for key, entry in entries.items():
-        outcome = whole or _judge(broker, request, image, entry, message)
-        if isinstance(outcome, Refused):
-            pending.outcomes[key] = outcome
-        elif isinstance(outcome, Opening):
-            openings[key] = outcome if owned else outcome._replace(records=_copied(outcome.records))
-        else:
-            accepted[key] = outcome
-    if not owned:
-        for key, one in accepted.items():
-            if not isinstance(one.batch, bytearray):
-                accepted[key] = one._replace(batch=bytearray(one.batch))
-    if openings:
-        pending.exclusive = True
-        broker.tasks.spawn(_open(broker, pending, accepted, openings))
-        return pending
-    if not accepted:
-        return pending.finish()
-    pending.append_all(accepted)
-    if len(entries) == 1:
-        ((key, entry),) = entries.items()
-        _remember(broker, request, frame, message, entry, accepted[key])
-    return pending
 
 
 def _copied(records: memoryview) -> memoryview:
@@ -261,10 +201,12 @@ def _entries(image: ClusterImage, message: ProduceRequest, version: int) -> dict
     return entries
 
 
-def _whole_refusal(entries: Iterable[Entry], transactional_id: str | None) -> Refused | None:
-    """Transactional records in a request without a transactional id refuse all of it."""
-    if transactional_id is None and any(_is_transactional(entry.records) for entry in entries):
-        return Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+def _whole_refusal(entries: Iterable[Entry], transactional_id: str | None, permit: Permit) -> Refused | None:
+    """Transactional records without a transactional id, or with another's, refuse the whole request."""
+    if transactional_id is not None and permit.allows(WRITE_TRANSACTION, transactional_id):
+        return None
+    if any(_is_transactional(entry.records) for entry in entries):
+        return Refused(WRITE_TRANSACTION.code)
     return None
 
 
@@ -278,15 +220,20 @@ def _is_transactional(records: memoryview | None) -> bool:
 
 
 def _judge(
-    broker: Broker, request: Request, image: ClusterImage, entry: Entry, message: ProduceRequest
+    broker: Broker,
+    request: Request,
+    image: ClusterImage,
+    entry: Entry,
+    message: ProduceRequest,
+    permit: Permit,
 ) -> Accepted | Refused | Opening:
     version = request.api_version
     name, _topic_id, index = entry.target
     topic = entry.topic
     if topic is None and version >= TOPIC_IDS_FROM:
         return Refused(ErrorCode.UNKNOWN_TOPIC_ID)
-    if not broker.authorized(request.session, Operation.WRITE, Resource.TOPIC, name):
-        return Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not permit.allows(WRITE_TOPIC, name):
+        return Refused(WRITE_TOPIC.code)
     if topic is None or not 0 <= index < len(topic.partitions):
         return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     batch = None
@@ -344,16 +291,17 @@ def _judge_message_set(
 def _remember(
     broker: Broker,
     request: Request,
-    frame: memoryview,
     message: ProduceRequest,
     entry: Entry,
     accepted: Accepted,
+    permit: Permit,
 ) -> None:
     """Make a route of this request if the next one may be like it."""
     records = entry.records
     if not accepted.plain or records is None:
         request.session.fast = None
         return
+    frame = request.frame
     size = len(records)
     flexible = request.api_version >= FLEXIBLE_FROM
     tail = 3 if flexible else 0
@@ -371,7 +319,7 @@ def _remember(
     request.session.fast = Route(
         broker,
         request,
-        frame,
+        permit,
         accepted.partition,
         accepted.rules,
         entry.target.name,
@@ -396,7 +344,7 @@ class Pending(Reply):
         self._acks = message.acks
         self._seconds = seconds_for(message.acks, message.timeout_ms)
         self._targets = targets
-        self.outcomes: dict[Key, Appended | Refused] = {}
+        self.outcomes: dict[Key, Outcome] = {}
         self.left = 0
 
     def appended(self, key: Key) -> Callable[[Appended | ErrorCode], None]:
@@ -405,10 +353,7 @@ class Pending(Reply):
         def done(result: Appended | ErrorCode) -> None:
             if key in self.outcomes:
                 return  # It was in doubt when its time was over, and that was told.
-            if isinstance(result, ErrorCode):
-                self.outcomes[key] = Refused.by_log(result, leads_surely=self._broker.leads_surely)
-            else:
-                self.outcomes[key] = result
+            self.outcomes[key] = result
             self.left -= 1
             if self.left == 0:
                 self.finish()
@@ -430,9 +375,7 @@ class Pending(Reply):
     def finish(self) -> Pending:
         if self._acks != 0:
             self.complete(encoded(self._broker, self._asked, self._targets, self.outcomes))
-        elif any(
-            isinstance(one, Refused) and one.code is not ErrorCode.NONE for one in self.outcomes.values()
-        ):
+        elif any(is_refused(one) for one in self.outcomes.values()):
             self.close()
         else:
             self.complete(None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from penstock.broker.acl import Operation, Resource
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.errors import ErrorCode
@@ -26,8 +25,6 @@ PROTOCOL_SINCE = 5
 def handle(
     broker: Broker, request: Request, message: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    if not broker.authorized(request.session, Operation.READ, Resource.GROUP, message.group_id):
-        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if request.api_version >= PROTOCOL_SINCE and (
         message.protocol_type is None or message.protocol_name is None
     ):

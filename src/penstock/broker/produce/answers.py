@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.broker.produce.checks import Refused
 from penstock.broker.topics.leaders import Leaders
@@ -32,6 +32,10 @@ Key = tuple[bytes | str, int]
 """Topic id or name, as the request has it, and partition."""
 
 
+Outcome: TypeAlias = "Appended | Refused | ErrorCode"
+"""What became of a partition's records. A bare code is that of the log, which refused or failed to write."""
+
+
 class Asked(NamedTuple):
     """What an answer needs to know of its request."""
 
@@ -48,8 +52,14 @@ class Target(NamedTuple):
     partition: int
 
 
+def is_refused(outcome: Outcome) -> bool:
+    if isinstance(outcome, Refused):
+        return outcome.code is not ErrorCode.NONE
+    return isinstance(outcome, ErrorCode)
+
+
 def encoded(
-    broker: Broker, asked: Asked, targets: Mapping[Key, Target], outcomes: Mapping[Key, Appended | Refused]
+    broker: Broker, asked: Asked, targets: Mapping[Key, Target], outcomes: Mapping[Key, Outcome]
 ) -> list[Buffer]:
     """The whole answer: every partition that was asked for, with what became of its records."""
     leaders = Leaders(broker.image, asked.listener, broker.broker_id)
@@ -72,8 +82,10 @@ def encoded(
 
 
 def _partition(
-    broker: Broker, asked: Asked, target: Target, outcome: Appended | Refused, leaders: Leaders
+    broker: Broker, asked: Asked, target: Target, outcome: Outcome, leaders: Leaders
 ) -> PartitionProduceResponse:
+    if isinstance(outcome, ErrorCode):
+        outcome = Refused.by_log(outcome, leads_surely=broker.leads_surely)
     if not isinstance(outcome, Refused):
         return PartitionProduceResponse(
             index=target.partition,

@@ -6,8 +6,9 @@ remembers these bytes and what followed from them (the partition, the topic's ru
 answer). One Struct takes a request apart that begins with them: what repeats, the length of the records,
 the header of the batch, and the first bytes of the records. Another packs the answer.
 
-A route holds for one image: leadership and settings cannot have changed while the image is the same. And
-it only ever accepts: a batch that is not plainly in order, or a request that is not exactly of that
+A route holds for one image: leadership and settings cannot have changed while the image is the same. It holds
+for the access rules of its permit, and for one principal: who changes that clears `session.fast`. And it only
+ever accepts: a batch that is not plainly in order, or a request that is not exactly of that
 shape, goes the general way, which decides and words the refusal.
 
 Written plainly for speed.
@@ -19,7 +20,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from penstock.broker.produce.answers import Asked, Target, encoded
-from penstock.broker.produce.checks import Refused, Rules, skimmed
+from penstock.broker.produce.checks import Rules, skimmed
 from penstock.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -39,6 +40,7 @@ from penstock.wire.varint import unsigned
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.rights import Permit
     from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Partition
     from penstock.wire.exchange import Request
@@ -89,6 +91,7 @@ class Route:
         "partition",
         "prefix",
         "rest",
+        "rules",
         "seconds",
         "shape",
         "silent",
@@ -103,7 +106,7 @@ class Route:
         self,
         broker: Broker,
         request: Request,
-        frame: memoryview,
+        permit: Permit,
         partition: Partition,
         rules: Rules,
         name: str,
@@ -111,11 +114,13 @@ class Route:
         timeout_ms: int,
         length_at: int,
     ) -> None:
-        """`length_at`: where the length of the records stands in `frame`, which has nothing unusual."""
+        """`length_at`: where the length of the records stands in the frame, which has nothing unusual."""
+        frame = request.frame
         version = request.api_version
         self.broker = broker
         self.metadata = broker.metadata
         self.image = broker.metadata.image
+        self.rules = permit.rules
         self.append = broker.ledger.append
         self.now_ms = broker.clock.time_ms
         self.partition = partition
@@ -165,7 +170,12 @@ class Route:
         if rest != self.rest:
             self._fit(rest)
         size = self.size
-        if size < _SIZE_MIN or size > self.max_message_bytes or self.metadata.image is not self.image:
+        if (
+            size < _SIZE_MIN
+            or size > self.max_message_bytes
+            or self.metadata.image is not self.image
+            or self.broker.rules is not self.rules
+        ):
             return None
         (
             api_key, version, correlation_id, prefix, length_bytes, base_offset, length, magic, crc,
@@ -270,9 +280,7 @@ class RouteReply(Reply):
         target = route.target
         key = (target.topic_id if route.version >= TOPIC_IDS_FROM else target.name, target.partition)
         asked = Asked(route.version, self._correlation_id, route.listener)
-        broker = route.broker
-        outcome = Refused.by_log(code, leads_surely=broker.leads_surely)
-        self.complete(encoded(broker, asked, {key: target}, {key: outcome}))
+        self.complete(encoded(route.broker, asked, {key: target}, {key: code}))
 
 
 def answer_shape(version: int, target: Target) -> tuple[bytes, bytes]:

@@ -172,7 +172,6 @@ class Coordinator(ABC, Generic[S]):
 
     async def all_shards(self) -> list[LiveShard[S]] | ErrorCode:
         """Every shard that this broker serves, once all are loaded; an error if that takes too long."""
-        await self._broker.confirmed()
         self._take_and_give(self._metadata.image)
         await self._loaded(list(self._loads))
         if self._loads:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.broker.rights import Permit
+
 if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage
 
@@ -13,8 +15,8 @@ QUESTION_BYTES_MAX = 4096
 ANSWERS_MAX = 256
 BYTES_MAX = 16 * 1024 * 1024
 
-Key = tuple[int, str, str, bytes]
-"""The version, the listener, the principal and the body of a request."""
+Key = tuple[int, str, Permit, bytes]
+"""The version, the listener, what may be seen, and the body of a request."""
 
 
 class KeptAnswers:
