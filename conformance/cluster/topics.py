@@ -8,6 +8,7 @@ topics made by Kafka's own kafka-topics.
 
 import argparse
 import contextlib
+import subprocess
 import sys
 import threading
 import time
@@ -140,8 +141,6 @@ def missing(cluster: Cluster, expected: set[str]) -> list[str]:
 
 def kafka_topics(address: str, name: str) -> None:
     """Create a topic as an operator of Kafka does."""
-    import subprocess
-
     command = parts.java(parts.kafka_classpath(parts.KAFKA_NEWEST), heap_mb=256)
     command += ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", address, "--create"]
     command += ["--topic", name, "--partitions", "3", "--replication-factor", "3"]

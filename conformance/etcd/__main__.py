@@ -31,6 +31,16 @@ from conformance.cluster.views import agreed_view
 from conformance.etcd.server import Etcd
 from conformance.faults.world import GO_ON_WITHIN_S, PAUSE_S, TOPIC, Fault, FaultyWorld, report
 from conformance.server import ServerFailed, interrupted_cleanly
+from penstock.clock import SystemClock
+from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
+from penstock.cluster.reading import ImageReader
+from penstock.metadata.commands import RegisterBroker
+from penstock.metadata.image import ClusterImage, Listener
+from penstock.storage.stores.etcd import EtcdStore, parse_url
+from penstock.storage.stores.etcd_gateway import Credentials, Gateway
+from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreError
+from penstock.storage.stores.opening import open_store
 
 if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage
@@ -52,10 +62,6 @@ class Race:
     """Writers of one metadata log, each of whose changes takes a number that nobody else may get."""
 
     def __init__(self, etcd: Etcd) -> None:
-        from penstock.clock import SystemClock
-        from penstock.cluster.metadata_log import MetadataLog
-        from penstock.storage.stores.memory import MemoryStore
-
         self._etcd = etcd
         self._store = MemoryStore()
         self._logs = [
@@ -74,8 +80,6 @@ class Race:
 
     async def run(self, kills: int) -> list[str]:
         """What is wrong."""
-        from penstock.cluster.reading import ImageReader
-
         try:
             epochs = [await self._begin(number) for number in range(WRITERS)]
             writing = [asyncio.create_task(self._write(number, epochs[number])) for number in range(WRITERS)]
@@ -103,9 +107,6 @@ class Race:
         return problems
 
     async def _begin(self, number: int) -> int:
-        from penstock.metadata.commands import RegisterBroker
-        from penstock.metadata.image import ClusterImage, Listener
-
         await self._logs[number].open()
         command = RegisterBroker(number, (Listener("PLAINTEXT", "127.0.0.1", 9000 + number),))
         image = await self._logs[number].propose(lambda _image: [command])
@@ -113,8 +114,6 @@ class Race:
         return image.brokers[number].epoch
 
     async def _write(self, number: int, epoch: int) -> None:
-        from penstock.cluster.metadata_log import MetadataUnavailableError
-
         while not self._done.is_set():
             try:
                 block = await self._logs[number].allocate_producer_ids(number, epoch, 1)
@@ -157,10 +156,6 @@ USERS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 async def _try(url: str, user: str = "", password: str = "", size: int = 1) -> str:
     """What became of a create: "created", or the kind of error."""
-    from penstock.storage.stores.etcd import EtcdStore, parse_url
-    from penstock.storage.stores.etcd_gateway import Credentials, Gateway
-    from penstock.storage.stores.objects import StoreError
-
     # Patient: on a slow machine, a refusal after an attempt that was not answered leaves a create in doubt.
     gateway = Gateway(
         parse_url(url)[1], credentials=Credentials(user=user, password=password), attempt_seconds=5.0
@@ -175,9 +170,6 @@ async def _try(url: str, user: str = "", password: str = "", size: int = 1) -> s
 
 
 async def _access(users: str, small: str) -> list[str]:
-    from penstock.storage.stores.etcd import parse_url
-    from penstock.storage.stores.etcd_gateway import Gateway
-
     gateway = Gateway(parse_url(users)[1])
     for path, message in USERS:
         await gateway.ask(f"/v3/auth/{path}", message)
@@ -332,9 +324,6 @@ def _told_by_commands(cluster: Cluster) -> list[str]:
     )  # fmt: skip
     if status.returncode or '"problems": []' not in status.stdout:
         problems.append(f"penstock cluster status: {status.stdout[-300:]}{status.stderr[-300:]}")
-    from penstock.cluster.reading import ImageReader
-    from penstock.storage import open_store
-
     store = open_store(str(cluster.store))
     image = asyncio.run(ImageReader(store).refresh())
     if len(image.live_brokers) != len(cluster.members):
@@ -354,7 +343,6 @@ def _told_by_spark(cluster: Cluster) -> list[str]:
     from confluent_kafka import Consumer, TopicPartition
 
     from penstock.spark.read.view import Chosen, LogView
-    from penstock.storage import open_store
 
     def choose(image: "ClusterImage") -> dict[tuple[bytes, int], Chosen]:
         topic = image.topics[TOPIC]

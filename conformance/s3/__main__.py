@@ -27,6 +27,8 @@ from conformance.s3.proxy import Proxy, Rule
 from conformance.s3.refusals import refusals
 from conformance.s3.server import BUCKET, HOST, S3Server
 from conformance.server import ServerFailed, interrupted_cleanly
+from penstock.storage.stores.objects import StoreUnavailableError
+from penstock.storage.stores.opening import open_store
 
 if TYPE_CHECKING:
     from penstock.storage.stores.objects import ObjectStore
@@ -51,8 +53,6 @@ FAULTY = (
 
 async def _create(store: "ObjectStore", key: str, value: bytes) -> bool | None:
     """None: the network was too bad to tell."""
-    from penstock.storage.stores.objects import StoreUnavailableError
-
     try:
         return await store.create(key, value)
     except StoreUnavailableError:
@@ -61,8 +61,6 @@ async def _create(store: "ObjectStore", key: str, value: bytes) -> bool | None:
 
 async def race(rounds: int, writers: int, name: str = "race") -> int:
     """How many rounds of racing creates did not have exactly one winner, whose bytes then stand."""
-    from penstock.storage import open_store
-
     store = open_store(f"s3://{BUCKET}/{name}")
     wrong = 0
     for number in range(rounds):

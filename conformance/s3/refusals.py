@@ -5,13 +5,12 @@ import os
 import subprocess
 
 from conformance.cluster.processes import penstock
+from penstock.storage.stores.opening import open_store
 
 TIMEOUT_S = 60.0
 
 
 async def _write(url: str, key: str, contents: bytes) -> None:
-    from penstock.storage import open_store
-
     store = open_store(url)
     await store.put(key, contents)
     await store.close()

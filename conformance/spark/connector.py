@@ -12,6 +12,7 @@ connector writes to Penstock must come back. One line a check; the exit code say
 import argparse
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -429,8 +430,6 @@ def difference(first: object, other: list[Row]) -> str:
 
 @contextlib.contextmanager
 def session(scratch: Path) -> Iterator[Any]:
-    import os
-
     from pyspark.sql import SparkSession
 
     import penstock.spark

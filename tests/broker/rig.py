@@ -15,11 +15,12 @@ from penstock.metadata.image import TOPIC_CONFIG, ClusterImage, Listener, TopicI
 from penstock.metadata.refusal import Refusal
 from penstock.server.framed import FramedRequest
 from penstock.settings import Settings
-from penstock.storage import open_store, open_wal_store
 from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.stores.objects import ObjectStore
+from penstock.storage.stores.opening import open_store
+from penstock.storage.wal.opening import open_wal_store
 from penstock.wire.batch import Record, build_batch
 from penstock.wire.codec import decode, encode
 from penstock.wire.exchange import Reply, Session

@@ -18,6 +18,7 @@ from penstock.broker.handlers.describe_quorum import METADATA_TOPIC
 from penstock.broker.registry import APIS, Api
 from penstock.cli.client import Client
 from penstock.testing import Broker
+from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.headers import parse_response_header, request_header
@@ -130,8 +131,6 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def topic_ids(broker: Broker) -> dict[str, bytes]:
-    from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-
     with Client(broker.bootstrap_servers) as client:
         for name in TOPICS:
             client.partitions(name, create=True)

@@ -14,7 +14,7 @@ from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker, SetConfig
 from penstock.metadata.image import TOPIC_CONFIG, ClusterImage, Listener
-from penstock.storage import open_store
+from penstock.storage.stores.opening import open_store
 from penstock.wire.api.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.api.describe_configs import (
     DescribeConfigsRequest,

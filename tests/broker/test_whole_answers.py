@@ -12,7 +12,7 @@ from penstock.broker.registry import APIS
 from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
 from penstock.metadata.commands import CreateTopic
-from penstock.storage import open_store
+from penstock.storage.stores.opening import open_store
 from penstock.wire.api.alter_configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 from penstock.wire.api.create_partitions import (
     CreatePartitionsRequest,

@@ -1,6 +1,7 @@
 """The audit of a store: with a broker on it and without, on a directory and with one object per flush."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -78,8 +79,6 @@ class World:
         return report
 
     def _settings_clock_ms(self) -> int:
-        import time
-
         # Objects in memory are as old as time.
         return 0 if self._memory is not None else time.time_ns() // 1_000_000
 

@@ -1,6 +1,7 @@
 """The metadata log: agreement under races, lost answers and outages; snapshots; trimming; clear refusals."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 
@@ -30,8 +31,6 @@ def replayed(inner: MemoryStore, version: int) -> ClusterImage:
 
 
 def _cluster_id(inner: MemoryStore) -> str:
-    import json
-
     return str(json.loads(inner.objects["meta/cluster"])["cluster_id"])
 
 

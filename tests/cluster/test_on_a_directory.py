@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.image import ClusterImage, derive
-from penstock.storage import open_store
+from penstock.storage.stores.opening import open_store
 
 from .rig import creating, registering
 
@@ -18,7 +18,7 @@ CHILD = """
 import asyncio, sys
 from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog
-from penstock.storage import open_store
+from penstock.storage.stores.opening import open_store
 from tests.cluster.rig import creating, registering
 
 async def main(root, broker, topics):

@@ -32,7 +32,7 @@ from conformance.cluster.processes import Cluster
 from conformance import earlier, parts
 from penstock.cluster.reading import ImageReader
 from penstock.metadata.image import OFFSETS_TOPIC
-from penstock.storage import open_store
+from penstock.storage.stores.opening import open_store
 from penstock.testing.waiting import until
 
 FOLDER = Path(__file__).parent

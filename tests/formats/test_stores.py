@@ -16,7 +16,7 @@ from penstock.client import Client
 from penstock.cluster.reading import ImageReader
 from penstock.metadata.image import OFFSETS_TOPIC, ClusterImage
 from penstock.metadata.levels import FEATURE, LEVEL_MAX
-from penstock.storage import open_store
+from penstock.storage.stores.opening import open_store
 from penstock.testing import Broker
 from penstock.wire.api.update_features import (
     FeatureUpdateKey,

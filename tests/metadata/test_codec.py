@@ -106,10 +106,8 @@ def test_an_unknown_field_is_not_dropped() -> None:
 
 
 def _framed(like: bytes, body: dict[str, object]) -> bytes:
-    import crc32c
-
     encoded = msgspec.msgpack.encode(body)
-    return like[:6] + crc32c.crc32c(encoded).to_bytes(4, "big") + encoded
+    return like[:6] + crc32c(encoded).to_bytes(4, "big") + encoded
 
 
 def test_every_struct_that_is_stored_refuses_what_it_does_not_know() -> None:

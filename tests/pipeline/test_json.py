@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,8 +52,6 @@ BAD: dict[bytes, str] = {
 
 
 def frame_of(spark: SparkSession, values: list[bytes | None], key: bytes | None = b"k") -> DataFrame:
-    from datetime import UTC, datetime
-
     at = datetime(2026, 1, 1, tzinfo=UTC)
     rows = [
         (key, value, "events", 3, offset, at, 0, [("h", b"1")] if offset % 2 else None)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -208,8 +209,6 @@ def test_a_run_that_was_killed_is_told_and_replaced(place: Place) -> None:
     pipeline = defined("killed", "killed-pipeline")
     status = place.go(pipeline)
     status.state, status.pid, status.process_started = "running", 2**22 + 1, 5
-    import msgspec
-
     place.store.run(place.store.store.put(key_of("killed-pipeline"), msgspec.json.encode(status)))
     found = overview(place.store, "killed-pipeline", status.reported_ms + 4000)
     assert found is not None and found.state == "crashed"

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka.partitioner.default import murmur2
 
 import penstock.spark
+from penstock.client import Client
 from penstock.testing import Broker
 from tests.spark.streams import started
 from tests.spark.test_batch import create, in_order, plain, produce, read
@@ -129,8 +130,6 @@ def test_timestamps(spark: SparkSession, broker: Broker) -> None:
 def test_mistakes(
     spark: SparkSession, broker: Broker, select: str, options: dict[str, str], sentence: str
 ) -> None:
-    from penstock.client import Client
-
     with Client(broker.bootstrap_servers) as client:
         if not any(topic.name == "t" for topic in client.metadata().topics):
             create(broker, "t")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.metadata.commands import FenceBroker
 from penstock.metadata.image import ClusterImage
@@ -61,8 +62,6 @@ def look(world: World, *names: str) -> tuple[LogView, Images]:
 
 async def contents(store: ObjectStore, view: PartitionView) -> list[tuple[int, int]]:
     """Base and last offset of each batch, found by following segments and tail as a task does."""
-    from penstock.log.extents import Extents
-
     found = []
     places: list[tuple[str, int, int]] = []
     for segment in view.segments:

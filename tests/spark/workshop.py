@@ -15,11 +15,12 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.metadata.commands import AnyCommand, CreatePartitions, CreateTopic, DeleteTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage, Listener
-from penstock.storage import open_store, open_wal_store
 from penstock.storage.ledger.holdings import DefaultRules, Holdings
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.stores.opening import open_store
+from penstock.storage.wal.opening import open_wal_store
 from penstock.wire.batch import Record, build_batch
 from tests.storage.world import append_ok
 

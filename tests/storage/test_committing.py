@@ -13,6 +13,7 @@ from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.answers import Surrendered
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.partition import Partition
+from penstock.storage.settling.rewriting import Stretch
 from penstock.storage.stores.memory import MemoryStore
 from penstock.wire.buffers import Buffer
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill, forget_tails
@@ -106,8 +107,6 @@ async def delete_and_retain(ledger: Ledger, partition: Partition) -> None:
 
 
 async def rewrite(ledger: Ledger, partition: Partition) -> None:
-    from penstock.storage.settling.rewriting import Stretch
-
     assert partition.manifest is not None
     assert await ledger._settler._rewriter.rewrite([Stretch(partition, partition.manifest.segments)]) == 1
 

@@ -2,16 +2,18 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
+from penstock.metadata.image import WalRef
 from penstock.storage.ledger.answers import Appended, EpochEnd, OffsetOutOfRangeError, Readable
-from penstock.storage.wal.port import Durable
+from penstock.storage.wal.port import Durable, Fenced
 from penstock.wire.batch import check_batch, iter_batches, read_header
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
-from tests.storage.world import World, append, append_ok, batch, own_partition, read, read_all
+from tests.storage.world import QUIET, World, append, append_ok, batch, own_partition, read, read_all
 
 
 async def test_appended_records_are_read_back_as_they_were_sent(world: World) -> None:
@@ -184,9 +186,6 @@ async def test_a_zombie_changes_nothing_for_its_successor(world: World) -> None:
 
 
 async def test_an_incarnation_that_was_sealed_before_it_began_cannot_begin(world: World) -> None:
-    from penstock.metadata.image import WalRef
-    from penstock.storage.wal.port import Fenced
-
     assert await world.wal_store.seal(WalRef(9, 3)) == 0
     assert await world.wal_store.seal(WalRef(9, 3)) == 0
     assert isinstance(await world.wal_store.create(WalRef(9, 3)), Fenced)
@@ -265,10 +264,6 @@ async def test_transactions_move_the_last_stable_offset(world: World) -> None:
 
 
 async def test_a_flush_takes_so_much_and_leaves_the_rest_to_the_next(local: World) -> None:
-    import msgspec
-
-    from tests.storage.world import QUIET
-
     limits = msgspec.structs.replace(QUIET, flush_batches_max=3, flush_bytes_max=1000)
     ledger = await local.start(settings=limits)
     topic = await local.create_topic("t", 2)

@@ -14,7 +14,7 @@ from penstock.storage.stores.objects import ObjectInfo
 from penstock.storage.wal.objects import ObjectWalWriter
 from penstock.wire.buffers import Buffer
 from tests.storage.test_settling import NO_DELAY, PROMPT, collect, fill
-from tests.storage.world import QUIET, World, own_partition, read_all
+from tests.storage.world import QUIET, World, batch, own_partition, read_all
 
 
 class CountingStore(MemoryStore):
@@ -151,8 +151,6 @@ async def test_one_put_per_flush_whatever_the_number_of_partitions(partitions: i
     ledger = await world.start()
     topic = await world.create_topic("t", partitions)
     store.requests.clear()
-    from tests.storage.world import batch
-
     answers: list[object] = []
     for index in range(partitions):
         ledger.append(own_partition(ledger, topic, index), batch(b"x"), answers.append)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from penstock.storage import open_store
 from penstock.storage.stores import patience, remote
 from penstock.storage.stores.attempts import Limits
 from penstock.storage.stores.lanes import Lane
@@ -18,6 +17,7 @@ from penstock.storage.stores.objects import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from penstock.storage.stores.opening import open_store
 from penstock.storage.stores.proof import UnfitStoreError, prove_create
 from penstock.storage.stores.remote import RemoteStore
 from penstock.storage.stores.remote_errors import Verdict, explain

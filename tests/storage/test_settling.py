@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock.log.policy import LogPolicy
-from penstock.metadata.commands import SettlePartitions
+from penstock.metadata.commands import AssignLeaders, LeaderMove, SettlePartitions
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
@@ -23,6 +23,7 @@ from tests.storage.world import (
     batch,
     keys_of,
     own_partition,
+    read,
     read_all,
 )
 
@@ -70,8 +71,6 @@ async def test_settled_records_are_read_from_segments(world: World) -> None:
 
 
 async def raw(ledger: Ledger, partition: Partition) -> list[bytes]:
-    from tests.storage.world import read
-
     offset, parts = partition.log_start_offset, []
     while offset < partition.high_watermark:
         part = await read(ledger, partition, offset)
@@ -328,8 +327,6 @@ async def test_a_shared_object_outlives_the_partition_of_another_broker(world: W
     for topic in (t, u):
         await fill(first, own_partition(first, topic), 3)
     await first.settle()
-    from penstock.metadata.commands import AssignLeaders, LeaderMove
-
     old = own_partition(first, u)
     refs = await first.surrender([(u, 0)])
     move = LeaderMove(u, 0, old.leader_epoch, 2, settled=True, manifest=refs[u, 0].manifest)

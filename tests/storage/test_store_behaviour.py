@@ -11,9 +11,11 @@ import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.exceptions import GenericError, PermissionDeniedError
+from obstore.store import MemoryStore as Backend
 
-from penstock.storage import open_store
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import (
@@ -23,6 +25,7 @@ from penstock.storage.stores.objects import (
     StoreError,
     StoreUnavailableError,
 )
+from penstock.storage.stores.opening import open_store
 from penstock.storage.stores.remote import RemoteStore
 from tests.storage.fake_etcd import FakeMember, Keys
 from tests.storage.world import keys_of
@@ -44,8 +47,6 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "memory":
             opened = open_store("memory://")
         case "remote-memory":
-            from obstore.store import MemoryStore as Backend
-
             opened = RemoteStore("memory://", backend=Backend())
         case "etcd":
             member = FakeMember(Keys())
@@ -214,16 +215,12 @@ class Flaky:
     """Makes the SDK's calls fail: before they have an effect, or after."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, failures: list[str]) -> None:
-        import obstore
-
         self._real = getattr(obstore, name)
         self.failures = failures
         self.calls = 0
         monkeypatch.setattr(obstore, name, self.call)
 
     async def call(self, *args: object, **options: object) -> object:
-        from obstore.exceptions import GenericError, PermissionDeniedError
-
         self.calls += 1
         failure = self.failures.pop(0) if self.failures else ""
         if failure == "before":
@@ -237,8 +234,6 @@ class Flaky:
 
 
 def remote(pauses: list[float]) -> RemoteStore:
-    from obstore.store import MemoryStore as Backend
-
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 

@@ -20,6 +20,12 @@ from penstock.cli.records import LATEST, Sender, list_offset
 from penstock.testing import Broker
 from penstock.testing.hosts import ProcessHost
 from penstock.wire import compression
+from penstock.wire.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from penstock.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.batch import HEADER_SIZE, Record, build_batch, refresh_crc
 from penstock.wire.codec import encode
@@ -174,13 +180,6 @@ def test_bad_batches(broker: Broker) -> None:
 
 def test_decompression_bombs(broker: Broker) -> None:
     with Client(broker.bootstrap_servers) as client:
-        from penstock.wire.api.create_topics import (
-            CreatableTopic,
-            CreatableTopicConfig,
-            CreateTopicsRequest,
-            CreateTopicsResponse,
-        )
-
         topic = CreatableTopic(
             name="bombed",
             num_partitions=1,

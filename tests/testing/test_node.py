@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,8 @@ import pytest
 
 from penstock.cli.client import Client, ClientError
 from penstock.cluster.membership import Membership
-from penstock.metadata.image import BrokerInfo
+from penstock.metadata.commands import SetConfig
+from penstock.metadata.image import BROKER_CONFIG, BrokerInfo
 from penstock.node.node import Node, StartError
 from penstock.node.settings import advertised
 from penstock.server.server import Bound
@@ -142,17 +144,12 @@ async def test_several_listeners(tmp_path: Path) -> None:
 
 
 def test_an_address_that_means_all_is_told_as_this_machine() -> None:
-    import socket
-
     settings = Settings().with_values({"listeners": "PLAINTEXT://0.0.0.0:9092"})
     (listener,) = advertised(settings, (Bound("PLAINTEXT", "0.0.0.0", 9092),))
     assert (listener.host, listener.port) == (socket.gethostname(), 9092)
 
 
 async def test_dynamic_settings_reach_the_server(tmp_path: Path) -> None:
-    from penstock.metadata.commands import SetConfig
-    from penstock.metadata.image import BROKER_CONFIG
-
     node = Node(Settings().with_values({"store": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}))
     await node.start()
     change = SetConfig(BROKER_CONFIG, "", {"message.max.bytes": "123456"})

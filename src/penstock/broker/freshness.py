@@ -83,8 +83,6 @@ async def confirmed(broker: Broker) -> bool:
 async def caught_up(broker: Broker) -> bool:
     """Catch up with the metadata log. False if the store does not answer. While it is known to be out nobody
     waits for it."""
-    from penstock.cluster.metadata_log import MetadataUnavailableError
-
     if broker.metadata.unavailable_since is not None:
         return False
     catching = asyncio.ensure_future(broker.metadata.catch_up())

@@ -107,8 +107,8 @@ async def opened(location: str) -> AsyncIterator[DatedStore]:
 
 
 def _open(location: str) -> DatedStore:
-    from penstock.storage import open_store
     from penstock.storage.stores.objects import DatedStore, StoreError
+    from penstock.storage.stores.opening import open_store
 
     opened = open_store(location)
     if not isinstance(opened, DatedStore):

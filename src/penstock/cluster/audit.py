@@ -31,7 +31,6 @@ from penstock.cluster.reading import ImageReader
 from penstock.cluster.snapshots import HINT_KEY, entry_key
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
-from penstock.storage import open_wal_store
 from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.storage.stores.objects import (
@@ -41,6 +40,7 @@ from penstock.storage.stores.objects import (
     StoreError,
 )
 from penstock.storage.wal.following import follow_log
+from penstock.storage.wal.opening import open_wal_store
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 
 _READS_AT_ONCE: Final = 16

@@ -13,9 +13,9 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.sealing import seal_log
 from penstock.metadata.image import BrokerInfo, WalRef
 from penstock.node.settings import Policies, advertised, ledger_settings, limits_of
-from penstock.storage import open_wal_store
 from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.wal.opening import open_wal_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,9 +32,9 @@ from penstock.node.settings import limits_of
 from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
 from penstock.settings import Settings, SettingsError, parse_listeners
-from penstock.storage import open_store as open_named_store
 from penstock.storage.ledger.ledger import FencedError
 from penstock.storage.stores.objects import StoreError, StoreUnavailableError
+from penstock.storage.stores.opening import open_store as open_named_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

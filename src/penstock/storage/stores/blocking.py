@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.storage import open_store
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError
+from penstock.storage.stores.opening import open_store
 from penstock.wire.buffers import Buffer
 
 T = TypeVar("T")
