@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from enum import Flag, auto
 from typing import TYPE_CHECKING
 
+from penstock.cluster.metadata_log import MetadataUnavailableError
+
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
 
