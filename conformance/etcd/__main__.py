@@ -342,7 +342,8 @@ def _told_by_spark(cluster: Cluster) -> list[str]:
     """What Spark plans with, from the store alone, ends where the brokers say that partitions end."""
     from confluent_kafka import Consumer, TopicPartition
 
-    from penstock.spark.read.view import Chosen, LogView
+    from penstock.cluster.reading import view_of
+    from penstock.storage.reader.view import Chosen
 
     def choose(image: "ClusterImage") -> dict[tuple[bytes, int], Chosen]:
         topic = image.topics[TOPIC]
@@ -350,7 +351,7 @@ def _told_by_spark(cluster: Cluster) -> list[str]:
             (topic.id, number): Chosen(topic, number, info) for number, info in enumerate(topic.partitions)
         }
 
-    views = asyncio.run(LogView(open_store(str(cluster.store)), choose).refresh())
+    views = asyncio.run(view_of(open_store(str(cluster.store)), choose).refresh())
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", **QUIET})
     problems = []
     for (_id, number), view in views.items():

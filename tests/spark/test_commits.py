@@ -53,9 +53,10 @@ class Target:
     def values(self) -> list[str]:
         """Everything in the topic, by key order of partitions."""
         from penstock.spark.options import read_options
-        from penstock.spark.read.planning import OffsetRange, stretch_of
+        from penstock.spark.read.planning import OffsetRange
         from penstock.spark.read.reading import ReadSettings, read_stretches
         from penstock.spark.read.session import ReadSession
+        from penstock.storage.reader.stretches import stretch_of
 
         options = read_options({"store": self.broker.store, "subscribe": self.topic}, streaming=False)
         views = ReadSession(self.store, options).refresh().values()

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.errors import LostRecordsError
-from penstock.spark.read.planning import Deal, OffsetRange, Stretch, admit_records, splits
+from penstock.spark.read.planning import Deal, OffsetRange, admit_records, splits
 from penstock.spark.read.reading import ReadSettings, read_stretches
-from penstock.spark.read.view import PartitionView
+from penstock.storage.reader.stretches import Stretch
+from penstock.storage.reader.view import PartitionView
 from penstock.storage.stores.directory import DirectoryStore
 from tests.spark.test_view import look, start
 from tests.storage.world import World, append_ok, batch

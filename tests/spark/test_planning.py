@@ -13,7 +13,6 @@ from penstock.spark.options import Selection
 from penstock.spark.read.planning import (
     Deal,
     OffsetRange,
-    Stretch,
     TopicPosition,
     admit_bytes,
     admit_records,
@@ -24,7 +23,8 @@ from penstock.spark.read.planning import (
     size_of,
     splits,
 )
-from penstock.spark.read.view import PartitionView
+from penstock.storage.reader.stretches import Stretch
+from penstock.storage.reader.view import PartitionView
 
 MB = 1024 * 1024
 
@@ -38,7 +38,7 @@ def partition(sizes: Sequence[tuple[int, int]], index: int = 0) -> PartitionView
         offset += count
     view = PartitionView("events", b"i" * 16, index)
     ref = ManifestRef("manifests/1", 0, 1)
-    view.restore(PartitionInfo(1, 1, (1,), manifest=ref), Manifest(b"i" * 16, index, offset, tuple(segments)))
+    view.begin(PartitionInfo(1, 1, (1,), manifest=ref), Manifest(b"i" * 16, index, offset, tuple(segments)))
     return view
 
 

@@ -170,10 +170,11 @@ def test_groups_resume_from_a_compacted_offsets_topic(broker: Broker) -> None:
 
 
 def test_spark_reads_the_store_of_a_compacted_log(tmp_path: Path) -> None:
+    from penstock.cluster.reading import view_of
     from penstock.spark.options import Selection
-    from penstock.spark.read.planning import Stretch, choose, stretch_of
+    from penstock.spark.read.planning import choose
     from penstock.spark.read.reading import ReadSettings, open_blocking, read_stretches
-    from penstock.spark.read.view import LogView
+    from penstock.storage.reader.stretches import Stretch, stretch_of
 
     with Workshop(str(tmp_path / "store")) as workshop:
         workshop.create("t")
@@ -184,7 +185,7 @@ def test_spark_reads_the_store_of_a_compacted_log(tmp_path: Path) -> None:
 
         def plan() -> Stretch:
             blocking = open_blocking(workshop.store)
-            chosen = LogView(blocking.store, lambda image: choose(Selection(names=("t",)), image))
+            chosen = view_of(blocking.store, lambda image: choose(Selection(names=("t",)), image))
             view = blocking.run(chosen.refresh())[key]
             return stretch_of(view, 0, view.end)
 

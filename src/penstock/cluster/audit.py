@@ -19,7 +19,6 @@ Space: what is stored in segments and manifests is held against what can be read
 about twice that (`log.moving`).
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
@@ -29,8 +28,8 @@ from penstock.cluster.home import IDENTITY_KEY
 from penstock.cluster.leases import lease_key
 from penstock.cluster.reading import ImageReader
 from penstock.cluster.snapshots import HINT_KEY, entry_key
-from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
+from penstock.storage.reader.manifests import Loaded, load_manifests, manifest_of
 from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.storage.stores.objects import (
@@ -43,7 +42,6 @@ from penstock.storage.wal.following import follow_log
 from penstock.storage.wal.opening import open_wal_store
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
 
-_READS_AT_ONCE: Final = 16
 _KINDS: Final = {
     "meta/": "metadata",
     "live/": "leases",
@@ -155,7 +153,7 @@ class Audit:
         self._now_ms = now_ms
         self._grace_ms = grace_ms
         self._reader = ImageReader(store)
-        self._manifests: dict[ManifestRef, Manifest | str] = {}
+        self._manifests: dict[ManifestRef, Loaded] = {}
 
     async def run(self) -> Report:
         """Compare. Raises NoClusterError, FormatError and StoreError."""
@@ -260,15 +258,16 @@ class Audit:
             for index, info in enumerate(topic.partitions)
         }
         refs = {info.manifest for info in partitions.values() if info.manifest is not None}
-        await self._load(refs - self._manifests.keys())
+        self._manifests.update(await load_manifests(self._store, refs - self._manifests.keys()))
         for key, info in partitions.items():
             ref = info.manifest
             if ref is None:
                 continue
             _need(needs.ends, ref.key, ref.start + ref.length)
-            manifest = self._manifests[ref]
-            if isinstance(manifest, str):
-                needs.damaged[ref.key] = manifest
+            try:
+                manifest = manifest_of(key, self._manifests[ref])
+            except StoreError as error:
+                needs.damaged[ref.key] = str(error)
                 needs.unread.add(key)
                 continue
             for segment in manifest.segments:
@@ -277,31 +276,6 @@ class Audit:
                 if segment.end_offset > info.log_start:
                     needs.readable_bytes += segment.size_bytes
         return needs
-
-    async def _load(self, refs: Iterable[ManifestRef]) -> None:
-        """Manifests that lie in one object are read in one go."""
-        together: dict[str, list[ManifestRef]] = {}
-        for ref in refs:
-            together.setdefault(ref.key, []).append(ref)
-        limit = asyncio.Semaphore(_READS_AT_ONCE)
-
-        async def load(some: list[ManifestRef]) -> None:
-            start = min(ref.start for ref in some)
-            end = max(ref.start + ref.length for ref in some)
-            async with limit:
-                try:
-                    stored = memoryview(await self._store.get_range(some[0].key, start, end - start))
-                except ObjectMissingError as error:
-                    self._manifests.update(dict.fromkeys(some, str(error)))
-                    return
-            for ref in some:
-                at = ref.start - start
-                try:
-                    self._manifests[ref] = decode_manifest(stored[at : at + ref.length])
-                except ManifestError as error:
-                    self._manifests[ref] = str(error)
-
-        await asyncio.gather(*(load(some) for some in together.values()))
 
     # What is not there.
 

@@ -15,6 +15,7 @@ from penstock.cluster.snapshots import SnapshotChain, entry_key
 from penstock.cluster.tail import apply_tail, can_be_torn, unreadable
 from penstock.metadata.codec import DamagedError
 from penstock.metadata.image import ClusterImage
+from penstock.storage.reader.view import Choose, LogView
 from penstock.storage.stores.objects import ObjectStore
 
 _WINDOW_MAX: Final = 32
@@ -97,3 +98,8 @@ class ImageReader:
                 break
             found.append(data)
         return found
+
+
+def view_of(store: ObjectStore, choose: Choose) -> LogView:
+    """The partitions of a store that `choose` names, from the store alone."""
+    return LogView(store, ImageReader(store), choose)

@@ -38,8 +38,8 @@ class Replay:
         """What lies below `log_start` was deleted, and may be missing."""
         self.hurt: list[HurtRange] = []
         self.torn: list[tuple[int, int]] = []
+        self.log_start = log_start
         self._log = log
-        self._log_start = log_start
         self._doubt_end = 0
         """Damaged flushes may have held records of the partition up to here."""
         self._doubt = ""
@@ -66,8 +66,10 @@ class Replay:
             self._doubt = self._doubt or f"flush {number} of a write-ahead log: {damage.reason}"
 
     def expects(self, base_offset: int, *, proven: bool = True) -> bool:
-        """Whether a batch that begins so may come next: it leaves no gap, or one that is explained."""
-        return base_offset <= self._log.next_offset or bool(self._doubt) or self._after_torn or not proven
+        """Whether a batch that begins so may come next: it leaves no gap above the log start, or one that is
+        explained."""
+        end = max(self._log.next_offset, self.log_start)
+        return base_offset <= end or bool(self._doubt) or self._after_torn or not proven
 
     def takes(self, header: BatchHeader, control: bytes, time_ms: int, *, proven: bool = True) -> bool:
         """A batch comes next: whether it is beyond what is there, and was taken. One that is not `proven` to
@@ -94,19 +96,28 @@ class Replay:
         log.replay(header, control, time_ms)
         return True
 
+    @property
+    def lost_at_end(self) -> HurtRange | None:
+        """What is lost behind the last batch, if nothing comes any more."""
+        start = max(self._log.next_offset, self.log_start)
+        return HurtRange(start, self._doubt_end, self._doubt) if self._doubt_end > start else None
+
     def finish(self) -> None:
-        """Nothing comes any more."""
-        if self._doubt_end > self._log.next_offset:
-            self._lose(self._doubt_end, self._doubt)
+        """Nothing comes any more. A loss of power may have taken records that were deleted anyway: the
+        partition ends no lower than it begins."""
+        lost = self.lost_at_end
+        if lost is not None:
+            self._lose(lost.end, lost.reason)
+        self._log.next_offset = max(self._log.next_offset, self.log_start)
 
     def _skip(self, end: int) -> None:
-        start = max(self._log.next_offset, self._log_start)
+        start = max(self._log.next_offset, self.log_start)
         if end > start:
             self.torn.append((start, end))
         self._log.pass_over(end)
 
     def _lose(self, end: int, reason: str) -> None:
-        start = max(self._log.next_offset, self._log_start)
+        start = max(self._log.next_offset, self.log_start)
         if end > start:
             self.hurt.append(HurtRange(start, end, reason))
             self._log.pass_over(end)

@@ -12,12 +12,13 @@ import msgspec
 from penstock.clock import Clock
 from penstock.cluster.health.rewriting import Rewriter
 from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
-from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef, decode_manifest
+from penstock.log.manifest import HurtRange, Manifest, SegmentRef
 from penstock.metadata.commands import AnyCommand, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.metadata.proposing import Decide
 from penstock.metadata.refusal import Refusal
-from penstock.storage.stores.objects import ObjectStore
+from penstock.storage.reader.manifests import load_object, manifest_of
+from penstock.storage.stores.objects import DamagedObjectError, ObjectStore
 from penstock.wire.errors import ErrorCode
 
 _TRIES_MAX: Final = 20
@@ -90,8 +91,8 @@ class Committer:
                 return await self._give_up(exchange, _AGAIN)
             base = info.manifest
             try:
-                manifest = decode_manifest(await self._store.get_range(base.key, base.start, base.length))
-            except ManifestError as error:
+                manifest = manifest_of(key, (await load_object(self._store, (base,)))[base])
+            except DamagedObjectError as error:
                 return await self._give_up(exchange, f"{_AGAIN} ({error})")
         return await self._give_up(exchange, _AGAIN)
 

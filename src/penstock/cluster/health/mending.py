@@ -15,7 +15,7 @@ from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
 from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
 from penstock.metadata.image import PartitionKey
-from penstock.storage.ledger.reading import mended_index
+from penstock.storage.reader.indexes import mended_index
 from penstock.storage.stores.objects import ObjectMissingError
 from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
 from penstock.wire.buffers import Buffer

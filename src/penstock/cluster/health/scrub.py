@@ -12,7 +12,7 @@ was not looked at yet is looked at then. Nothing is ever written.
 What could not be read (refused, late, of a newer format) is told apart from what is damaged: it may be whole.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,10 +22,11 @@ from penstock.cluster.health.logs import LogCheck, LogFinding, Need, Walk, missi
 from penstock.cluster.health.metadata import MetadataCheck
 from penstock.cluster.health.pieces import Piece, check_footer, check_piece
 from penstock.cluster.reading import ImageReader
-from penstock.log.manifest import Manifest, ManifestError, decode_manifest
+from penstock.log.manifest import Manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, WalRef
+from penstock.storage.reader.manifests import Loaded, by_object, load_object, manifest_of
 from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
-from penstock.storage.stores.objects import DatedStore, ObjectMissingError, StoreError
+from penstock.storage.stores.objects import DamagedObjectError, DatedStore, ObjectMissingError, StoreError
 
 JOBS: Final = 8
 _ROUNDS_MAX: Final = 5
@@ -104,38 +105,25 @@ class Scrub:
 
     async def _load_manifests(self) -> None:
         """Those that lie in one object are read in one go."""
-        together: dict[str, list[Place]] = {}
-        for place in self.places():
-            if place.info.manifest is not None and place.info.manifest not in self.manifests:
-                together.setdefault(place.info.manifest.key, []).append(place)
-        await self._bench.at_once(partial(self._load, key, places) for key, places in together.items())
+        places = {
+            place.info.manifest: place
+            for place in self.places()
+            if place.info.manifest is not None and place.info.manifest not in self.manifests
+        }
+        works = by_object(places).values()
+        await self._bench.at_once(partial(self._load, refs, places) for refs in works)
 
-    async def _load(self, key: str, places: list[Place]) -> None:
-        refs = [place.info.manifest for place in places if place.info.manifest is not None]
-        start = min(ref.start for ref in refs)
-        length = max(ref.start + ref.length for ref in refs) - start
+    async def _load(self, refs: Sequence[ManifestRef], places: Mapping[ManifestRef, Place]) -> None:
+        key = refs[0].key
         try:
-            stored = memoryview(await self._bench.read(key, start, length))
-        except ObjectMissingError:
-            if len(places) > 1:
-                # Cut short: those at its beginning may be there.
-                for place in places:
-                    await self._load(key, [place])
-                return
-            self.manifests[refs[0]] = _manifest_finding(places[0], "it is not there, or cut short")
-            return
+            loaded = await load_object(self._bench.store, refs)
         except StoreError as error:
             self._bench.unread(key, error)
             self.manifests.update(dict.fromkeys(refs))
             return
-        for place, ref in zip(places, refs, strict=True):
-            at = ref.start - start
-            try:
-                manifest = decode_manifest(stored[at : at + ref.length])
-                problem = _disagreement(place, manifest)
-            except ManifestError as error:
-                problem = str(error)
-            self.manifests[ref] = manifest if problem is None else _manifest_finding(place, problem)
+        for ref, found in loaded.items():
+            self._bench.count(key, ref.length)
+            self.manifests[ref] = _judged(places[ref], found)
 
     # Segments.
 
@@ -254,10 +242,20 @@ def _known_hurt(place: Place, manifest: Manifest) -> Iterator[Finding]:
             yield Finding(HURT, ref.key, reason, ref.start, ref.length, *span)
 
 
-def _disagreement(place: Place, manifest: Manifest) -> str | None:
-    """Why a manifest whose checksum is right cannot be this partition's."""
-    if (manifest.topic_id, manifest.partition) != place.key:
-        return "the manifest is that of another partition"
+def _judged(place: Place, found: Loaded) -> Manifest | Finding:
+    """A manifest, unless it is hurt or cannot be this partition's."""
+    try:
+        manifest = manifest_of(place.key, found)
+    except ObjectMissingError:
+        return _manifest_finding(place, "it is not there, or cut short")
+    except DamagedObjectError as error:
+        return _manifest_finding(place, str(error))
+    problem = _disagreement(manifest)
+    return manifest if problem is None else _manifest_finding(place, problem)
+
+
+def _disagreement(manifest: Manifest) -> str | None:
+    """Why the segments of a manifest whose checksum is right cannot be a partition's."""
     at = 0
     for segment in manifest.segments:
         if not at <= segment.base_offset < segment.end_offset:

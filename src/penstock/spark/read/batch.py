@@ -11,8 +11,8 @@ from penstock.spark.plain import all_plainly, plainly
 from penstock.spark.read.schema import columns_of
 
 if TYPE_CHECKING:
-    from penstock.spark.read.planning import Stretch
     from penstock.spark.read.reading import ReadSettings
+    from penstock.storage.reader.stretches import Stretch
 
 
 class Split(InputPartition):

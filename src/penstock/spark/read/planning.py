@@ -8,13 +8,11 @@ for admission, and means that planning a terabyte reads no index.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from penstock.log.manifest import HurtRange, SegmentRef
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import MissingTopicError
 from penstock.spark.options import Selection
-from penstock.spark.read.view import Chosen, PartitionView, TailPiece
+from penstock.storage.reader.stretches import Stretch, hurt_in, lost_stretch, stretch_of
+from penstock.storage.reader.view import Chosen, PartitionView
 
 SPLIT_BYTES_MIN = 1024 * 1024
 """Less work than this is not worth another task."""
@@ -36,22 +34,6 @@ class Step(NamedTuple):
     low: int
     high: int
     size: int
-
-
-class Stretch(msgspec.Struct, frozen=True, array_like=True):
-    """Records of one partition that one task reads, and where they lay when the query was planned."""
-
-    topic: str
-    topic_id: bytes
-    partition: int
-    low: int
-    high: int
-    aborted: tuple[tuple[int, int, int], ...]
-    """Producer id, first and last offset of transactions that were aborted."""
-    segments: tuple[SegmentRef, ...]
-    tail: tuple[TailPiece, ...]
-    lost: str = ""
-    """Why the store does not hold these records any more; empty if it does."""
 
 
 def choose(
@@ -95,15 +77,6 @@ def steps(view: PartitionView, low: int, high: int) -> Iterator[Step]:
         first, last = max(low, piece.base_offset), min(high, piece.last_offset + 1)
         whole = piece.last_offset + 1 - piece.base_offset
         yield Step(first, last, max(1, piece.length * (last - first) // whole))
-
-
-def hurt_in(view: PartitionView, low: int, high: int) -> list[HurtRange]:
-    """What the store lost of a range, cut to it."""
-    return [
-        HurtRange(max(one.start, low), min(one.end, high), one.reason)
-        for one in view.hurt
-        if one.end > low and one.start < high
-    ]
 
 
 def count_of(view: PartitionView, low: int, high: int) -> int:
@@ -228,27 +201,6 @@ def _cut(whole: Iterator[Step], target: int, max_records: int) -> Iterator[Step]
             low = step.low + count * part // parts
             high = step.low + count * (part + 1) // parts
             yield Step(low, high, max(1, step.size // parts))
-
-
-def lost_stretch(view: PartitionView, hurt: HurtRange) -> Stretch:
-    """Records that nobody can read. A task says so, or passes over them, as the query wants it."""
-    return Stretch(
-        view.topic, view.topic_id, view.index, hurt.start, hurt.end, (), (), (), hurt.reason or "damaged"
-    )
-
-
-def stretch_of(view: PartitionView, low: int, high: int) -> Stretch:
-    """Where the records of a range lie."""
-    return Stretch(
-        view.topic,
-        view.topic_id,
-        view.index,
-        low,
-        high,
-        tuple((one.producer_id, one.first_offset, one.last_offset) for one in view.aborted(low, high)),
-        tuple(s for s in view.segments if s.end_offset > low and s.base_offset < high),
-        tuple(view.tail(low, high)),
-    )
 
 
 # Positions of a streaming query, as they stand in its checkpoint.

@@ -9,29 +9,30 @@ import gc
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from penstock.cluster.reading import view_of
 from penstock.log.checking import Rules
-from penstock.log.extents import Extent, Extents, ExtentsError
-from penstock.log.manifest import SegmentRef
-from penstock.log.slicing import plan_ranges
-from penstock.log.verifying import ExtentBytes, Verification
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
-from penstock.spark.read.planning import Stretch, stretch_of
-from penstock.spark.read.view import Chosen, LogView, TailPiece
-from penstock.storage.ledger.reading import decode_index
-from penstock.storage.stores.blocking import BlockingStore, Range, Read
-from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError, StoreError
+from penstock.spark.read.session import reach
+from penstock.storage.reader.stretches import (
+    HurtIndexError,
+    Stretch,
+    Window,
+    stretch_of,
+    verified,
+    windows,
+)
+from penstock.storage.reader.view import Chosen
+from penstock.storage.stores.blocking import BlockingStore
+from penstock.storage.stores.objects import ObjectMissingError, StoreError
 from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
 
-WINDOW_BYTES = 8 * 1024 * 1024
-"""Read and decoded at a time: an Arrow batch's worth."""
-_ANYWHERE = 1 << 63
 REPLANS_MAX = 8
 """Looks at the store without having read anything since the last one."""
 
@@ -44,23 +45,6 @@ class ReadSettings(msgspec.Struct, frozen=True):
     read_uncommitted: bool
     check_crc: bool
     fail_on_data_loss: bool
-
-
-class Window(NamedTuple):
-    """Batches that are read in one go: where the runs of them lie in the bytes, and where they end."""
-
-    pieces: list[tuple[int, int]]
-    end_offset: int
-    extents: list[Extent]
-    """With their positions in the bytes."""
-
-
-class HurtIndexError(DamagedObjectError):
-    """The index of a segment is not as it was written."""
-
-    def __init__(self, segment: SegmentRef, reason: str) -> None:
-        super().__init__(reason)
-        self.segment = segment
 
 
 _stores: dict[tuple[int, str], BlockingStore] = {}
@@ -123,7 +107,7 @@ class _StretchReader:
                 wanted_windows = windows(self._store, plan, self._next_offset)
                 for wanted, data in self._store.read(wanted_windows, room):
                     window: Window = wanted.about
-                    yield from self._decode(data, window)
+                    yield from self._decode(data, window, plan.rules)
                     # The decoder has all of it now, also what it has not given yet.
                     self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)
                     replans = 0
@@ -144,26 +128,18 @@ class _StretchReader:
                 break
         yield from self._decoder.finish()
 
-    def _decode(self, data: Buffer, window: "Window") -> Iterator[Any]:
+    def _decode(self, data: Buffer, window: Window, rules: Rules) -> Iterator[Any]:
         try:
             span = (window.extents[0].base_offset, window.end_offset)
             table = self._decoder.scan(data, window.pieces, span)
         except CorruptLogError:
-            yield from self._decode_around(data, window)
+            yield from self._decode_around(data, window, rules)
         else:
             yield from self._decoder.decode(data, table)
 
-    def _decode_around(self, data: Buffer, window: "Window") -> Iterator[Any]:
+    def _decode_around(self, data: Buffer, window: Window, rules: Rules) -> Iterator[Any]:
         """Some batches are not as they were written: tell which, or pass over them."""
-        view = memoryview(data)
-        extents = [
-            ExtentBytes(view[one.position : one.position + one.length], one.base_offset, one.last_offset)
-            for one in window.extents
-        ]
-        # Where compaction has been, the plan does not tell.
-        verification = Verification(extents, Rules((), _ANYWHERE))
-        while not verification.step():
-            pass
+        verification = verified(data, window, rules)
         for start, end, reason in verification.lost:
             first, last = max(start, self._next_offset), min(end, self._stretch.high) - 1
             if first <= last:
@@ -184,13 +160,11 @@ class _StretchReader:
             return {key: Chosen(topic, stretch.partition, topic.partitions[stretch.partition])}
 
         try:
-            view = self._store.run(LogView(self._store.store, choose).refresh())[key]
+            looking = view_of(self._store.store, choose).refresh()
+            view = reach(self._store.location, lambda: self._store.run(looking))[key]
         except TopicChangedError:
             if self._settings.fail_on_data_loss:
                 raise
-            return self._nothing()
-        except LostRecordsError as error:
-            self._lose(error.first, error.last, "")
             return self._nothing()
         if view.log_start > self._next_offset:
             last = min(view.log_start, stretch.high) - 1
@@ -226,48 +200,3 @@ class _StretchReader:
             f"Records from offset {self._next_offset} of topic {stretch.topic!r} partition"
             f" {stretch.partition} cannot be read from {self._store.location}: {error}."
         )
-
-
-def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[Read]:
-    """The reads that bring a stretch from `start` on, in order; `about` is the Window."""
-    for segment in plan.segments:
-        if segment.end_offset > start:
-            yield from _of_extents(_index(store, segment), [segment.key], start, plan.high)
-    tail, keys = _as_extents(plan.tail)
-    yield from _of_extents(tail, keys, start, plan.high)
-
-
-def _index(store: BlockingStore, segment: SegmentRef) -> Extents:
-    stored = store.read_range(Range(segment.index_key, segment.index_start, segment.index_length))
-    try:
-        return decode_index(stored, segment)
-    except ExtentsError as error:
-        raise HurtIndexError(segment, f"the index in {segment.index_key} is damaged: {error}") from None
-
-
-def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[Read]:
-    at = extents.find(start)
-    while at < len(extents) and extents.base_offsets[at] < high:
-        # Partitions that are written at the same time lie in turns in a file: many ranges make a window.
-        ranges: list[Range] = []
-        pieces: list[tuple[int, int]] = []
-        places: list[Extent] = []
-        size = 0
-        for part in plan_ranges(extents, at, WINDOW_BYTES, high):
-            ranges.append(Range(keys[part.file], part.position, part.length))
-            for number, piece in enumerate(part.pieces, at):
-                place = size + piece.start
-                places.append(extents[number]._replace(position=place))
-                before = pieces.pop() if pieces and sum(pieces[-1]) == place else (place, 0)
-                pieces.append((before[0], before[1] + piece.length))
-            at += len(part.pieces)
-            size += part.length
-        yield Read(ranges, Window(pieces, extents.last_offsets[at - 1] + 1, places))
-
-
-def _as_extents(tail: Sequence[TailPiece]) -> tuple[Extents, list[str]]:
-    extents = Extents()
-    keys: dict[str, int] = {}
-    for key, position, length, base, last, timestamp in tail:
-        extents.append(base, last, timestamp, position, length, keys.setdefault(key, len(keys)))
-    return extents, list(keys)

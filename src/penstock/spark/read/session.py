@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from penstock.cluster.reading import NoClusterError
-from penstock.log.manifest import ManifestError
+from penstock.cluster.reading import NoClusterError, view_of
 from penstock.metadata.codec import FormatError
 from penstock.metadata.image import ClusterImage, PartitionKey
-from penstock.spark.errors import LostRecordsError, SourceError, StoreAccessError
+from penstock.spark.errors import LostRecordsError, SourceError, StoreAccessError, TakeoverError
 from penstock.spark.options import EARLIEST, LATEST, Bound, OptionError, ReadOptions
 from penstock.spark.read.planning import choose
-from penstock.spark.read.times import offset_at
-from penstock.spark.read.view import Chosen, LogView, PartitionView
+from penstock.storage.reader.times import offset_at
+from penstock.storage.reader.view import Chosen, EndUnknownError, PartitionView
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.objects import StoreError, StoreUnavailableError
 
@@ -27,7 +26,7 @@ class ReadSession:
         self.missing_ok = False
         """Whether topics and partitions that were asked for by name may be missing."""
         self._options = options
-        self._view = LogView(store.store, self._choose)
+        self._view = view_of(store.store, self._choose)
 
     @property
     def image(self) -> ClusterImage:
@@ -144,9 +143,11 @@ def reach(location: str, work: Callable[[], T]) -> T:
         raise
     except NoClusterError:
         raise StoreAccessError(f"No Penstock cluster lives in {location}.") from None
+    except EndUnknownError:
+        raise TakeoverError from None
     except StoreUnavailableError as error:
         raise StoreAccessError(f"The store {location} cannot be reached: {error}.") from None
-    except (StoreError, FormatError, ManifestError) as error:
+    except (StoreError, FormatError) as error:
         raise StoreAccessError(f"The store {location} cannot be read: {error}.") from None
 
 

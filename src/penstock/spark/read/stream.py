@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.spark.progress import GroupProgress
     from penstock.spark.read.planning import OffsetRange, Positions
     from penstock.spark.read.session import ReadSession
-    from penstock.spark.read.view import PartitionView
+    from penstock.storage.reader.view import PartitionView
 
 Stored = dict[str, dict[str, int | str]]
 

@@ -23,16 +23,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.client import Client, ClientError
-from penstock.cluster.reading import ImageReader
+from penstock.cluster.reading import ImageReader, view_of
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.brokers import CONNECT_SECONDS, addresses
 from penstock.spark.options import Selection, WriteOptions
-from penstock.spark.read.planning import choose, stretch_of
-from penstock.spark.read.reading import windows
+from penstock.spark.read.planning import choose
 from penstock.spark.read.session import reach
-from penstock.spark.read.view import Chosen, LogView, PartitionView
 from penstock.spark.write.sending import SEQUENCES, Place, Sender, WriteError, last_sequences, new_producer_id
 from penstock.spark.write.staging import STAGE_PREFIX, StagedRun, keys_of, read_runs
+from penstock.storage.reader.stretches import stretch_of, windows
+from penstock.storage.reader.view import Chosen, PartitionView
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.wire.batch import iter_batches
 
@@ -278,7 +278,7 @@ class Committer:
         def chosen(image: ClusterImage) -> dict[PartitionKey, Chosen]:
             return choose(selection, image, missing_ok=True)
 
-        views = self._reach(LogView(self._store.store, chosen).refresh())
+        views = self._reach(view_of(self._store.store, chosen).refresh())
         return {(view.topic, view.index): view for view in views.values()}
 
     def _get(self, key: str) -> bytes | None:

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.log.manifest import Manifest
 from penstock.metadata.commands import AdvanceLogStart, AnyCommand, LogStart
 from penstock.metadata.image import (
     ClusterImage,
@@ -42,6 +41,7 @@ from penstock.storage.ledger.tail_cache import TailCache
 from penstock.storage.ledger.takeover import Takeover
 from penstock.storage.ledger.times import TimeSearch
 from penstock.storage.ledger.upkeep import Upkeep
+from penstock.storage.reader.manifests import Loaded, load_manifests
 from penstock.storage.settling.change import key_of
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
@@ -49,7 +49,6 @@ from penstock.storage.settling.moving import Mover
 from penstock.storage.settling.rewriting import Rewriter
 from penstock.storage.settling.segment_writer import SegmentWriter
 from penstock.storage.settling.settler import Settler
-from penstock.storage.stores.objects import DamagedObjectError
 from penstock.storage.wal.port import Fenced, WalWriter
 from penstock.wire.errors import ErrorCode
 
@@ -117,7 +116,7 @@ class Ledger:
         self._settler = Settler(holdings, self._segment_writer, self._committer, rewriter)
         self._mover = Mover(holdings, self._garbage, self._committer, rewriter, self._settler.cleaning)
         self._repaired = Repaired(
-            self._partitions, lambda: holdings.image, self._recovery.manifest, self._committer.adopt_repaired
+            self._partitions, lambda: holdings.image, holdings.store, self._committer.adopt_repaired
         )
         self._leading = Leading(
             holdings,
@@ -244,11 +243,9 @@ class Ledger:
         """The record with the greatest timestamp, the first of equals; None in an empty partition."""
         return await self._times.greatest(partition)
 
-    async def manifests(
-        self, refs: Sequence[ManifestRef]
-    ) -> Mapping[ManifestRef, Manifest | DamagedObjectError]:
+    async def manifests(self, refs: Sequence[ManifestRef]) -> Mapping[ManifestRef, Loaded]:
         """Manifests of any partitions, as they are stored. Raises StoreError if they cannot be read."""
-        return await self._recovery.manifests(refs)
+        return await load_manifests(self._holdings.store, refs)
 
     def end_offset_for_epoch(self, partition: Partition, leader_epoch: int) -> EpochEnd:
         """As Kafka's OffsetForLeaderEpoch: the largest epoch <= the one asked for, and where it ended;

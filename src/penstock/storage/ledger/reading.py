@@ -8,18 +8,18 @@ bounded in bytes, least recently used out first; so are blocks of objects on a s
 """
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from penstock.log.checking import Rules
-from penstock.log.extents import Extents, ExtentsError
+from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.slicing import Range, cut, plan_ranges
 from penstock.log.verifying import ExtentBytes, Sums, Verification
 from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.ledger.partition import Partition
+from penstock.storage.reader.indexes import decode_index
 from penstock.storage.stores.block_cache import BlockCache, DistantStore
 from penstock.storage.stores.objects import (
     DamagedObjectError,
@@ -28,10 +28,6 @@ from penstock.storage.stores.objects import (
     ObjectStore,
 )
 from penstock.wire.buffers import Buffer
-from penstock.wire.checksum import crc32c
-from penstock.wire.correction import mended
-
-logger = logging.getLogger(__name__)
 
 _FETCHES_AT_ONCE = 8
 _READS_MAX = 3
@@ -270,10 +266,7 @@ class Reader:
         if extents is not None:
             return extents
         stored = await self.fetch(segment.index_key, segment.index_start, segment.index_length)
-        try:
-            extents = decode_index(stored, segment)
-        except ExtentsError as error:
-            raise DamagedObjectError(f"the index of {segment.key} in {segment.index_key}: {error}") from error
+        extents = decode_index(stored, segment)
         self.remember_index(segment, extents)
         return extents
 
@@ -339,31 +332,3 @@ def _something(found: Slice, hurt: HurtRangeError) -> Slice:
     if not found.size:
         raise hurt
     return found
-
-
-def decode_index(stored: Buffer, segment: SegmentRef) -> Extents:
-    """The index of a segment. A byte of it that is hurt is mended, if the result is one that the segment can
-    have had. ExtentsError if it is beyond that."""
-    try:
-        return Extents.decode(stored)
-    except ExtentsError:
-        extents = mended_index(stored, segment)
-        if extents is None:
-            raise
-        logger.warning(
-            "a byte of an index was mended key=%s start=%d", segment.index_key, segment.index_start
-        )
-        return extents
-
-
-def mended_index(stored: Buffer, segment: SegmentRef) -> Extents | None:
-    """What an index of a segment was before one byte of it was changed; None if it is beyond that."""
-    body = mended(bytes(stored[:-4]), int.from_bytes(stored[-4:], "little"))
-    if body is None:
-        return None
-    try:
-        extents = Extents.decode(body + crc32c(body).to_bytes(4, "little"))
-    except ExtentsError:
-        return None
-    fits = extents.is_of(segment.base_offset, segment.end_offset, segment.size_bytes)
-    return extents if fits else None

@@ -9,16 +9,16 @@ what is durable.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.log.manifest import Manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey
 from penstock.storage.ledger.partition import Partition
-from penstock.storage.stores.objects import StoreError
+from penstock.storage.reader.manifests import load_object, manifest_of
+from penstock.storage.stores.objects import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 
-Load = Callable[[ManifestRef], Awaitable[Manifest | Exception]]
 Adopt = Callable[[Partition, Manifest, ManifestRef], None]
 
 _RETRY_SECONDS = 1.0
@@ -29,12 +29,12 @@ class Repaired:
         self,
         partitions: Mapping[PartitionKey, Partition],
         image: Callable[[], ClusterImage],
-        load: Load,
+        store: ObjectStore,
         adopt: Adopt,
     ) -> None:
         self._partitions = partitions
         self._image = image
-        self._load = load
+        self._store = store
         self._adopt = adopt
         self._tasks: dict[PartitionKey, asyncio.Task[None]] = {}
 
@@ -64,15 +64,14 @@ class Repaired:
 
     async def _take(self, partition: Partition, ref: ManifestRef) -> bool:
         try:
-            manifest = await self._load(ref)
+            loaded = (await load_object(self._store, (ref,)))[ref]
+            manifest = manifest_of((partition.topic_id, partition.index), loaded)
         except StoreError as error:
-            manifest = error
-        if isinstance(manifest, Exception):
             logger.warning(
                 "a repaired manifest could not be read yet topic=%s partition=%d: %s",
                 partition.topic,
                 partition.index,
-                manifest,
+                error,
             )
             return False
         if not partition.settled_end <= manifest.end_offset <= partition.high_watermark:

@@ -1,25 +1,16 @@
-"""Offsets by time: extents narrow the search, then one extent is read and decoded."""
+"""Offsets by time, for the partitions led here: the same search as from the store alone. Indexes are kept in
+memory, and objects are held from deletion meanwhile."""
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import NamedTuple
 
-from penstock.log.checking import Hurt, check_extent
-from penstock.log.extents import Extents
-from penstock.log.times import first_at_or_after, greatest
+from penstock.log.times import greatest
 from penstock.storage.ledger.answers import TimestampOffset
 from penstock.storage.ledger.opening import Openers
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader, rules_of
+from penstock.storage.reader.times import Source, Span, of_segment, search
 from penstock.wire.buffers import Buffer
-
-
-class _Source(NamedTuple):
-    """A run of extents: a segment's, or the unsettled ones."""
-
-    extents: Extents
-    key: str | None
-    """The object they lie in; None: each extent names its own file."""
 
 
 class TimeSearch:
@@ -30,22 +21,10 @@ class TimeSearch:
     async def first_at_or_after(
         self, partition: Partition, timestamp: int, limit_offset: int
     ) -> TimestampOffset | None:
-        async for source in self._sources(partition, timestamp):
-            extents = source.extents
-            at = extents.find_timestamp(timestamp, extents.find(partition.log_start_offset))
-            while at < len(extents) and extents.base_offsets[at] < limit_offset:
-                stored = await self._extent(source, at)
-                found = await self._openers.run(
-                    partial(first_at_or_after, stored, timestamp, partition.log_start_offset, limit_offset)
-                )
-                lost = _first_lost(extents, at, stored, partition)
-                if lost is not None and (found is None or lost < found.offset):
-                    # The record may be among those that are lost. Who reads on from there is told.
-                    return TimestampOffset(lost, timestamp, partition.leader_epoch)
-                if found is not None:
-                    return TimestampOffset(*found)
-                at = extents.find_timestamp(timestamp, at + 1)
-        return None
+        span = Span(partition.log_start_offset, limit_offset, rules_of(partition), partition.leader_epoch)
+        sources = self._sources(partition, timestamp)
+        found = await search(sources, timestamp, span, self._reader.fetch, self._openers.run)
+        return TimestampOffset(*found) if found is not None else None
 
     async def greatest(self, partition: Partition) -> TimestampOffset | None:
         """The first record with the greatest timestamp."""
@@ -64,7 +43,7 @@ class TimeSearch:
                     best = time
         return None if best is None else await self.first_at_or_after(partition, best, limit)
 
-    async def _sources(self, partition: Partition, timestamp: int | None) -> AsyncIterator[_Source]:
+    async def _sources(self, partition: Partition, timestamp: int | None) -> AsyncIterator[Source]:
         """The extents of the partition in order, without segments that end before `timestamp`."""
         # Both as they are now: settling moves records from one to the other.
         segments = partition.manifest.segments if partition.manifest is not None else ()
@@ -73,19 +52,10 @@ class TimeSearch:
             if segment.end_offset <= partition.log_start_offset:
                 continue
             if timestamp is None or segment.max_timestamp >= timestamp:
-                yield _Source(await self._reader.index(segment), segment.key)
-        yield _Source(unsettled, None)
+                yield of_segment(segment, await self._reader.index(segment))
+        yield Source(unsettled, self._reader.file_key)
 
-    async def _extent(self, source: _Source, at: int) -> Buffer:
+    async def _extent(self, source: Source, at: int) -> Buffer:
         extents = source.extents
-        key = source.key if source.key is not None else self._reader.file_key(extents.files[at])
+        key = source.key_of(extents.files[at])
         return await self._reader.fetch(key, extents.positions[at], extents.lengths[at])
-
-
-def _first_lost(extents: Extents, at: int, stored: Buffer, partition: Partition) -> int | None:
-    """The first offset from the log start on in an extent whose batch is not whole."""
-    start = partition.log_start_offset
-    for found in check_extent(stored, 0, extents[at], rules_of(partition)):
-        if isinstance(found, Hurt) and found.end > start:
-            return max(found.start, start)
-    return None

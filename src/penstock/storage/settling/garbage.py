@@ -34,11 +34,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.log.manifest import Manifest, ManifestError, decode_manifest
+from penstock.log.manifest import Manifest
 from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.partition import Partition
+from penstock.storage.reader.manifests import load_object, manifest_of
 from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import (
     FIRST_REPAIR_NAME,
@@ -50,7 +51,6 @@ from penstock.storage.settling.segment_writer import (
 )
 from penstock.storage.settling.usage import Usage
 from penstock.storage.stores.objects import (
-    DamagedObjectError,
     ObjectMissingError,
     StoreError,
 )
@@ -326,7 +326,7 @@ class Garbage:
             return False
         if partition in self._partitions:
             return False
-        return key in await self._references_of(info.manifest)
+        return key in await self._references_of(partition, info.manifest)
 
     def _is_moving(self, partition: PartitionKey, image: ClusterImage) -> bool:
         """Whether a partition that is open here has another manifest than the image says."""
@@ -344,14 +344,10 @@ class Garbage:
         footer = await read_footer(self._store, index_key, size)
         return dict.fromkeys((piece.topic_id, piece.partition) for piece in footer.pieces)
 
-    async def _references_of(self, ref: ManifestRef) -> Mapping[str, int]:
+    async def _references_of(self, owner: PartitionKey, ref: ManifestRef) -> Mapping[str, int]:
         known = self._references.get(ref)
         if known is None:
-            stored = await self._store.get_range(ref.key, ref.start, ref.length)
-            try:
-                segments = decode_manifest(stored).segments
-            except ManifestError as error:
-                raise DamagedObjectError(f"{ref.key} at {ref.start}: {error}") from error
+            segments = manifest_of(owner, (await load_object(self._store, (ref,)))[ref]).segments
             found = dict.fromkeys((segment.index_key for segment in segments), 0)
             for segment in segments:
                 found[segment.key] = found.get(segment.key, 0) + footprint(segment)
@@ -367,7 +363,7 @@ class Garbage:
             for partition in await self._pieces(index_key):
                 info = image.partition(*partition)
                 if partition not in self._partitions and info is not None and info.manifest is not None:
-                    size += (await self._references_of(info.manifest)).get(key, 0)
+                    size += (await self._references_of(partition, info.manifest)).get(key, 0)
         except StoreError:
             return None
         return size

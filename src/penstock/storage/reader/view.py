@@ -1,4 +1,4 @@
-"""What the store holds of some partitions: read from the store alone, whether or not brokers run.
+"""What a store holds of some partitions: read from the store alone, whether or not brokers run.
 
 Theory of operation. A partition is its manifest (settled segments, and the state at their end) and then what
 the write-ahead logs that the cluster image names hold beyond it. Logs are followed by their flush indexes,
@@ -7,41 +7,43 @@ kept between calls and only what is new is read: a look for news costs a few sma
 
 A log that is still written to is read up to its last whole flush; `storage.wal.following` says why those
 flushes count. Objects that vanish, or offsets that do not join, mean that the image is old: it is read again.
-So do changes of
-the places that records are in, between two looks at the image around each look at the logs. If offsets do not
-join with the newest image either, records are lost: the view says which.
+So do changes of the places that records are in, between two looks at the image around each look at the logs.
+If offsets do not join with the newest image either, records are lost: the view says which.
+
+A view of sealed logs ends where a broker that takes the partition over begins to write: records that a
+damaged flush may have held are lost. What a damaged flush of a log held that is still written to, only its
+writer knows: it is lost when a later batch shows it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
-from penstock.cluster.reading import ImageReader
+from penstock.log.checking import Rules
+from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extents
-from penstock.log.flush import FlushBlock, iter_blocks
-from penstock.log.manifest import (
-    HurtRange,
-    Manifest,
-    ManifestError,
-    SegmentRef,
-    decode_manifest,
-    without_hurt_below,
-)
+from penstock.log.manifest import HurtRange, Manifest, SegmentRef, without_hurt_below
 from penstock.log.markers import AbortedTransaction, touching
 from penstock.log.partition import PartitionLog
 from penstock.log.replaying import Damaged, Replay
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, TopicInfo, WalRef
-from penstock.spark.errors import LostRecordsError, TakeoverError
-from penstock.storage.stores.objects import ObjectMissingError, ObjectStore
+from penstock.storage.reader.contents import Block, LogContents
+from penstock.storage.reader.manifests import Loaded, load_manifests, manifest_of
+from penstock.storage.reader.replaying import GapError, replay_log, restore
+from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError
 from penstock.storage.wal.following import LogTail, follow_log
 from penstock.storage.wal.port import ScannedFlush
-from penstock.wire.batch import HEADER, HEADER_SIZE, BatchHeader
 
 ATTEMPTS_MAX = 40
 """Tries to get a picture that fits together. With the pauses below about ten seconds: a broker that takes
 over a dead one's log needs far less between the seal and the command that says where the log ends."""
 PAUSE_FIRST_SECONDS = 0.005
 PAUSE_MAX_SECONDS = 0.4
+
+
+class EndUnknownError(StoreError):
+    """A write-ahead log was sealed, and nobody has said yet where it ends."""
 
 
 class Chosen(NamedTuple):
@@ -70,36 +72,67 @@ class PartitionView:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
-        self.log_start = 0
         self.segments: tuple[SegmentRef, ...] = ()
         self._manifest_ref: ManifestRef | None = None
         self._wals: tuple[WalRef, ...] | None = None
         self._log = PartitionLog(0)
-        self._tail = Extents()
+        self._compacted_end = 0
+        self.unsettled = Extents()
+        """What write-ahead logs hold beyond the segments; `file_key` tells the objects."""
         self._keys: list[str] = []
         self._taken: dict[WalRef, int] = {}
         self._settled_hurt: tuple[HurtRange, ...] = ()
         self._replay = Replay(self._log, 0)
+        self._after_sealed: tuple[int, HurtRange] | None = None
+        """What sealed logs lost behind their last batch, and where that batch ends."""
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic_id, self.index
+
+    @property
+    def log_start(self) -> int:
+        return self._replay.log_start
 
     @property
     def hurt(self) -> tuple[HurtRange, ...]:
         """Records that the store lost, from the log start on, in order."""
-        return without_hurt_below((*self._settled_hurt, *self._replay.hurt), self.log_start)
+        lost = self._lost_at_end
+        at_end = (lost,) if lost is not None else ()
+        return without_hurt_below((*self._settled_hurt, *self._replay.hurt, *at_end), self.log_start)
 
     @property
     def end(self) -> int:
-        return self._log.next_offset
+        """The high watermark: what a broker gave out, or will when it takes the partition over."""
+        lost = self._lost_at_end
+        return max(self._log.next_offset if lost is None else lost.end, self.log_start)
 
     @property
     def stable_end(self) -> int:
-        return self._log.staged_stable_offset
+        return self._log.staged_stable_offset if self._log.ongoing else self.end
+
+    @property
+    def epochs(self) -> tuple[EpochStart, ...]:
+        return without_below(self._log.epochs, self.log_start)
+
+    @property
+    def rules(self) -> Rules:
+        """What its batches are checked against."""
+        return Rules(self._log.epochs, self._compacted_end)
+
+    @property
+    def _lost_at_end(self) -> HurtRange | None:
+        # A batch that came since says better what is lost.
+        if self._after_sealed is None or self._after_sealed[0] != self._log.next_offset:
+            return None
+        return self._after_sealed[1]
 
     def aborted(self, low: int, high: int) -> list[AbortedTransaction]:
         return touching(self._log.aborted, low, high)
 
     def tail(self, low: int, high: int) -> list[TailPiece]:
         """What write-ahead logs hold of [low, high)."""
-        extents = self._tail
+        extents = self.unsettled
         found = []
         for at in range(extents.find(low), len(extents)):
             if extents.base_offsets[at] >= high:
@@ -108,63 +141,45 @@ class PartitionView:
             found.append(TailPiece(self._keys[file], position, length, base, last, timestamp))
         return found
 
+    def file_key(self, number: int) -> str:
+        return self._keys[number]
+
     def is_of(self, info: PartitionInfo) -> bool:
         return info.manifest == self._manifest_ref and info.wals == self._wals
 
-    def restore(self, info: PartitionInfo, manifest: Manifest | None) -> None:
-        """Begin from the manifest."""
+    def begin(self, info: PartitionInfo, manifest: Manifest | None) -> None:
+        """Begin from the manifest. Called once."""
         self._manifest_ref = info.manifest
         self._wals = info.wals
-        self._log = log = PartitionLog(0)
-        self._tail = Extents()
-        self._keys = []
-        self._taken = {}
-        self._settled_hurt = ()
-        self._replay = Replay(log, info.log_start)
-        self.segments = ()
         if manifest is not None:
+            restore(self._log, manifest)
             self.segments = manifest.segments
             self._settled_hurt = manifest.hurt
-            log.next_offset = manifest.end_offset
-            log.producer_entries = dict(manifest.producers)
-            log.ongoing = dict(manifest.ongoing)
-            log.aborted = list(manifest.aborted)
+            self._compacted_end = manifest.compacted_end
 
-    def take(self, wal: WalRef, blocks: "list[_Block | Damaged]", *, gaps: bool = False) -> None:
+    def advance_log_start(self, offset: int) -> None:
+        self._replay.log_start = offset
+
+    def take(self, wal: WalRef, found: Sequence[Block | Damaged], *, gaps: bool) -> None:
         """Take over what a log holds beyond what was taken from it. With `gaps`, records that are missing
-        without a damaged flush to explain it are lost; else LostRecordsError says that they are missing."""
-        replay = self._replay
-        for at in range(self._taken.get(wal, 0), len(blocks)):
-            one = blocks[at]
-            if isinstance(one, Damaged):
-                replay.damaged(*one)
-                continue
-            if not self._keys or self._keys[-1] != one.key:
-                self._keys.append(one.key)
-            for header, batch_at, control in one.block.batches():
-                if not gaps and not replay.expects(header.base_offset, proven=one.proven):
-                    raise LostRecordsError(self.topic, self.index, self.end, header.base_offset - 1)
-                if replay.takes(header, control, one.time_ms, proven=one.proven):
-                    self._tail.append(
-                        header.base_offset,
-                        header.last_offset,
-                        header.max_timestamp,
-                        one.position + batch_at,
-                        header.size,
-                        len(self._keys) - 1,
-                    )
-        self._taken[wal] = len(blocks)
+        without a damaged flush to explain it are lost; else GapError says that they are missing."""
+        fresh = found[self._taken.get(wal, 0) :]
+        replay_log(self._replay, fresh, self.unsettled, self._file_number, gaps=gaps)
+        self._taken[wal] = len(found)
 
+    def has_taken(self, wals: Sequence[WalRef]) -> bool:
+        """Whether one of these logs held something of it."""
+        return any(map(self._taken.get, wals))
 
-class _Block(NamedTuple):
-    """A partition's block in a flush."""
+    def nothing_follows(self) -> None:
+        """All logs that held something of it so far are sealed."""
+        lost = self._replay.lost_at_end
+        self._after_sealed = (self._log.next_offset, lost) if lost is not None else None
 
-    key: str
-    position: int
-    time_ms: int
-    proven: bool
-    """False: salvaged, and whose it is may have been hurt."""
-    block: FlushBlock
+    def _file_number(self, key: str) -> int:
+        if not self._keys or self._keys[-1] != key:
+            self._keys.append(key)
+        return len(self._keys) - 1
 
 
 class _Log:
@@ -173,62 +188,22 @@ class _Log:
     def __init__(self, tail: LogTail) -> None:
         self.tail = tail
         self.flushes: list[ScannedFlush] = []
-        self.blocks: dict[PartitionKey, list[_Block | Damaged]] = {}
+        self.contents = LogContents()
         """Of the partitions that somebody wants. Emptied when those are in a manifest."""
 
     def add(self, flushes: Iterable[ScannedFlush]) -> None:
         for flush in flushes:
             self.flushes.append(flush)
-            self._index(flush, self.blocks)
+            self.contents.add(flush)
 
     def want(self, keys: Iterable[PartitionKey]) -> None:
         """Keep the blocks of these partitions, too."""
-        fresh: dict[PartitionKey, list[_Block | Damaged]] = {
-            key: [] for key in keys if key not in self.blocks
-        }
-        if fresh:
-            for flush in self.flushes:
-                self._index(flush, fresh)
-            self.blocks.update(fresh)
+        self.contents.want(keys, self.flushes)
 
     def forget_below(self, number: int) -> None:
         """Flushes below `number` hold nothing that a manifest does not."""
         if self.flushes and self.flushes[0].number < number:
             self.flushes = [flush for flush in self.flushes if flush.number >= number]
-
-    def forget_settled(self, key: PartitionKey, end_offset: int) -> None:
-        """A manifest covers this partition up to `end_offset`."""
-        blocks = self.blocks[key]
-        first = next((at for at, one in enumerate(blocks) if _is_beyond(one, end_offset)), len(blocks))
-        # A damaged flush before the first block that is left may have held what lies between.
-        while first and isinstance(blocks[first - 1], Damaged):
-            first -= 1
-        self.blocks[key] = blocks[first:]
-
-    def _index(self, flush: ScannedFlush, blocks: dict[PartitionKey, list[_Block | Damaged]]) -> None:
-        torn = flush.damage is not None and flush.damage.torn
-        proven = flush.damage is None or torn
-        known = set()
-        for block in iter_blocks(flush.blocks):
-            key = (block.topic_id, block.partition)
-            wanted = blocks.get(key)
-            if wanted is not None:
-                known.add(key)
-                if flush.damage is not None and torn:
-                    wanted.append(Damaged(flush.number, flush.damage))
-                wanted.append(_Block(flush.key, flush.position, flush.time_ms, proven, block))
-        if flush.damage is not None:
-            for key, wanted in blocks.items():
-                if key not in known or torn:
-                    wanted.append(Damaged(flush.number, flush.damage))
-
-
-def _is_beyond(one: _Block | Damaged, end_offset: int) -> bool:
-    if isinstance(one, Damaged):
-        return False
-    headers = one.block.headers
-    last = BatchHeader._make(HEADER.unpack_from(headers, len(headers) - HEADER_SIZE))
-    return last.last_offset >= end_offset
 
 
 def _same_places(one: PartitionInfo, other: PartitionInfo) -> bool:
@@ -239,6 +214,8 @@ Choose = Callable[[ClusterImage], Mapping[PartitionKey, Chosen]]
 
 
 class Images(Protocol):
+    """Where cluster images come from."""
+
     @property
     def image(self) -> ClusterImage: ...
 
@@ -248,11 +225,10 @@ class Images(Protocol):
 class LogView:
     """The partitions that `choose` names, brought up to date by each `refresh`."""
 
-    def __init__(self, store: ObjectStore, choose: Choose, images: Images | None = None) -> None:
-        """`images`: where cluster images come from, if not from the store itself."""
+    def __init__(self, store: ObjectStore, images: Images, choose: Choose) -> None:
         self._store = store
         self._choose = choose
-        self._images = images if images is not None else ImageReader(store)
+        self._images = images
         self._logs: dict[WalRef, _Log] = {}
         self.partitions: dict[PartitionKey, PartitionView] = {}
         self._gaps = False
@@ -265,8 +241,8 @@ class LogView:
     async def refresh(self) -> Mapping[PartitionKey, PartitionView]:
         """Every record that was acknowledged before this call is in the views that it gives.
 
-        Records that the store lost are in the views' `hurt`. Raises TakeoverError, NoClusterError,
-        FormatError and StoreError.
+        Records that the store lost are in the views' `hurt`. Raises EndUnknownError and other StoreErrors,
+        and what the source of images raises.
         """
         pause = PAUSE_FIRST_SECONDS
         self._gaps = False
@@ -275,7 +251,7 @@ class LogView:
             chosen = self._choose(image)
             try:
                 await self._follow_logs(image, chosen)
-                await self._update(chosen)
+                await self._update(image, chosen)
                 # What was settled may be deleted, and a log that is not there looks like an empty one. So
                 # the image is read again: if it still says the same, nothing was missed.
                 if self._holds(image, await self._images.refresh(), chosen):
@@ -283,30 +259,33 @@ class LogView:
                 if self._gaps:
                     # What seemed to be lost may only have been settled meanwhile.
                     self._gaps = False
-                    self._logs.clear()
-                    self.partitions.clear()
+                    self._forget()
                 continue
-            except (TakeoverError, ObjectMissingError, LostRecordsError) as error:
+            except (EndUnknownError, ObjectMissingError, GapError) as error:
                 newest = await self._images.refresh()
-                unchanged = newest.version == image.version and not isinstance(error, TakeoverError)
+                unchanged = newest.version == image.version and not isinstance(error, EndUnknownError)
                 if attempt == ATTEMPTS_MAX - 1 or (attempt and unchanged):
                     # It is not the image's age.
-                    if self._gaps or not isinstance(error, LostRecordsError):
+                    if not isinstance(error, GapError):
                         raise
                     self._gaps = True
-                self._logs.clear()
-                self.partitions.clear()
+                self._forget()
             await asyncio.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX_SECONDS)
-        raise TakeoverError
+        raise EndUnknownError("the places of records changed at each look")
+
+    def _forget(self) -> None:
+        """Begin anew."""
+        self._logs.clear()
+        self.partitions.clear()
 
     def _holds(
         self, image: ClusterImage, newest: ClusterImage, chosen: Mapping[PartitionKey, Chosen]
     ) -> bool:
         if newest.version == image.version:
             return True
-        for (topic_id, number), one in chosen.items():
-            info = newest.partition(topic_id, number)
+        for key, one in chosen.items():
+            info = newest.partition(*key)
             # The records of a topic that was deleted meanwhile are what they were.
             if info is not None and info is not one.info and not _same_places(info, one.info):
                 return False
@@ -329,7 +308,10 @@ class LogView:
             end = image.sealed.get(wal)
             found, certain = await log.tail.read_on(end)
             if end is None and not certain:
-                raise TakeoverError
+                raise EndUnknownError(
+                    f"the write-ahead log of broker {wal.broker}, epoch {wal.epoch} was sealed, and the"
+                    " metadata log does not say yet where it ends"
+                )
             if end is not None and log.tail.next_flush < end:
                 raise ObjectMissingError(
                     f"the write-ahead log of broker {wal.broker}, epoch {wal.epoch} should hold {end}"
@@ -343,7 +325,7 @@ class LogView:
         for key in keys:
             self.partitions.pop(key, None)
 
-    async def _update(self, chosen: Mapping[PartitionKey, Chosen]) -> None:
+    async def _update(self, image: ClusterImage, chosen: Mapping[PartitionKey, Chosen]) -> None:
         for key in [key for key in self.partitions if key not in chosen]:
             del self.partitions[key]
         changed: list[tuple[PartitionKey, Chosen]] = []
@@ -351,34 +333,32 @@ class LogView:
             view = self.partitions.get(key)
             if view is None or not view.is_of(one.info):
                 changed.append((key, one))
-        manifests = await self._manifests({one.info.manifest for _key, one in changed} - {None})
+        refs = {one.info.manifest for _key, one in changed if one.info.manifest is not None}
+        manifests = await load_manifests(self._store, refs)
         for key, one in changed:
-            view = PartitionView(one.topic.name, one.topic.id, one.number)
-            view.restore(one.info, manifests[one.info.manifest] if one.info.manifest else None)
-            for wal in one.info.wals:
-                self._logs[wal].forget_settled(key, view.end)
-            self.partitions[key] = view
+            self.partitions[key] = self._begun(key, one, manifests)
         for key, one in chosen.items():
-            view = self.partitions[key]
-            view.log_start = one.info.log_start
-            for wal in one.info.wals:
-                view.take(wal, self._logs[wal].blocks[key], gaps=self._gaps)
+            self._bring_forward(self.partitions[key], one.info, image)
 
-    async def _manifests(self, refs: Iterable[ManifestRef | None]) -> dict[ManifestRef | None, Manifest]:
-        """Manifests that lie in one object are read in one go."""
-        together: dict[str, list[ManifestRef]] = {}
-        for ref in refs:
-            assert ref is not None
-            together.setdefault(ref.key, []).append(ref)
-        loaded: dict[ManifestRef | None, Manifest] = {}
-        for key, some in together.items():
-            start = min(ref.start for ref in some)
-            end = max(ref.start + ref.length for ref in some)
-            stored = memoryview(await self._store.get_range(key, start, end - start))
-            for ref in some:
-                at = ref.start - start
-                try:
-                    loaded[ref] = decode_manifest(stored[at : at + ref.length])
-                except ManifestError as error:
-                    raise ManifestError(f"{key} at {ref.start}: {error}") from error
-        return loaded
+    def _begun(
+        self, key: PartitionKey, one: Chosen, manifests: Mapping[ManifestRef, Loaded]
+    ) -> PartitionView:
+        ref = one.info.manifest
+        manifest = manifest_of(key, manifests[ref]) if ref is not None else None
+        view = PartitionView(one.topic.name, *key)
+        view.begin(one.info, manifest)
+        for wal in one.info.wals:
+            self._logs[wal].contents.forget_settled(key, manifest.end_offset if manifest is not None else 0)
+        return view
+
+    def _bring_forward(self, view: PartitionView, info: PartitionInfo, image: ClusterImage) -> None:
+        view.advance_log_start(info.log_start)
+        sealed = sum(1 for _ in takewhile(image.sealed.__contains__, info.wals))
+        self._take(view, info.wals[:sealed])
+        if not view.has_taken(info.wals[sealed:]):
+            view.nothing_follows()
+        self._take(view, info.wals[sealed:])
+
+    def _take(self, view: PartitionView, wals: Sequence[WalRef]) -> None:
+        for wal in wals:
+            view.take(wal, self._logs[wal].contents.of(view.key), gaps=self._gaps)

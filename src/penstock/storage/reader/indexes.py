@@ -1,0 +1,46 @@
+"""The index of a segment: where its batches lie."""
+
+import logging
+
+from penstock.log.extents import Extents, ExtentsError
+from penstock.log.manifest import SegmentRef
+from penstock.storage.stores.objects import DamagedObjectError, ObjectStore
+from penstock.wire.buffers import Buffer
+from penstock.wire.checksum import crc32c
+from penstock.wire.correction import mended
+
+logger = logging.getLogger(__name__)
+
+
+async def read_index(store: ObjectStore, segment: SegmentRef) -> Extents:
+    """DamagedObjectError if it is hurt beyond mending, and other StoreErrors."""
+    stored = await store.get_range(segment.index_key, segment.index_start, segment.index_length)
+    return decode_index(stored, segment)
+
+
+def decode_index(stored: Buffer, segment: SegmentRef) -> Extents:
+    """The index of a segment. A byte of it that is hurt is mended, if the result is one that the segment can
+    have had. DamagedObjectError if it is beyond that."""
+    try:
+        return Extents.decode(stored)
+    except ExtentsError as error:
+        extents = mended_index(stored, segment)
+        if extents is None:
+            raise DamagedObjectError(f"the index of {segment.key} in {segment.index_key}: {error}") from error
+        logger.warning(
+            "a byte of an index was mended key=%s start=%d", segment.index_key, segment.index_start
+        )
+        return extents
+
+
+def mended_index(stored: Buffer, segment: SegmentRef) -> Extents | None:
+    """What an index of a segment was before one byte of it was changed; None if it is beyond that."""
+    body = mended(bytes(stored[:-4]), int.from_bytes(stored[-4:], "little"))
+    if body is None:
+        return None
+    try:
+        extents = Extents.decode(body + crc32c(body).to_bytes(4, "little"))
+    except ExtentsError:
+        return None
+    fits = extents.is_of(segment.base_offset, segment.end_offset, segment.size_bytes)
+    return extents if fits else None
