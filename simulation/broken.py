@@ -147,7 +147,7 @@ def unopened() -> Changes:
         info = image.partition(*partition)
         if info is None or info.manifest is None or info.leader == self._own.broker:
             return False
-        return key in await self._references_of(info.manifest)
+        return key in await self._references_of(partition, info.manifest)
 
     return [(Garbage, "_refers", refers)]
 

@@ -11,7 +11,7 @@ from penstock.spark.read.reading import ReadSettings, read_stretches
 from penstock.storage.reader.stretches import Stretch
 from penstock.storage.reader.view import PartitionView
 from penstock.storage.stores.directory import DirectoryStore
-from tests.spark.test_view import look, start
+from tests.storage.test_view import look, start
 from tests.storage.world import World, append_ok, batch
 
 COUNT = 6

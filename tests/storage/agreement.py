@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +47,10 @@ Sight = dict[PartitionKey, Seen | str]
 """What is seen of each partition, or what is wrong with it."""
 
 
+def _always(chosen: Mapping[PartitionKey, Chosen], _image: ClusterImage) -> Mapping[PartitionKey, Chosen]:
+    return chosen
+
+
 class _Still:
     """One image, for a reader that looks twice."""
 
@@ -58,9 +64,8 @@ class _Still:
 async def sealed(store_image: ClusterImage, wal_store: WalStore) -> ClusterImage:
     """The image after all logs that are still open were sealed."""
     ends = dict(store_image.sealed)
-    for wal in {
-        wal for topic in store_image.topics.values() for info in topic.partitions for wal in info.wals
-    }:
+    infos = (info for topic in store_image.topics.values() for info in topic.partitions)
+    for wal in {wal for info in infos for wal in info.wals}:
         if wal not in ends:
             ends[wal] = await wal_store.seal(wal, store_image.wal_starts.get(wal, 0))
     return msgspec.structs.replace(store_image, sealed=ends)
@@ -107,7 +112,7 @@ async def seen_by_a_reader(store: ObjectStore, image: ClusterImage) -> Sight:
         for index, info in enumerate(topic.partitions):
             key = (topic.id, index)
             chosen = {key: Chosen(topic, index, info)}
-            view = LogView(store, _Still(image), lambda _image, chosen=chosen: chosen)  # type: ignore[misc]
+            view = LogView(store, _Still(image), partial(_always, chosen))
             try:
                 sight[key] = await _seen(store, (await view.refresh())[key], info.leader_epoch)
             except StoreError as error:
@@ -129,7 +134,7 @@ async def _seen(store: ObjectStore, view: PartitionView, leader_epoch: int) -> S
     )
 
 
-def _places(extents: Extents, key_of) -> list[tuple[int, int, int, str, int, int]]:  # type: ignore[no-untyped-def]
+def _places(extents: Extents, key_of: Callable[[int], str]) -> list[tuple[int, int, int, str, int, int]]:
     found = (extents[at] for at in range(len(extents)))
     return [(*one[:3], key_of(one.file), one.position, one.length) for one in found]
 

@@ -6,11 +6,12 @@ import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.cluster.reading import ImageReader
 from penstock.log.manifest import decode_manifest, encode_manifest
-from penstock.metadata.commands import AdvanceLogStart, LogStart
+from penstock.metadata.commands import AdvanceLogStart, CreateTopic, LogStart
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import ObjectStore
@@ -51,8 +52,10 @@ async def only(world: World) -> Seen:
 
 
 def data(producer: int, sequence: int, time: int = TIME) -> bytearray:
-    options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
-    return build_batch([Record(0, time, b"k", b"v")], transactional=True, **options)
+    records = [Record(0, time, b"k", b"v")]
+    return build_batch(
+        records, producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True
+    )
 
 
 def marker(producer: int, kind: int) -> bytearray:
@@ -93,9 +96,8 @@ async def test_compaction_left_gaps(world: World) -> None:
     ledger, topic = await compacted(world)
     partition = own_partition(ledger, topic)
     for number in range(6):
-        await append_ok(
-            ledger, partition, updates(("a", str(number)), ("b", str(number)), time=TIME + number)
-        )
+        pairs = (("a", str(number)), ("b", str(number)))
+        await append_ok(ledger, partition, updates(*pairs, time=TIME + number))
         await ledger.settle()
     assert await ledger.clean()
     await append_ok(ledger, partition, updates(("c", "1")))
@@ -112,8 +114,6 @@ async def test_a_topic_that_was_deleted_and_created_again(world: World) -> None:
     await world.kill(ledger)
     # The name is the same, the id is not.
     ledger = await world.start()
-    from penstock.metadata.commands import CreateTopic
-
     other = b"another id".ljust(16)
     await world.metadata.change(CreateTopic(other, "t", ((1,),)))
     await append_ok(ledger, own_partition(ledger, other), batch(b"new"))
@@ -169,8 +169,6 @@ async def test_a_manifest_that_is_hurt_or_of_another_partition(world: World, of_
     stored = bytearray(await world.store.get(ref.key) or b"")
     manifest = decode_manifest(stored[ref.start : ref.start + ref.length])
     if of_another:
-        import msgspec
-
         other = encode_manifest(msgspec.structs.replace(manifest, partition=1))
         assert len(other) == ref.length
         stored[ref.start : ref.start + ref.length] = other

@@ -1,4 +1,4 @@
-"""What Spark sees of a partition in the store, beside what the broker that leads it sees."""
+"""What a reader sees of a partition in the store, beside what the broker that leads it sees."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -303,3 +303,15 @@ async def test_a_reader_that_follows_for_long_keeps_little(world: World) -> None
     (log,) = log_view._logs.values()
     assert len(log.flushes) <= 2
     assert len(log.contents) <= 2
+
+
+async def test_a_gap_below_the_log_start_is_no_reason_to_look_again(world: World) -> None:
+    ledger, partition = await start(world)
+    await append_ok(ledger, partition, batch(b"x"))
+    partition.pass_over(10)
+    await append_ok(ledger, partition, batch(b"y"))
+    await ledger.delete_records(partition, 10)
+    log_view, images = look(world, "events")
+    view = (await log_view.refresh())[partition.topic_id, 0]
+    assert (view.log_start, view.end, view.hurt) == (10, 11, ())
+    assert images.looks == 2, "one before and one after the logs were read"
