@@ -13,8 +13,8 @@ from penstock.groups.records import (
     OffsetCommitValue,
     to_record,
 )
-from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
+from penstock.settings.groups import GroupSettings
 from penstock.shards.shard import Now, Record
 from penstock.wire import batch
 from penstock.wire.api.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
+from penstock.settings.groups import GroupSettings
 from tests.groups.simulation import (
     SESSION_MS,
     ClassicConsumer,

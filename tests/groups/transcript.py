@@ -24,7 +24,7 @@ import msgspec
 
 from penstock.groups.classic.embedded import read_assignment, write_assignment
 from penstock.groups.records import read_record
-from penstock.groups.settings import GroupSettings
+from penstock.settings.groups import GroupSettings
 from penstock.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from penstock.wire.api.heartbeat import HeartbeatRequest
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.groups.core import Client
 from penstock.groups.records import Key, Value, read_record
-from penstock.groups.settings import GroupSettings
 from penstock.groups.shard import GroupShard
 from penstock.metadata.image import GROUP_CONFIG, ClusterImage, PartitionInfo, TopicInfo, derive
+from penstock.settings.groups import GroupSettings
 from penstock.shards.shard import Batch, Effects, Now, Ticket
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ApiMessage

@@ -6,29 +6,35 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.metadata.broker_configs import BROKER_DEFINITIONS
 from penstock.metadata.commands import SetConfig
-from penstock.metadata.configs import (
-    ConfigEntry,
+from penstock.metadata.config_changes import (
     Operation,
-    Source,
-    Synonym,
-    TopicConfig,
-    TopicConfigs,
-    broker_value,
-    describe_all_brokers,
-    describe_broker,
-    describe_group,
-    describe_topic,
+    group_problem,
     incremental_changes,
     replacing_changes,
     settings_problem,
 )
-from penstock.metadata.definitions import Definition, value_text
-from penstock.metadata.group_configs import GROUP_DEFINITIONS, GroupConfig, group_config, group_problem
+from penstock.metadata.config_entries import (
+    ConfigEntry,
+    describe_all_brokers,
+    describe_broker,
+    describe_group,
+    describe_topic,
+)
+from penstock.metadata.configs import (
+    GroupConfig,
+    Source,
+    Synonym,
+    TopicConfigs,
+    broker_value,
+    group_config,
+)
 from penstock.metadata.image import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG, ClusterImage
 from penstock.metadata.refusal import Refusal
-from penstock.metadata.topic_configs import TOPIC_DEFINITIONS
+from penstock.settings.brokers import BROKER_SETTINGS
+from penstock.settings.groups import GROUP_SETTINGS
+from penstock.settings.setting import Setting, value_text
+from penstock.settings.topics import TOPIC_SETTINGS, TopicConfig
 from penstock.wire.errors import ErrorCode
 
 from .worlds import cluster, do, with_topic
@@ -38,22 +44,7 @@ FACTS = [
     for line in (Path(__file__).parent / "facts" / "kafka-4.3-settings.tsv").read_text().splitlines()
     if not line.startswith("#")
 ]
-TABLES = {"topic": TOPIC_DEFINITIONS, "group": GROUP_DEFINITIONS, "broker": BROKER_DEFINITIONS}
-
-OTHER_DEFAULTS = {
-    "broker.id",
-    "listeners",
-    "advertised.listeners",
-    "broker.rack",
-    "broker.heartbeat.interval.ms",
-    "leader.imbalance.check.interval.seconds",
-    "max.connections",
-    "queued.max.request.bytes",
-    "socket.listen.backlog.size",
-    "socket.receive.buffer.bytes",
-    "socket.send.buffer.bytes",
-}
-"""Broker settings of which the default differs from Kafka's on purpose."""
+TABLES = {"topic": TOPIC_SETTINGS, "group": GROUP_SETTINGS, "broker": BROKER_SETTINGS}
 
 
 def world() -> ClusterImage:
@@ -69,8 +60,9 @@ def test_the_definition_is_kafkas(fact: list[str]) -> None:
     resource, name, kind, default, valid, synonym = fact
     definition = TABLES[resource][name]
     assert definition.kind.name == kind
-    if name not in OTHER_DEFAULTS:
-        assert definition.default == (None if default == "null" else default)
+    assert not definition.ours
+    same = definition.default == (None if default == "null" else default)
+    assert same == (not definition.unlike), "a default that differs from Kafka's has a reason"
     if resource == "topic" and synonym != "null":
         assert definition.synonyms[0] == synonym
     if bounds := re.fullmatch(r"\[(-?\d+),\.\.\.(?:,(-?\d+))?\]", valid):
@@ -81,7 +73,7 @@ def test_the_definition_is_kafkas(fact: list[str]) -> None:
             assert _problem(definition, str(int(most) + 1)) == f"Value must be no more than {most}"
 
 
-def _problem(definition: Definition, text: str) -> str | None:
+def _problem(definition: Setting, text: str) -> str | None:
     try:
         definition.parse(text)
     except ValueError as problem:
@@ -90,24 +82,21 @@ def _problem(definition: Definition, text: str) -> str | None:
 
 
 def test_every_topic_setting_of_kafka_is_known_and_no_other() -> None:
-    assert set(TOPIC_DEFINITIONS) == {fact[1] for fact in FACTS if fact[0] == "topic"}
+    assert set(TOPIC_SETTINGS) == {fact[1] for fact in FACTS if fact[0] == "topic"}
 
 
 def test_a_setting_has_an_effect_or_a_reason() -> None:
     effective = {
-        definition.name
-        for definition in TOPIC_DEFINITIONS.values()
-        if not (definition.moot or definition.fixed)
+        definition.name for definition in TOPIC_SETTINGS.values() if not (definition.moot or definition.fixed)
     }
     typed = {field.replace("_", ".") for field in TopicConfig.__struct_fields__}
-    typed = typed - {"delete", "compact", "log.append.time"}
-    assert effective == typed | {"cleanup.policy", "message.timestamp.type", "internal.segment.bytes"}
+    assert effective == typed | {"internal.segment.bytes"}
     for table in TABLES.values():
         assert not [d.name for d in table.values() if d.moot and d.fixed]
 
 
 def test_the_typed_defaults_are_those_of_the_definitions() -> None:
-    texts = {d.name: d.default for d in TOPIC_DEFINITIONS.values() if d.default is not None}
+    texts = {d.name: d.default for d in TOPIC_SETTINGS.values() if d.default is not None}
     image = do(world(), SetConfig(TOPIC_CONFIG, "t", dict(texts)))
     assert TopicConfigs(1).get(image, "t") == TopicConfig()
 
@@ -219,6 +208,14 @@ def test_typed_settings_follow_the_layers() -> None:
     assert configs.get(image, "t").segment_bytes == 5
 
 
+def test_a_topic_returns_to_the_default_when_the_last_broker_setting_is_taken_back() -> None:
+    configs = TopicConfigs(1)
+    image = do(world(), SetConfig(BROKER_CONFIG, "", {"log.retention.ms": "5000"}))
+    assert configs.get(image, "t").retention_ms == 5000
+    image = do(image, SetConfig(BROKER_CONFIG, "", {"log.retention.ms": None}))
+    assert configs.get(image, "t").retention_ms == TopicConfig().retention_ms
+
+
 def test_a_topic_described_with_all_its_synonyms() -> None:
     given = {"log.retention.hours": "2", "message.max.bytes": "77"}
     image = do(
@@ -228,7 +225,7 @@ def test_a_topic_described_with_all_its_synonyms() -> None:
         SetConfig(BROKER_CONFIG, "", {"message.max.bytes": "66"}),
     )
     entries = describe_topic(image, "t", 1, given)
-    assert {found.name for found in entries} == set(TOPIC_DEFINITIONS) - {"internal.segment.bytes"}
+    assert {found.name for found in entries} == set(TOPIC_SETTINGS) - {"internal.segment.bytes"}
     size = entry(entries, "max.message.bytes")
     assert (size.value, size.source, size.read_only) == ("99", Source.TOPIC, False)
     assert size.synonyms == (
@@ -256,10 +253,11 @@ def test_a_broker_described() -> None:
         SetConfig(BROKER_CONFIG, "", {"log.retention.ms": "5000"}),
         SetConfig(BROKER_CONFIG, "1", {"log.cleaner.backoff.ms": "7"}),
     )
-    entries = describe_broker(image, 1, {"num.partitions": "3"}, {"num.partitions": "How many."})
+    entries = describe_broker(image, 1, {"num.partitions": "3"})
     partitions = entry(entries, "num.partitions")
     assert (partitions.value, partitions.source) == ("3", Source.STATIC_BROKER)
-    assert (partitions.read_only, partitions.doc) == (True, "How many.")
+    assert partitions.read_only
+    assert partitions.doc == "Partitions of a topic whose creator does not say."
     backoff = entry(entries, "log.cleaner.backoff.ms")
     assert (backoff.value, backoff.source, backoff.read_only) == ("7", Source.DYNAMIC_BROKER, False)
     retention = entry(entries, "log.retention.ms")
@@ -267,7 +265,7 @@ def test_a_broker_described() -> None:
         Synonym("log.retention.ms", "5000", Source.DYNAMIC_DEFAULT_BROKER),
         Synonym("log.retention.hours", "168", Source.DEFAULT),
     )
-    assert [(e.name, e.value) for e in describe_all_brokers(image, {})] == [
+    assert [(e.name, e.value) for e in describe_all_brokers(image)] == [
         ("min.insync.replicas", "1"),
         ("log.retention.ms", "5000"),
     ]

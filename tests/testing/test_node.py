@@ -152,9 +152,9 @@ def test_an_address_that_means_all_is_told_as_this_machine() -> None:
 async def test_dynamic_settings_reach_the_server(tmp_path: Path) -> None:
     node = Node(Settings().with_values({"store": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}))
     await node.start()
-    change = SetConfig(BROKER_CONFIG, "", {"message.max.bytes": "123456"})
+    change = SetConfig(BROKER_CONFIG, "", {"max.connections": "123"})
     await node.broker.metadata.propose(lambda _: (change,))
-    assert node.broker.settings.message_max_bytes == 123456
+    assert node.broker.settings.max_connections == 123
     node.stop()
     await node.run()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.cli.start_options import Values
@@ -45,7 +45,8 @@ def main(values: Values) -> int:
 
 def settings(values: Values) -> Settings:
     """The settings of one broker: file, then --set, then the options that stand for settings."""
-    from penstock.settings import Settings, load
+    from penstock.settings import Settings
+    from penstock.settings.loading import assigned, toml_values
 
     named = {"broker.id": str(_number(values, "broker_id", 1))}
     if "listen" in values or not _mentions(values, "listeners"):
@@ -57,25 +58,15 @@ def settings(values: Values) -> Settings:
     advertise = _one(values, "advertise")
     if advertise is not None:
         named["advertised.listeners"] = f"PLAINTEXT://{_address(advertise, '--advertise')}"
-    if not values.keys() & {"set", "config"}:
-        # These were checked here: no need to load the definitions of all settings.
-        import msgspec
-
-        fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in named.items()}
-        fields["broker_id"] = int(named["broker.id"])
-        made = msgspec.structs.replace(Settings(), given=named, **fields)
-        made.validate()
-        return made
-    assignments = [*values.get("set", ()), *(f"{name}={value}" for name, value in named.items())]
-    toml = None
+    in_file: dict[str, str] = {}
     path = _one(values, "config")
     if path is not None:
         try:
             with open(path, "rb") as file:
-                toml = file.read()
+                in_file = toml_values(file.read())
         except OSError as error:
             raise UsageError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
-    return load(assignments, toml=toml)
+    return Settings().with_values({**in_file, **assigned(values.get("set", ())), **named})
 
 
 def serve(settings: Settings, values: Values) -> int:

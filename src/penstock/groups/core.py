@@ -21,9 +21,9 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.groups.offsets.committed import Offsets
-    from penstock.groups.settings import GroupSettings
     from penstock.groups.table import Group
     from penstock.metadata.image import ClusterImage
+    from penstock.settings.groups import GroupSettings
     from penstock.wire.schema import ApiMessage
 
 

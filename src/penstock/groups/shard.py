@@ -28,9 +28,9 @@ from penstock.groups.offsets.committed import NO_PRODUCER, Offsets
 from penstock.groups.offsets.requests import OffsetRequests, commit_refused, txn_commit_refused
 from penstock.groups.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from penstock.groups.records import read_record as parse_record
-from penstock.groups.settings import GroupSettings
 from penstock.groups.table import Group
 from penstock.metadata.image import ClusterImage
+from penstock.settings.groups import GroupSettings
 from penstock.shards.journal import Durable, Failed
 from penstock.shards.shard import Effects, Now, Ticket, error_after_append
 from penstock.wire.api.consumer_group_describe import DescribedGroup as DescribedConsumerGroup

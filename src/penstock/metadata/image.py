@@ -212,6 +212,10 @@ class ClusterImage(StoredImage, frozen=True, kw_only=True):
         """The dynamic settings of one resource; the broker named "" is the default of all brokers."""
         return self.configs.get((resource_type, name), _NO_CONFIG)
 
+    def broker_configs(self, broker: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The dynamic settings of one broker, and those of all brokers."""
+        return self.config(BROKER_CONFIG, str(broker)), self.config(BROKER_CONFIG, "")
+
     def shown_replicas(self, partition: PartitionInfo) -> tuple[int, ...]:
         """What clients are told: the failover order, with a leader from outside of it in front.
 

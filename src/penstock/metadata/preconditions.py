@@ -28,6 +28,7 @@ from penstock.metadata.commands import (
     SetReplicas,
     SettlePartitions,
 )
+from penstock.metadata.config_changes import problem_code, settings_problem
 from penstock.metadata.image import (
     BROKER_CONFIG,
     GROUP_CONFIG,
@@ -309,9 +310,6 @@ def _check_assignments(
 
 
 def _check_configs(resource_type: int, values: dict[str, str]) -> Refusal | None:
-    # Most entries set nothing, so the definitions are not loaded for them.
-    from penstock.metadata.configs import problem_code, settings_problem
-
     problem = settings_problem(resource_type, values)
     return None if problem is None else Refusal(problem_code(resource_type), problem)
 

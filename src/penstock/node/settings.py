@@ -5,16 +5,15 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.log.policy import LogPolicy
 from penstock.metadata.configs import TopicConfigs
+from penstock.metadata.image import Listener
 from penstock.server.limits import Limits
 from penstock.settings import Settings, parse_listeners
 from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
 
 if TYPE_CHECKING:
-    from penstock.metadata.image import ClusterImage, Listener
+    from penstock.metadata.image import ClusterImage
     from penstock.server.server import Bound
 
 
@@ -33,7 +32,7 @@ def advertised(settings: Settings, bound: tuple[Bound, ...]) -> tuple[Listener, 
         host = given.host
         if host in ("", "0.0.0.0", "::"):
             host = socket.gethostname()
-        listeners.append(msgspec.structs.replace(given, host=host, port=given.port or actual.port))
+        listeners.append(Listener(given.name, host, given.port or actual.port))
     return tuple(listeners)
 
 

@@ -2,7 +2,7 @@
 
 Resources are decided one by one and carried out together, by one entry of the metadata log: a resource
 that is refused keeps all its settings, and the others are changed. The checks, their order and their words
-are Kafka's, also that a broker keeps settings which it does not define (`metadata.unread_configs`). One is
+are Kafka's, also that a broker keeps settings which it does not define (`settings.foreign`). One is
 stricter: client metrics cannot be set, because nobody would collect them.
 
 The log levels of a broker are not stored: they are checked and changed in the process (`loggers`).
@@ -10,6 +10,7 @@ The log levels of a broker are not stored: they are checked and changed in the p
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,16 +20,17 @@ from penstock.broker.configs.rights import ConfigRights, unauthorized
 from penstock.broker.rights import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.commands import SetConfig
-from penstock.metadata.configs import (
+from penstock.metadata.config_changes import (
     Operation,
-    broker_value,
-    changes_at_runtime,
-    definitions,
+    fixed_for,
+    group_problem,
     incremental_changes,
     problem_code,
     replacing_changes,
     settings_problem,
+    without_effect,
 )
+from penstock.metadata.configs import broker_value, definitions
 from penstock.metadata.image import (
     BROKER_CONFIG,
     BROKER_LOGGER_CONFIG,
@@ -39,12 +41,15 @@ from penstock.metadata.image import (
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
+from penstock.settings.setting import Kind
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
+
+log = logging.getLogger(__name__)
 
 Changes = dict[str, str | None]
 _RIGHTS = ConfigRights(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
@@ -115,7 +120,18 @@ class _ConfigChange:
         if isinstance(outcome, Refusal):
             for at in self._open:
                 self._outcomes[at] = self._outcomes[at] or outcome
+        self._log_without_effect()
         return self._outcomes
+
+    def _log_without_effect(self) -> None:
+        """What was kept for tools' sake and changes nothing is not passed over in silence."""
+        for at in self._open:
+            wish = self._wishes[at]
+            if self._outcomes[at] is not None:
+                continue
+            names = [change.setting for change in wish.changes if change.operation != Operation.DELETE]
+            for name, why in without_effect(wish.resource_type, names).items():
+                log.warning("setting was kept without effect name=%r resource=%r: %s", name, wish.name, why)
 
     def _precheck(self, wish: Wish) -> Refusal | None:
         """What is wrong with a wish whatever the state of the cluster."""
@@ -171,7 +187,7 @@ class _ConfigChange:
             verb = Operation(change.operation).name.lower()
             if definition is None:
                 refusal = Refusal(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.setting}")
-            elif definition.kind.name != "LIST":
+            elif definition.kind is not Kind.LIST:
                 message = f"Config value {verb} is not allowed for config key: {change.setting}"
                 refusal = Refusal(ErrorCode.INVALID_CONFIG, message)
         return refusal or self._unauthorized(wish)
@@ -224,8 +240,6 @@ class _ConfigChange:
                 return refusal
         problem = settings_problem(kind, values)
         if problem is None and kind == GROUP_CONFIG:
-            from penstock.metadata.group_configs import group_problem
-
             broker = self._broker
 
             def in_force(setting: str) -> str:
@@ -252,14 +266,7 @@ class _ConfigChange:
 
 def _fixed_settings(name: str, settings: Iterable[str]) -> Refusal | None:
     """Why a broker (all of them, if it has no name) does not take some of these settings at runtime."""
-    from penstock.metadata.unread_configs import only_of_one_broker
-
-    fixed = sorted(setting for setting in settings if not changes_at_runtime(setting))
-    if fixed:
-        problem = "Cannot update these configs dynamically"
-    else:
-        fixed = [] if name else sorted(filter(only_of_one_broker, settings))
-        problem = "Cannot update these configs at default cluster level, broker id must be specified"
+    problem, fixed = fixed_for(name, settings)
     return Refusal(ErrorCode.INVALID_REQUEST, f"{problem}: [{', '.join(fixed)}]") if fixed else None
 
 

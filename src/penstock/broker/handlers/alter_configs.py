@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.configs.changes import Change, Wish, change_configs
-from penstock.metadata.configs import Operation
+from penstock.metadata.config_changes import Operation
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.alter_configs import (
     AlterConfigsRequest,

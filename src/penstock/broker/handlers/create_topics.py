@@ -41,7 +41,7 @@ from penstock.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
-    from penstock.metadata.configs import ConfigEntry
+    from penstock.metadata.config_entries import ConfigEntry
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
@@ -156,7 +156,7 @@ class _Results:
     def _inherited(self) -> list[ConfigEntry]:
         """What holds for a topic that sets nothing: no topic is called ""."""
         if self._defaults is None:
-            from penstock.metadata.configs import describe_topic
+            from penstock.metadata.config_entries import describe_topic
 
             broker = self._broker
             self._defaults = describe_topic(self._image, "", broker.broker_id, broker.settings.given)

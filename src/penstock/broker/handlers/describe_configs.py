@@ -28,7 +28,7 @@ from penstock.broker.rights import (
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC_CONFIGS,
 )
-from penstock.metadata.configs import (
+from penstock.metadata.config_entries import (
     ConfigEntry,
     describe_all_brokers,
     describe_broker,
@@ -44,7 +44,6 @@ from penstock.metadata.image import (
 )
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
-from penstock.settings import documentation
 from penstock.wire.api.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -66,8 +65,6 @@ DYNAMIC_LOGGER = 6
 """The source of log levels, as DescribeConfigs numbers it."""
 
 _TYPES = {TOPIC_CONFIG, BROKER_CONFIG, BROKER_LOGGER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG}
-_PLACES = {"store", "metadata"}
-"""Settings that are URLs, which may have credentials in them."""
 _RIGHTS = ConfigRights(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS)
 _MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was "
@@ -147,10 +144,9 @@ def _describe(
     refusal = _number_refusal(
         name, broker_id, f"expected {broker_id} or empty string, but", may_be_empty=True
     )
-    docs = documentation() if message.include_documentation else {}
     if refusal is None and not name:
-        return _shown(describe_all_brokers(image, docs, names), message)
-    return refusal or _shown(describe_broker(image, broker_id, given, docs, names), message)
+        return _shown(describe_all_brokers(image, names), message)
+    return refusal or _shown(describe_broker(image, broker_id, given, names), message)
 
 
 def _topic_refusal(image: ClusterImage, name: str) -> Refusal | None:
@@ -207,12 +203,7 @@ def _shown(entries: Iterable[ConfigEntry], message: DescribeConfigsRequest) -> R
 
 
 def _value(entry: ConfigEntry, value: str | None) -> str | None:
-    if entry.sensitive or value is None:
-        return None
-    if entry.name in _PLACES and "@" in value:
-        scheme, separator, rest = value.partition("://")
-        return scheme + separator + rest.rpartition("@")[2]
-    if entry.name == "store" and "://" not in value:
+    if value is not None and entry.name == "store" and "://" not in value:
         # Whoever asks (Spark does, to read the log itself) runs in another directory.
         return os.path.abspath(value)
     return value

@@ -200,7 +200,7 @@ def _check_configs(broker: Broker, image: ClusterImage, topic: NewTopic) -> Refu
     if not topic.configs:
         return None
     # Most topics are created without settings, so the definitions are not loaded for them.
-    from penstock.metadata.configs import problem_code, settings_problem
+    from penstock.metadata.config_changes import problem_code, settings_problem
 
     values = {name: value for name, value in topic.configs.items() if value is not None}
     if len(values) < len(topic.configs):

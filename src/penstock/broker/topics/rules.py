@@ -8,8 +8,9 @@ from penstock.broker.produce.checks import Rules
 from penstock.wire.compression import CODEC_NAMES
 
 if TYPE_CHECKING:
-    from penstock.metadata.configs import TopicConfig, TopicConfigs
+    from penstock.metadata.configs import TopicConfigs
     from penstock.metadata.image import ClusterImage
+    from penstock.settings.topics import TopicConfig
 
 _KEPT_MAX = 1000
 """How many different sets of rules are kept; beyond it all are forgotten and computed again."""

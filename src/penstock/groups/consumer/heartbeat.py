@@ -96,12 +96,12 @@ class ConsumerHeartbeat:
             _require(request.instance_id is not None, "InstanceId can't be null.")
         else:
             _require(epoch >= LEAVE_STATIC_EPOCH, f"MemberEpoch is {epoch}, but must be at least -2.")
-        allowed = self._c.settings.group_consumer_assignors
-        if request.server_assignor is not None and request.server_assignor not in allowed:
+        asked = request.server_assignor
+        if asked is not None and asked not in self._c.settings.assignors:
             raise GroupError(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
-                f"ServerAssignor {request.server_assignor} is not supported."
-                f" Supported assignors: {', '.join(allowed)}.",
+                f"ServerAssignor {asked} is not supported."
+                f" Supported assignors: {', '.join(self._c.settings.assignors)}.",
             )
 
     # Join and stay

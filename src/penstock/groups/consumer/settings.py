@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.groups.core import Context
-from penstock.metadata.group_configs import group_config
+from penstock.metadata.configs import group_config
 
 
 class GroupTimes(NamedTuple):

@@ -138,6 +138,6 @@ def assignment_delay_ms(context: Context, group: ConsumerGroup) -> int:
 
 def assignor_of(context: Context, group: ConsumerGroup) -> str:
     """The one most members ask for; one that has since been disabled counts for nothing."""
-    allowed = context.settings.group_consumer_assignors
+    allowed = context.settings.assignors
     preferred = group.preferred_assignor()
     return preferred if preferred in allowed else allowed[0]

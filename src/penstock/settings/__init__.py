@@ -1,0 +1,8 @@
+"""Every setting of brokers, topics and groups, in one table (`setting` says what a row is)."""
+
+from penstock.settings.brokers import Settings
+from penstock.settings.listeners import parse_listeners
+from penstock.settings.loading import load
+from penstock.settings.problems import SettingsError
+
+__all__ = ["Settings", "SettingsError", "load", "parse_listeners"]

@@ -1,0 +1,106 @@
+"""Which values a setting takes, beyond its type. Problems are told in Kafka's words."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+class Fault(NamedTuple):
+    """What is wrong with a part of a value: the part as it is shown, and the sentence about it."""
+
+    shown: str
+    problem: str
+
+
+class Check(NamedTuple):
+    problem: Callable[[Value], str | Fault | None]
+    """Why a setting cannot have the value. "{name}" stands for the setting's name."""
+    words: str
+    """The values that it can have, for people."""
+    repeats: bool = False
+    """Of lists: a part may be there more than once."""
+
+
+def at_least(minimum: int) -> Check:
+    def problem(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        return None if value >= minimum else f"Value must be at least {minimum}"
+
+    return Check(problem, f"at least {minimum}")
+
+
+def between(minimum: int, maximum: int) -> Check:
+    def problem(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        if value < minimum:
+            return f"Value must be at least {minimum}"
+        return None if value <= maximum else f"Value must be no more than {maximum}"
+
+    return Check(problem, f"{minimum} to {maximum}")
+
+
+def between_or(minimum: int, maximum: int, other: int) -> Check:
+    def problem(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        if minimum <= value <= maximum or value == other:
+            return None
+        return f"Value must be between {minimum} and {maximum} or equal to {other}"
+
+    return Check(problem, f"{minimum} to {maximum}, or {other}")
+
+
+def one_of(*allowed: str) -> Check:
+    def problem(value: Value) -> str | None:
+        return None if value in allowed else f"String must be one of: {', '.join(allowed)}"
+
+    return Check(problem, f"one of {', '.join(allowed)}")
+
+
+def one_of_any_case(*allowed: str) -> Check:
+    def problem(value: Value) -> str | None:
+        if isinstance(value, str) and value.upper() in allowed:
+            return None
+        return f"String must be one of (case insensitive): {', '.join(allowed)}"
+
+    return Check(problem, f"one of {', '.join(allowed).lower()}")
+
+
+def list_of(*allowed: str, empty: bool = True) -> Check:
+    """A list without empty parts, of `allowed` ones."""
+
+    def problem(value: Value) -> str | Fault | None:
+        assert isinstance(value, tuple)
+        if not value and not empty:
+            return f"Configuration '{{name}}' must not be empty. Valid values include: [{', '.join(allowed)}]"
+        for part in value:
+            if not part:
+                return "Configuration '{name}' values must not be empty."
+            if part not in allowed:
+                return Fault(part, f"String must be one of: {', '.join(allowed)}")
+        return None
+
+    return Check(problem, f"any of {', '.join(allowed)}" if empty else f"some of {', '.join(allowed)}")
+
+
+def _replicas_problem(value: Value) -> Fault | None:
+    assert isinstance(value, tuple)
+    if "".join(value) == "*" or all(_is_replica(part) for part in value):
+        return None
+    return Fault(
+        f"[{', '.join(value)}]",
+        "{name} must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+    )
+
+
+THROTTLED_REPLICAS = Check(_replicas_problem, "PARTITION:BROKER each, or *", repeats=True)
+
+
+def _is_replica(part: str) -> bool:
+    partition, colon, broker = part.partition(":")
+    return not part or bool(colon and _is_digits(partition) and _is_digits(broker))
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()

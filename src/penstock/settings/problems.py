@@ -1,0 +1,2 @@
+class SettingsError(ValueError):
+    """A setting is unknown or its value is bad. The message is one sentence for a person."""
