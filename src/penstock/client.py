@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
-from penstock.wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.api.api_versions import ApiVersionsResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.wire.codec import decode, encode
+from penstock.wire.asking import GREETINGS, SIZE_BYTES, Question, Versions, size_of_answer, sized
 from penstock.wire.errors import ErrorCode, WireError
-from penstock.wire.headers import parse_response_header, request_header
 from penstock.wire.schema import ApiMessage
 
 R = TypeVar("R", bound=ApiMessage)
 T = TypeVar("T")
 
 CLIENT_ID = "penstock"
-ANSWER_BYTES_MAX = 256 * 1024 * 1024
-"""Larger answers are not believed."""
 RETRY_PAUSE_SECONDS = 0.1
 
 
@@ -62,9 +58,8 @@ class Connection:
             raise ClientError(f"No broker answers at {self.address} ({error.strerror or error}).") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
-        self._ranges: dict[int, tuple[int, int]] = {}
         try:
-            self._learn_versions(min(10.0, seconds))
+            self._versions = self._learn_versions(min(10.0, seconds))
         except BaseException:
             self._socket.close()
             raise
@@ -73,12 +68,11 @@ class Connection:
         self._socket.close()
 
     def knows(self, api_key: int) -> bool:
-        return api_key in self._ranges
+        return api_key in self._versions
 
     def version_of(self, request: ApiMessage, newest: int | None = None) -> int:
-        low, high = self._ranges.get(request.api_key, (0, -1))
-        version = min(high, request.max_version if newest is None else newest)
-        if version < max(low, request.min_version):
+        version = self._versions.newest(request, newest)
+        if version is None:
             raise ClientError(f"The broker at {self.address} does not serve {type(request).__name__}.")
         return version
 
@@ -88,25 +82,22 @@ class Connection:
         """Send a request and wait for its answer."""
         return self._exchange(request, response, self.version_of(request, newest), seconds)
 
-    def _learn_versions(self, seconds: float) -> None:
-        request = ApiVersionsRequest(client_software_name="penstock", client_software_version="1")
-        answer = self._exchange(request, ApiVersionsResponse, ApiVersionsRequest.max_version, seconds)
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0, seconds)
+    def _learn_versions(self, seconds: float) -> Versions:
+        for greeting, version in GREETINGS:
+            answer = self._exchange(greeting, ApiVersionsResponse, version, seconds)
+            if answer.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
         if answer.error_code:
             raise AnswerError(answer.error_code, f"The greeting to {self.address}")
-        self._ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        return Versions(answer)
 
     def _exchange(self, request: ApiMessage, response: type[R], version: int, seconds: float) -> R:
         self._correlation_id += 1
-        header = request_header(request.api_key, version, self._correlation_id, CLIENT_ID)
-        message = header + encode(request, version)
+        question = Question(request, response, version, self._correlation_id, CLIENT_ID)
         try:
             self._socket.settimeout(seconds)
-            self._socket.sendall(struct.pack(">i", len(message)) + message)
-            (size,) = struct.unpack(">i", self._receive(4))
-            if not 4 <= size <= ANSWER_BYTES_MAX:
-                raise ClientError(f"What answers at {self.address} does not speak the Kafka protocol.")
+            self._socket.sendall(sized(question.frame))
+            size = size_of_answer(self._receive(SIZE_BYTES))
             frame = memoryview(self._receive(size))
         except TimeoutError as error:
             raise ClientError(f"The broker at {self.address} did not answer in {seconds:.0f} s.") from error
@@ -114,16 +105,12 @@ class Connection:
             raise ClientError(
                 f"The connection to {self.address} broke ({error.strerror or error})."
             ) from error
+        except WireError as error:
+            raise ClientError(f"What answers at {self.address} does not speak the Kafka protocol.") from error
         try:
-            if request.api_key == ApiVersionsRequest.api_key and bytes(frame[4:6]) == b"\0\x23":
-                version = 0  # a refusal always has the form of version 0
-            correlation_id, at = parse_response_header(request.api_key, version, frame)
-            if correlation_id != self._correlation_id:
-                raise ClientError(f"The broker at {self.address} answered another request.")
-            answer, _end = decode(response, version, frame, at)
+            return question.read(frame)
         except WireError as error:
             raise ClientError(f"The answer of {self.address} cannot be read: {error}.") from error
-        return answer
 
     def _receive(self, size: int) -> bytearray:
         data = bytearray(size)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.settings import parse_listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.fetch.sessions import Sessions
     from penstock.broker.groups.coordinator import GroupCoordinator
+    from penstock.broker.peers.peers import Peers
     from penstock.broker.produce.producer_ids import ProducerIds
     from penstock.broker.topics.kept_answers import KeptAnswers
     from penstock.broker.topics.replicas import Replicas
@@ -29,18 +32,14 @@ if TYPE_CHECKING:
 class Service(Protocol):
     """A service that keeps something at work between requests."""
 
-    def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
-S = TypeVar("S", bound=Service)
+    async def stop(self) -> None:
+        """Nothing of it outlives this."""
 
 
 class Services:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._started: list[Service] = []
+        self._to_stop: list[Service] = []
         self._unsubscribe: Callable[[], None] | None = None
 
     @cached_property
@@ -82,11 +81,24 @@ class Services:
         return ProducerIds(broker.metadata, broker.broker_id, broker.broker_epoch, broker.tasks)
 
     @cached_property
+    def peers(self) -> Peers:
+        from penstock.broker.peers.peers import Peers
+
+        broker = self._broker
+        listener = parse_listeners(broker.settings.listeners)[0].name
+        peers = Peers(f"broker-{broker.broker_id}", listener, lambda: broker.image, broker.clock)
+        self._to_stop.append(peers)
+        return peers
+
+    @cached_property
     def groups(self) -> GroupCoordinator:
         from penstock.broker.groups.coordinator import GroupCoordinator
 
         broker = self._broker
-        return self._running(GroupCoordinator(broker, lambda: broker.settings, broker.entropy))
+        groups = GroupCoordinator(broker, lambda: broker.settings, broker.entropy)
+        groups.start()
+        self._to_stop.append(groups)
+        return groups
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -99,13 +111,8 @@ class Services:
     async def stop(self) -> None:
         """Nothing of a service outlives this."""
         self._stop_following()
-        while self._started:
-            await self._started.pop().stop()
-
-    def _running(self, service: S) -> S:
-        self._started.append(service)
-        service.start()
-        return service
+        while self._to_stop:
+            await self._to_stop.pop().stop()
 
     def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
         from penstock.metadata.image import OFFSETS_TOPIC
@@ -124,4 +131,4 @@ class Services:
     async def _coordinate(self) -> None:
         # The modules are loaded by a thread: the first records should not have to wait for them.
         await asyncio.to_thread(import_module, "penstock.broker.groups.coordinator")
-        assert self.groups
+        _ = self.groups

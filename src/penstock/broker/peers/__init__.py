@@ -1,0 +1,1 @@
+"""The other brokers of the cluster, as this one asks them."""
