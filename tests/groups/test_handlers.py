@@ -571,3 +571,29 @@ async def test_a_loading_partition_makes_requests_wait_and_then_come_again(
     monkeypatch.setattr("penstock.broker.shards.coordinator.LOAD_WAIT_SECONDS", 5.0)
     asyncio.get_running_loop().call_later(0.05, gate.set)
     assert (await fetch(rig, 9, {"t": [0]}))[1] == {("t", 0): (1, ErrorCode.NONE)}
+
+
+async def test_settings_that_change_while_a_partition_is_loaded_hold_when_it_serves(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await find(rig)
+    await commit(rig, 9, {("t", 0): 1})
+    reading, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(ledger: Ledger, partition: Partition, shard: GroupShard) -> int:
+        reading.set()
+        await gate.wait()
+        return await load(ledger, partition, shard)
+
+    monkeypatch.setattr("penstock.broker.shards.coordinator.load", slow)
+    service = rig.broker.services.groups
+    for live in list(service.live_shards()):
+        service._broken(live)
+        live.close()
+    waiting = asyncio.ensure_future(fetch(rig, 9, {"t": [0]}))
+    await reading.wait()
+    rig.broker.settings = rig.broker.settings.with_values({"group.max.size": "1"})
+    await rig.topic("other")
+    gate.set()
+    await waiting
+    assert {live.shard._c.settings.group_max_size for live in service.live_shards()} == {1}
