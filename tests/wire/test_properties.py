@@ -23,7 +23,6 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "int32": st.integers(-(2**31), 2**31 - 1),
     "int64": st.integers(-(2**63), 2**63 - 1),
     "uint16": st.integers(0, 2**16 - 1),
-    "uint32": st.integers(0, 2**32 - 1),
     "float64": st.floats(allow_nan=False),
     "bool": st.booleans(),
     "string": st.text(max_size=200),

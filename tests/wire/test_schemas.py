@@ -8,7 +8,6 @@ from penstock.wire.codec import decode_versioned, encode, encode_versioned
 from penstock.wire.schema import TopMessage
 from penstock.wire.schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from penstock.wire.schemas.control_records import ControlRecordTypeSchema, EndTxnMarker
-from penstock.wire.schemas.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tests.wire.oracles import kio_data, same
 from tests.wire.samples import name_of, sample
 
@@ -17,8 +16,6 @@ SCHEMAS: list[type[TopMessage]] = [
     ConsumerProtocolSubscription,
     ControlRecordTypeSchema,
     EndTxnMarker,
-    TransactionLogKey,
-    TransactionLogValue,
 ]
 
 
@@ -49,28 +46,3 @@ def test_agrees_with_an_independent_codec(cls: type[TopMessage], name: str, vers
             theirs = oracle.decode(encode(message, version))
             assert same(message, theirs, version)
             assert oracle.encode(theirs) == encode(message, version)
-
-
-@pytest.mark.parametrize(
-    ("message", "version", "data"),
-    [
-        (TransactionLogKey("x"), 0, "0000 0001 78"),
-        (
-            TransactionLogValue(
-                producer_id=1,
-                producer_epoch=2,
-                transaction_timeout_ms=3,
-                transaction_status=4,
-                transaction_partitions=[PartitionsSchema("t", [0])],
-                transaction_last_update_timestamp_ms=5,
-                transaction_start_timestamp_ms=6,
-            ),
-            0,
-            "0000 0000000000000001 0002 00000003 04 00000001 0001 74 00000001 00000000"
-            "0000000000000005 0000000000000006",
-        ),
-    ],
-)
-def test_layout_by_hand(message: TopMessage, version: int, data: str) -> None:
-    """Written out from Kafka's description of these records, for which no independent codec is at hand."""
-    assert encode_versioned(message, version).hex() == data.replace(" ", "")

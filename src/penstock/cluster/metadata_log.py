@@ -29,7 +29,6 @@ any more.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from penstock.clock import Clock
@@ -136,7 +135,6 @@ class MetadataLog:
         self._tail: asyncio.Task[None] | None = None
         self._snapshotter: asyncio.Task[None] | None = None
         self._snapshot_tried_at = 0
-        self._nudge = asyncio.Event()
         self._closed = False
         self._on_unreadable = on_unreadable
         self._unreadable: str | None = None
@@ -212,10 +210,6 @@ class MetadataLog:
             raise MetadataUnavailableError("The broker is stopping.")
         if self._unreadable is not None:
             raise MetadataUnavailableError(f"The metadata log cannot be read: {self._unreadable}")
-
-    def nudge(self) -> None:
-        """Somebody said that there may be news: look for it soon."""
-        self._nudge.set()
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call `callback(old, new)` after each change of the image, in order. Returns how to stop it."""
@@ -350,10 +344,7 @@ class MetadataLog:
     async def _follow(self, interval: float) -> None:
         looks = 0
         while self._unreadable is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(interval):
-                    await self._nudge.wait()
-            self._nudge.clear()
+            await asyncio.sleep(interval)
             looks += 1
             began_ms = self._clock.time_ms()
             try:

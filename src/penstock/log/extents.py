@@ -135,10 +135,6 @@ class Extents:
                 return at
         return len(times)
 
-    def drop_first(self, count: int) -> None:
-        for column in self._all():
-            del column[:count]
-
     def total_bytes(self) -> int:
         return sum(self.lengths)
 

@@ -154,11 +154,6 @@ class ClassicGroup:
         return self.state is State.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """It only holds offsets that somebody committed without joining."""
-        return self.protocol_type is None and self.is_empty and not self.pending_join
-
-    @property
     def listed_protocol_type(self) -> str:
         return self.protocol_type or ""
 
