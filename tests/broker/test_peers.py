@@ -16,9 +16,9 @@ from penstock.broker.peers.peers import PeerError, Peers
 from penstock.clock import SystemClock
 from penstock.metadata.image import BrokerInfo, ClusterImage, Listener, derive
 from penstock.wire.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.api.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.wire.api.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from penstock.wire.codec import encode
 from penstock.wire.errors import ErrorCode
 from penstock.wire.headers import parse_request_header, response_header
@@ -86,8 +86,8 @@ async def test_who_is_not_in_the_cluster_is_not_asked(nodes: Nodes) -> None:
 async def test_what_a_broker_does_not_serve_is_not_sent(nodes: Nodes) -> None:
     await nodes.start(1)
     peers = nodes.nodes[1].broker.services.peers
-    with pytest.raises(PeerError, match="does not serve WriteTxnMarkersRequest"):
-        await peers.ask(1, WriteTxnMarkersRequest(), WriteTxnMarkersResponse)
+    with pytest.raises(PeerError, match="does not serve EndTxnRequest"):
+        await peers.ask(1, EndTxnRequest(), EndTxnResponse)
 
 
 async def test_who_waits_when_the_broker_stops_is_told() -> None:
