@@ -39,6 +39,8 @@ class Rig:
         self.clock = clock
         self.session = Session("PLAINTEXT", "127.0.0.1")
         self._handle = make_handle(broker)
+        self.general = 0
+        """How many requests did not go the fast way."""
         self._correlation_id = 0
 
     @classmethod
@@ -124,7 +126,10 @@ class Rig:
         """What the server does with a frame: the connection's fast way if it has one, else `handle`."""
         fast = self.session.fast
         answer: Reply | list[Any] | None = fast(frame, owned) if fast is not None else None
-        return answer if answer is not None else self._handle(FramedRequest(self.session, frame, owned))
+        if answer is not None:
+            return answer
+        self.general += 1
+        return self._handle(FramedRequest(self.session, frame, owned))
 
     async def ask(self, message: ApiMessage, response: type[R], version: int, *, owned: bool = False) -> R:
         answer = self.send(message, version, owned=owned)

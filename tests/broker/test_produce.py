@@ -22,7 +22,7 @@ from penstock.wire.api.produce import (
 from penstock.wire.batch import CRC_FROM, HEADER_SIZE, Record, build_batch, iter_records, refresh_crc
 from penstock.wire.codec import decode, encode
 from penstock.wire.errors import ErrorCode
-from penstock.wire.exchange import Reply
+from penstock.wire.exchange import Reply, Session
 from penstock.wire.headers import parse_response_header, request_header
 from penstock.wire.schema import ZERO_UUID
 from tests.broker.rig import Rig, batch
@@ -529,6 +529,43 @@ async def test_batches_of_every_size_find_the_fast_way(rig: Rig, version: int) -
             assert rig.session.fast is route
     values = [len(record.value or b"") for record in stored(rig, "t")]
     assert len(values) == expected
+
+
+async def in_turn(rig: Rig, version: int, partitions: int = 5) -> list[tuple[int, int]]:
+    """One batch to each partition: codes and offsets."""
+    answers = [await produce(rig, "t", batch(b"x"), version, index=index) for index in range(partitions)]
+    return [(answer.error_code, answer.base_offset) for answer in answers]
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+async def test_partitions_in_turn_find_their_routes(rig: Rig, version: int) -> None:
+    await rig.topic("t", 5)
+    assert await in_turn(rig, version) == [(0, 0)] * 5
+    general = rig.general
+    assert await in_turn(rig, version) == [(0, 1)] * 5
+    rig.session = Session("PLAINTEXT", "127.0.0.1")  # Another connection finds them after its first request.
+    assert await in_turn(rig, version) == [(0, 2)] * 5
+    assert rig.general == general + 1
+    assert [len(stored(rig, "t", index)) for index in range(5)] == [3] * 5
+
+
+async def test_a_route_in_turn_is_as_fresh_as_the_image(rig: Rig) -> None:
+    topic = await rig.topic("t", 3)
+    await in_turn(rig, 9, 3)
+    await in_turn(rig, 9, 3)
+    await rig.configure("t", max_message_bytes="10")
+    assert await in_turn(rig, 9, 3) == [(ErrorCode.MESSAGE_TOO_LARGE, -1)] * 3
+    await rig.propose(DeleteTopic(topic.id))
+    assert await in_turn(rig, 9, 3) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)] * 3
+
+
+async def test_listeners_and_clients_do_not_share_routes(rig: Rig) -> None:
+    await rig.topic("t", 2)
+    await in_turn(rig, 9, 2)
+    general = rig.general
+    rig.session = Session("OTHER", "127.0.0.1")
+    await in_turn(rig, 9, 2)
+    assert rig.general == general + 2
 
 
 async def test_a_route_takes_only_what_is_exactly_of_its_shape(rig: Rig) -> None:

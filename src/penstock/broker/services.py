@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.broker.groups.coordinator import GroupCoordinator
     from penstock.broker.peers.peers import Peers
     from penstock.broker.produce.producer_ids import ProducerIds
+    from penstock.broker.produce.route import Routes
     from penstock.broker.topics.kept_answers import KeptAnswers
     from penstock.broker.topics.replicas import Replicas
     from penstock.broker.topics.rules import TopicRules
@@ -72,6 +73,12 @@ class Services:
 
         slots = self._broker.settings.max_incremental_fetch_session_cache_slots
         return Sessions(slots, self._broker.entropy)
+
+    @cached_property
+    def produce_routes(self) -> Routes:
+        from penstock.broker.produce.route import Routes
+
+        return Routes()
 
     @cached_property
     def producer_ids(self) -> ProducerIds:

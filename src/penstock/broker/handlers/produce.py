@@ -93,20 +93,22 @@ class Opening(NamedTuple):
     """The verdict on them, in any thread. BatchError(MESSAGE_TOO_LARGE) beyond the limit."""
 
 
+Judge = Callable[["Partition", Rules, int, memoryview, int | None], Accepted | Refused]
+
 NOTHING = Refused(ErrorCode.NONE)
 """A message set without messages, which old clients may send: answered as appended, at no offset."""
 
 
 def handle(broker: Broker, request: Request, message: ProduceRequest, permit: Permit) -> Pending:
-    image = broker.image
-    entries = _entries(image, message, request.api_version)
+    entries = _entries(broker.image, message, request.api_version)
     whole = _whole_refusal(entries.values(), message.transactional_id, permit)
     pending = Pending(broker, request, message, {key: entry.target for key, entry in entries.items()})
     accepted: dict[Key, Accepted] = {}
     openings: dict[Key, Opening] = {}
     owned = request.owned
+    judge = _Judgement(broker, request, message, permit).of
     for key, entry in entries.items():
-        outcome = whole or _judge(broker, request, image, entry, message, permit)
+        outcome = whole or judge(entry)
         if isinstance(outcome, Refused):
             pending.outcomes[key] = outcome
         elif isinstance(outcome, Opening):
@@ -219,49 +221,52 @@ def _is_transactional(records: memoryview | None) -> bool:
     )
 
 
-def _judge(
-    broker: Broker,
-    request: Request,
-    image: ClusterImage,
-    entry: Entry,
-    message: ProduceRequest,
-    permit: Permit,
-) -> Accepted | Refused | Opening:
-    version = request.api_version
-    name, _topic_id, index = entry.target
-    topic = entry.topic
-    if topic is None and version >= TOPIC_IDS_FROM:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_ID)
-    if not permit.allows(WRITE_TOPIC, name):
-        return Refused(WRITE_TOPIC.code)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    batch = None
-    if version >= BATCHES_FROM:
-        first = first_batch(entry.records, version)
-        if isinstance(first, Refused):
-            return first
-        batch = first
-    if _is_transactional(entry.records):
-        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if message.acks not in (-1, 0, 1):
-        return Refused(ErrorCode.INVALID_REQUIRED_ACKS)
-    if is_internal(name) and request.client_id != ADMIN_CLIENT_ID:
-        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = broker.ledger.partition(topic.id, index)
-    if partition is None or partition.closed:
-        damaged = broker.ledger.damaged(topic.id, index) is not None
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    rules = broker.services.topic_rules.of(image, name)
-    now_ms = broker.clock.time_ms()
-    judge = partial(_judge_message_set if batch is None else _judge_batch, partition, rules, now_ms)
-    records = entry.records if batch is None else batch
-    if records is None:
-        return NO_BATCH
-    try:
-        return judge(records, INLINE_BYTES)
-    except BatchError:
-        return Opening(records, judge)
+class _Judgement:
+    """What becomes of the partitions of one request."""
+
+    __slots__ = ("_acks_are_known", "_broker", "_image", "_is_admin", "_now_ms", "_permit", "_version")
+
+    def __init__(self, broker: Broker, request: Request, message: ProduceRequest, permit: Permit) -> None:
+        self._broker = broker
+        self._image = broker.image
+        self._now_ms = broker.clock.time_ms()
+        self._permit = permit
+        self._version = request.api_version
+        self._acks_are_known = message.acks in (-1, 0, 1)
+        self._is_admin = request.client_id == ADMIN_CLIENT_ID
+
+    def of(self, entry: Entry) -> Accepted | Refused | Opening:
+        (name, _topic_id, index), topic, records = entry
+        if topic is None and self._version >= TOPIC_IDS_FROM:
+            return Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        if not self._permit.allows(WRITE_TOPIC, name):
+            return Refused(WRITE_TOPIC.code)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        judge: Judge = _judge_message_set
+        if self._version >= BATCHES_FROM:
+            first = first_batch(records, self._version)
+            if isinstance(first, Refused):
+                return first
+            judge, records = _judge_batch, first
+        if _is_transactional(entry.records):
+            return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if not self._acks_are_known:
+            return Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+        if is_internal(name) and not self._is_admin:
+            return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        broker = self._broker
+        partition = broker.ledger.partition(topic.id, index)
+        if partition is None or partition.closed:
+            damaged = broker.ledger.damaged(topic.id, index) is not None
+            return Refused(ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if records is None:
+            return NO_BATCH
+        rules = broker.services.topic_rules.of(self._image, name)
+        try:
+            return judge(partition, rules, self._now_ms, records, INLINE_BYTES)
+        except BatchError:
+            return Opening(records, partial(judge, partition, rules, self._now_ms))
 
 
 def _judge_batch(

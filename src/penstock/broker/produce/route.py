@@ -6,6 +6,9 @@ remembers these bytes and what followed from them (the partition, the topic's ru
 answer). One Struct takes a request apart that begins with them: what repeats, the length of the records,
 the header of the batch, and the first bytes of the records. Another packs the answer.
 
+A producer that sends to many partitions in turn, one in each request, is served by many routes. These bytes
+are what they are found by (`Routes`). Connections whose requests begin alike share them.
+
 A route holds for one image: leadership and settings cannot have changed while the image is the same. It holds
 for the access rules of its permit, and for one principal: who changes that clears `session.fast`. And it only
 ever accepts: a batch that is not plainly in order, or a request that is not exactly of that
@@ -41,6 +44,7 @@ from penstock.wire.varint import unsigned
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
+    from penstock.metadata.image import ClusterImage
     from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Partition
     from penstock.wire.exchange import Request
@@ -54,6 +58,9 @@ _BATCH = f"qi4xbIhi8xqq2xii{SHAPE_BYTES}s"
 """The header of a batch, without leader epoch, base timestamp and producer epoch; and how the records
 begin."""
 _SIZE_MIN = HEADER_SIZE + SHAPE_BYTES
+_SHARED_MAX = 4096
+"""Routes that connections share: about a kilobyte each. Beyond it all are forgotten."""
+_SHARED_PREFIX_MAX = 512
 _NEVER = 2**63 - 1
 _SECONDS_MIN = 1.0
 """The least time that a producer may set: a store takes its time, and the timer is coarse."""
@@ -94,6 +101,7 @@ class Route:
         "rules",
         "seconds",
         "shape",
+        "siblings",
         "silent",
         "size",
         "target",
@@ -121,6 +129,8 @@ class Route:
         self.metadata = broker.metadata
         self.image = broker.metadata.image
         self.rules = permit.rules
+        self.listener = request.session.listener
+        self.siblings = broker.services.produce_routes.like(self.image, version, self.listener, permit)
         self.append = broker.ledger.append
         self.now_ms = broker.clock.time_ms
         self.partition = partition
@@ -141,12 +151,13 @@ class Route:
         """How the last batch began, if it was one record and this tells all of it; for batches of its
         size."""
         self.target = Target(name, partition.topic_id, partition.index)
-        self.listener = request.session.listener
         self.answer_prefix, self.answer_suffix = answer_shape(version, self.target)
         self.with_log_start = version >= 5
         times = "qq" if self.with_log_start else "q"
         self.answer_pack = Struct(f">i{len(self.answer_prefix)}sq{times}{len(self.answer_suffix)}s").pack
         self._fit(len(frame) - self.fixed_bytes)
+        if len(self.prefix) <= _SHARED_PREFIX_MAX:
+            self.siblings[self.prefix] = self
 
     def _fit(self, rest: int) -> None:
         """Expect records that take, with their length, `rest` bytes: as many as the last time, often."""
@@ -181,11 +192,13 @@ class Route:
             api_key, version, correlation_id, prefix, length_bytes, base_offset, length, magic, crc,
             attributes, last_offset_delta, max_timestamp, producer_id, base_sequence, count, first,
         ) = self.unpack(frame)  # fmt: skip
+        if prefix != self.prefix:
+            sibling = self.siblings.get(prefix)
+            return None if sibling is None else sibling.take(frame, owned)
         at, end = self.at, self.end
         if (
             api_key
             or version != self.version
-            or prefix != self.prefix
             or length_bytes != self.length_bytes
             or (self.flexible and (frame[end] or frame[end + 1] or frame[end + 2]))
             or magic != 2
@@ -233,6 +246,21 @@ def _struct(prefix_size: int, length_size: int) -> Struct:
             _structs.clear()
         made = _structs[prefix_size, length_size] = Struct(f">hhi{prefix_size}s{length_size}s{_BATCH}")
     return made
+
+
+class Routes:
+    """The routes of all connections, by what their requests begin with. All hold for the same image."""
+
+    def __init__(self) -> None:
+        self._image: ClusterImage | None = None
+        self._likes: dict[tuple[int, str, Permit], dict[bytes, Route]] = {}
+
+    def like(self, image: ClusterImage, version: int, listener: str, permit: Permit) -> dict[bytes, Route]:
+        """The routes that connections of this kind share, which one more is about to join."""
+        if image is not self._image or sum(map(len, self._likes.values())) >= _SHARED_MAX:
+            self._image = image
+            self._likes = {}
+        return self._likes.setdefault((version, listener, permit), {})
 
 
 class RouteReply(Reply):

@@ -22,8 +22,19 @@ class TopicRules:
     def __init__(self, configs: TopicConfigs) -> None:
         self._configs = configs
         self._kept: dict[int, tuple[TopicConfig, Rules]] = {}
+        self._image: ClusterImage | None = None
+        self._found: dict[str, Rules] = {}
 
     def of(self, image: ClusterImage, topic: str) -> Rules:
+        if image is not self._image:
+            self._image = image
+            self._found = {}
+        rules = self._found.get(topic)
+        if rules is None:
+            rules = self._found[topic] = self._look_up(image, topic)
+        return rules
+
+    def _look_up(self, image: ClusterImage, topic: str) -> Rules:
         config = self._configs.get(image, topic)
         kept = self._kept.get(id(config))
         if kept is None:
