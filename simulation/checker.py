@@ -228,7 +228,8 @@ class Checker:
     def power_lost(self, settled: dict[PartitionKey, int]) -> None:
         """What was not settled may be gone, or not; what comes next may have its offsets."""
         self.cuts += 1
-        self.may_be_hurt(settled)
+        for key in set(self.where.values()):
+            self.hurt[key] = min(settled.get(key, 0), self.hurt.get(key, settled.get(key, 0)))
         for key in list(self.ends):
             end = settled.get(key, 0)
             before = self.torn.get(key, range(end, end))
@@ -240,11 +241,6 @@ class Checker:
                 value = known.pop(offset)
                 self.places.pop(value, None)
                 self.acknowledged.pop(value, None)
-
-    def may_be_hurt(self, settled: dict[PartitionKey, int]) -> None:
-        """The disk may have lost what was not settled, of every partition."""
-        for key in set(self.where.values()):
-            self.hurt[key] = min(settled.get(key, 0), self.hurt.get(key, settled.get(key, 0)))
 
     def log_is(
         self, key: PartitionKey, records: dict[int, bytes], start: int, end: int, hurt: list[range]

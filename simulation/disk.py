@@ -210,8 +210,7 @@ class SimulatedFiles(Files):
         opened.node.sync()
 
     def drop_cached(self, fd: int, position: int) -> None:
-        if self._open[fd].node.drop_cached(position):
-            self._disk.on_unwritten()
+        self._open[fd].node.drop_cached(position)
 
     def sync_directory(self, path: str) -> None:
         if self._call("sync", path, NAMES):

@@ -140,9 +140,6 @@ class Faults:
         machines = list(self._scene.machines.values()) if kind == "denied all" else [machine]
         prefix = self._rng.choice(PREFIXES)
         share = self._rng.choice((0.05, 0.3))
-        if kind == "sync" and self._scene.kind == "os":
-            # What nobody waits to see synced is gone where the kernel cannot write it.
-            self._scene.checker.may_be_hurt(self._scene.truth.settled(self._scene.checker.image))
         self._scene.trace.note("faults", f"{kind} {prefix} for {[one.host for one in machines]}")
         for one in machines:
             weather = one.weather
@@ -174,7 +171,7 @@ class Faults:
             one.weather.troubled_at = self._scene.world.time()
             if kind == "flips":
                 one.weather.flipped_at = self._scene.world.time()
-        if kind == "sync" and self._scene.kind == "fsync" and self._rng.random() < 0.5:
+        if kind == "sync" and self._rng.random() < 0.5:
             # Only now is it seen that the disk does not have what failed to be synced: if somebody counted
             # it, it is about to be settled from memory.
             await asyncio.sleep(self._rng.random() * self._scene.session_seconds)

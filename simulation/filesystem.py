@@ -67,17 +67,14 @@ class Node:
         """The pages count as written now, and are not."""
         self._dirty.clear()
 
-    def drop_cached(self, position: int) -> bool:
-        """Forget what is in memory and not still to be written: what is read then is what the disk has. True
-        if that is something else."""
-        before = bytes(self.data)
+    def drop_cached(self, position: int) -> None:
+        """Forget what is in memory and not still to be written: what is read then is what the disk has."""
         kept = [(start, bytes(self.data[start:end])) for start, end in self._dirty]
         size = len(self.data)
         self.data[position:] = self._on_disk[position:size]
         self.data.extend(bytes(size - len(self.data)))
         for start, contents in kept:
             self.data[start : start + len(contents)] = contents
-        return self.data != before
 
     def rot(self, at: int, bit: int) -> None:
         """One bit is not what it was, on disk and in memory."""
@@ -153,8 +150,6 @@ class Disk:
         """By directory, up to where the journal must be kept for its names to be."""
         self.on_flush: OnFlush = lambda wal, number, contents: None
         self.on_create: OnCreate = lambda operation, key, contents: None
-        self.on_unwritten: Callable[[], None] = lambda: None
-        """Called when it shows that a sync that failed has lost something."""
 
     @property
     def boot(self) -> bytes:

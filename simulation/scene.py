@@ -89,7 +89,6 @@ class Scene:
         self.disk = Disk(self.world, self.trace)
         self.disk.on_flush = self.checker.flush
         self.disk.on_create = self.checker.effect
-        self.disk.on_unwritten = self._unwritten
         self.truth = Truth(self)
         self.variety = variety_of(seed, kind, only)
         drawn = rng.choice(RECORDS)
@@ -152,11 +151,6 @@ class Scene:
 
     def _image_held(self, machine: Machine, image: ClusterImage) -> None:
         self.checker.image_held(machine.host, image)
-
-    def _unwritten(self) -> None:
-        """What nobody waits to see synced is gone where the kernel cannot write it, as in a power cut."""
-        if self.kind == "os":
-            self.checker.power_lost(self.truth.settled(self.checker.image))
 
     def _found(self, violation: Violation) -> None:
         self.trace.note("CHECK", str(violation))

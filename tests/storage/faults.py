@@ -196,12 +196,14 @@ class ForgetfulFiles(Files):
 
     def __init__(self) -> None:
         self.sync_fails = False
+        self.below = ""
+        """Which files it fails for: a part of their paths."""
         self._synced: dict[int, bytes] = {}
         self._lost: set[int] = set()
 
     def fdatasync(self, fd: int) -> None:
         number = os.fstat(fd).st_ino
-        if self.sync_fails:
+        if self.sync_fails and self.below in os.readlink(f"/proc/self/fd/{fd}"):
             self.sync_fails = False
             self._lost.add(number)
             raise _oserror(errno.EIO)
@@ -211,7 +213,15 @@ class ForgetfulFiles(Files):
     def drop_cached(self, fd: int, position: int) -> None:
         number = os.fstat(fd).st_ino
         if number in self._lost:
-            path = Path(f"/proc/self/fd/{fd}")
-            written, synced = path.read_bytes(), self._synced[number]
-            # Space was given to the rest, and nothing was written there.
-            path.write_bytes(synced + bytes(len(written) - len(synced)))
+            self._show_disk(Path(f"/proc/self/fd/{fd}"), number)
+
+    def forget(self, root: Path) -> None:
+        """The same for all files, as a loss of power does it."""
+        for path in root.rglob("*"):
+            if path.stat().st_ino in self._lost:
+                self._show_disk(path, path.stat().st_ino)
+
+    def _show_disk(self, path: Path, number: int) -> None:
+        written, synced = path.read_bytes(), self._synced.get(number, b"")
+        # Space was given to the rest, and nothing was written there.
+        path.write_bytes(synced + bytes(len(written) - len(synced)))

@@ -244,15 +244,61 @@ async def test_a_flush_that_could_not_be_synced_is_not_counted_from_memory(
     await world.close()
 
 
-@pytest.mark.parametrize("sync", [False, True])
-async def test_a_log_is_not_sealed_while_its_disk_does_not_sync(tmp_path: Path, sync: bool) -> None:
+async def test_a_log_is_not_sealed_while_its_disk_does_not_sync(tmp_path: Path) -> None:
     files = ForgetfulFiles()
-    world = World(DirectoryStore(str(tmp_path / "store"), sync=sync, files=files))
+    world = World(DirectoryStore(str(tmp_path / "store"), sync=True, files=files))
     ledger = await world.start()
     await append_ok(ledger, own_partition(ledger, await world.create_topic("t")), batch(b"acknowledged"))
     files.sync_fails = True
     with pytest.raises(StoreError):
         await world.wal_store.seal(ledger.wal)
+    await world.close()
+
+
+async def test_what_the_system_has_counts_where_nobody_waited_for_the_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """durability=os: only a loss of power before the next settling may take what was acknowledged. The file
+    is copied, not adopted: a sync that succeeds after one that failed proves nothing."""
+    files = ForgetfulFiles()
+    store = DirectoryStore(str(tmp_path / "store"), sync=False, files=files)
+    world = World(store, DirectoryWalStore(store, file_bytes=2 * 1024 * 1024))
+    ledger = await world.start(settings=PROMPT)
+    topic = await world.create_topic("t")
+    for number in range(15):
+        await append_ok(ledger, own_partition(ledger, topic), batch(bytes([number]) * 100_000))
+    await world.kill(ledger)
+    files.sync_fails, files.below = True, "wal/"
+    ledger = await world.start(settings=PROMPT)
+    assert not files.sync_fails and "could not be synced, and was read from memory" in caplog.text
+    partition = own_partition(ledger, topic)
+    whole = [(number, bytes([number]) * 100_000) for number in range(15)]
+    assert await read_all(ledger, partition, 1 << 20) == whole and not partition.hurt
+    assert await ledger.settle()
+    assert not ledger.counters()["files_adopted"]
+    await world.kill(ledger)
+    files.forget(tmp_path / "store")
+    ledger = await world.start(settings=PROMPT)
+    assert await read_all(ledger, own_partition(ledger, topic), 1 << 20) == whole
+    await world.close()
+
+
+async def test_a_file_that_failed_to_be_synced_once_is_never_adopted(tmp_path: Path) -> None:
+    files = ForgetfulFiles()
+    store = DirectoryStore(str(tmp_path / "store"), sync=False, files=files)
+    world = World(store, DirectoryWalStore(store, file_bytes=2 * 1024 * 1024))
+    ledger = await world.start(settings=PROMPT)
+    topic = await world.create_topic("t")
+    for number in range(15):
+        await append_ok(ledger, own_partition(ledger, topic), batch(bytes([number]) * 100_000))
+    files.sync_fails, files.below = True, "wal/"
+    world.metadata.fail = StoreError("away")
+    with pytest.raises(StoreError, match="away"):
+        await ledger.settle()
+    assert not files.sync_fails
+    world.metadata.fail = None
+    assert await ledger.settle()
+    assert not ledger.counters()["files_adopted"]
     await world.close()
 
 

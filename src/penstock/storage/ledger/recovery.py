@@ -124,6 +124,7 @@ class Recovery:
             self.flushes_scanned += 1
             file = self._files.file(wal, flush.key)
             file.last_flush, file.bytes = flush.number, flush.position + flush.size
+            file.may_be_adopted = False  # Whoever sealed the log has synced it, and may have failed.
             contents.add(flush)
         return contents
 

@@ -135,7 +135,8 @@ class Settler:
         return {
             file
             for file, live in live_bytes.items()
-            if worth_adopting(self._files.size(file), live, extent_counts[file], partition_counts[file])
+            if self._files.may_be_adopted(file)
+            and worth_adopting(self._files.size(file), live, extent_counts[file], partition_counts[file])
         }
 
     async def _adopt(
@@ -152,6 +153,7 @@ class Settler:
             written = await self._writer.adopt(self._files.key(file), self._files.size(file), runs, attempt)
             if written is None:
                 adoptable.discard(file)
+                self._files.is_not_on_disk(file)
                 continue
             self.files_adopted += 1
             for run, segment in zip(runs, written, strict=True):

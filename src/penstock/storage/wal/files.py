@@ -8,7 +8,7 @@ from penstock.storage.stores.objects import ObjectMissingError
 
 
 class WalFile:
-    __slots__ = ("bytes", "key", "last_flush", "number", "wal")
+    __slots__ = ("bytes", "key", "last_flush", "may_be_adopted", "number", "wal")
 
     def __init__(self, wal: WalRef, key: str, number: int) -> None:
         self.wal = wal
@@ -17,6 +17,9 @@ class WalFile:
         self.last_flush = -1
         """The last flush in it that is known to be durable, and where that ends."""
         self.bytes = 0
+        self.may_be_adopted = True
+        """Whether a sync of it is to be believed. The system says once that the disk does not take something,
+        to whoever asks first; later syncs succeed."""
 
 
 class WalFiles:
@@ -40,6 +43,13 @@ class WalFiles:
 
     def size(self, number: int) -> int:
         return self._files[number].bytes
+
+    def may_be_adopted(self, number: int) -> bool:
+        return self._files[number].may_be_adopted
+
+    def is_not_on_disk(self, number: int) -> None:
+        """A sync of this file failed."""
+        self._files[number].may_be_adopted = False
 
     def logs(self) -> tuple[WalRef, ...]:
         """The logs that these files belong to."""

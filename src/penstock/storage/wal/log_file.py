@@ -121,6 +121,8 @@ class LogFile:
             raise
         self.synced = header is not None and bool(header.flags & FILE_SYNCED)
         self.same_boot = header is not None and boot != _UNKNOWN_BOOT and header.boot in (boot, _ANY_BOOT)
+        guessed = header is None or header.boot == _ANY_BOOT
+        self._waited_for_disk = self.synced or (syncs and guessed)
         told = header or log
         self.may_be_torn = (
             not told.flags & FILE_SYNCED and (boot == _UNKNOWN_BOOT or told.boot not in (boot, _ANY_BOOT))
@@ -293,10 +295,21 @@ class LogFile:
 
     def sync(self, position: int = 0) -> None:
         """What is read from `position` on after this is on the disk. A sync that failed, of whoever wrote,
-        leaves pages in memory that look as if they were: they are dropped."""
-        self._files.fdatasync(self._fd)
-        self._files.drop_cached(self._fd, position)
-        self._window = b""
+        leaves pages in memory that look as if they were: they are dropped.
+
+        If the writer did not wait for the disk, what memory has was acknowledged. It counts, whatever the
+        disk says, and is safe once it is settled from there."""
+        if self._waited_for_disk:
+            self._files.fdatasync(self._fd)
+            self._files.drop_cached(self._fd, position)
+            self._window = b""
+            return
+        try:
+            self._files.fdatasync(self._fd)
+        except OSError as error:
+            logger.warning(
+                "a write-ahead file could not be synced, and was read from memory key=%s: %s", self.key, error
+            )
 
     def is_whole(self, flush: ScannedFlush) -> bool:
         """Whether the batches of a flush are, too."""
