@@ -181,9 +181,6 @@ class SimulatedFiles(Files):
             read[self._rng.randrange(len(read))] ^= 1 << self._rng.randrange(8)
         return read
 
-    def copy_range(self, source: int, target: int, length: int, source_at: int, target_at: int) -> int:
-        raise os_error(errno.EOPNOTSUPP)
-
     def size(self, fd: int) -> int:
         return len(self._open[fd].node.data)
 

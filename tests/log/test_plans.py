@@ -146,6 +146,21 @@ def test_a_layout_packs_and_joins_sources() -> None:
     ]
 
 
+def test_sources_that_do_not_join_or_are_large_are_copied_by_themselves() -> None:
+    """Each is checked as a whole, in memory."""
+    layout = Layout(0)
+    whole = Extents()
+    whole.append(0, 4, 9, 0, 600_000, 1)
+    whole.append(5, 5, 8, 600_000, 600_000, 1)
+    whole.append(9, 9, 7, 1_200_000, 70_000, 1)
+    layout.add(whole, 0, 3)
+    assert layout.sources == [
+        Source(1, 0, 600_000, 0, 4),
+        Source(1, 600_000, 600_000, 5, 5),
+        Source(1, 1_200_000, 70_000, 9, 9),
+    ]
+
+
 def test_large_runs_get_an_object_of_their_own() -> None:
     large, small = OWN_OBJECT_BYTES, OWN_OBJECT_BYTES - 1
     assert list(pack([small, large, small, 3 * large])) == [[1], [3], [0, 2]]

@@ -117,9 +117,6 @@ class MemoryFiles(Files):
     def entries(self, path: str) -> list[Entry]:
         return [Entry(name, False, len(self.contents[f"{path}/{name}"]), 0.0) for name in self.listdir(path)]
 
-    def copy_range(self, source: int, target: int, length: int, source_at: int, target_at: int) -> int:
-        return self.pwritev(target, (self.pread(source, length, source_at),), target_at)
-
     def flock(self, fd: int, operation: int) -> None:
         pass
 

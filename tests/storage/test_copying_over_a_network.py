@@ -38,9 +38,17 @@ def batch(base_offset: int) -> bytes:
     return bytes(made)
 
 
+def promised(base_offset: int, count: int) -> Promised:
+    return Promised(base_offset, base_offset + count - 1, Rules((), 0))
+
+
 def copied(store: Noisy, source: bytes, size: int) -> bytes:
     store.objects["source"] = source
-    ranges = [CopyRange("source", at, size) for at in range(0, len(source), size)]
+    per_range = size // len(batch(10))
+    ranges = [
+        CopyRange("source", at, size, promised(10 + number * per_range, per_range))
+        for number, at in enumerate(range(0, len(source), size))
+    ]
     asyncio.run(compose(store, "target", ranges, b"tail"))
     return store.objects["target"]
 
@@ -102,7 +110,7 @@ async def test_a_bit_that_flipped_in_a_read_of_a_file_is_read_again(tmp_path: Pa
     for noisy in (0, 1, 2):
         store = DirectoryStore(str(tmp_path / str(noisy)), files=NoisyFiles(noisy))
         await store.create("source", source)
-        await compose(store, "target", [CopyRange("source", 0, len(source))], b"tail")
+        await compose(store, "target", [CopyRange("source", 0, len(source), promised(10, 2))], b"tail")
         assert await store.get("target") == source + b"tail"
         await store.close()
 
@@ -112,8 +120,7 @@ async def test_offsets_and_epochs_that_flipped_on_the_way_are_read_again(tmp_pat
     """No CRC covers them. What they must be is in the index and in the table of epochs."""
     first = batch(10)
     source = first + batch(11)
-    promised = Promised(10, 11, Rules(((0, 0),), 0))
-    ranges = [CopyRange("source", 0, len(source), promised)]
+    ranges = [CopyRange("source", 0, len(source), Promised(10, 11, Rules(((0, 0),), 0)))]
     for place in (at, len(first) + at):
         files = OneFlip(place)
         store = DirectoryStore(str(tmp_path / str(place)), files=files)
@@ -160,6 +167,28 @@ async def test_a_file_that_is_hurt_is_copied_as_it_is(tmp_path: Path) -> None:
     hurt[-3] ^= 1
     store = DirectoryStore(str(tmp_path))
     await store.create("source", bytes(hurt))
-    await compose(store, "target", [CopyRange("source", 0, len(hurt))], b"")
+    await compose(store, "target", [CopyRange("source", 0, len(hurt), promised(10, 1))], b"")
     assert await store.get("target") == bytes(hurt)
+    await store.close()
+
+
+async def test_large_ranges_are_checked_on_the_way_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They make most of the bytes; what they are copied from is deleted."""
+    made = bytearray(build_batch([Record(0, 1, b"key", bytes(700_000))]))
+    stamp(made, 0, 10, 0)
+    source = bytes(made)
+    files = OneFlip(400_000)
+    store = DirectoryStore(str(tmp_path), files=files)
+    await store.create("source", source)
+    ranges = [CopyRange("source", 0, len(source), promised(10, 1))]
+    await compose(store, "target", ranges, b"")
+    assert files.flipped and not caplog.records
+    assert await store.get("target") == source
+    hurt = bytearray(source)
+    hurt[600_000] ^= 1
+    await store.create("hurt", hurt)
+    await compose(store, "copy", [ranges[0]._replace(key="hurt")], b"")
+    assert "hurt bytes were copied as they are key=hurt" in caplog.text
     await store.close()

@@ -18,6 +18,8 @@ from penstock.log.policy import UNLIMITED, LogPolicy
 OWN_OBJECT_BYTES = 1024 * 1024
 """A run of this size gets an object of its own: it can then be deleted without waiting for others."""
 SHARED_OBJECT_BYTES = 64 * 1024 * 1024
+SOURCE_BYTES_MAX = 1024 * 1024
+"""What is copied in one go is in memory as a whole, and is checked there."""
 
 
 class Source(NamedTuple):
@@ -60,8 +62,8 @@ class Layout:
         self.sources: list[Source] = []
 
     def add(self, run: Extents, start: int, end: int) -> None:
-        """Place the extents from `start` up to, not including, `end` of a run. Neighbours in the source are
-        copied in one go."""
+        """Place the extents from `start` up to, not including, `end` of a run. Neighbours in the source whose
+        offsets join are copied in one go."""
         sources = self.sources
         position = self.position
         for at in range(start, end):
@@ -73,7 +75,13 @@ class Layout:
             )
             position += length
             last = sources[-1] if sources else None
-            if last is not None and last.file == file and last.position + last.length == source_at:
+            if (
+                last is not None
+                and last.file == file
+                and last.position + last.length == source_at
+                and last.last_offset + 1 == run.base_offsets[at]
+                and last.length + length <= SOURCE_BYTES_MAX
+            ):
                 sources[-1] = last._replace(length=last.length + length, last_offset=run.last_offsets[at])
             else:
                 sources.append(Source(file, source_at, length, run.base_offsets[at], run.last_offsets[at]))

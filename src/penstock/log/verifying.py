@@ -10,7 +10,7 @@ checksum of all its bytes remembered: next time that one checksum says that they
 is taken for whole without a look at its bytes, whatever was read before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -64,6 +64,16 @@ class Sums:
         self._sums[place] = crc32c(extent.stored)
         if len(self._sums) > self._count_max:
             del self._sums[next(iter(self._sums))]
+
+
+def looks_whole(extent: ExtentBytes, rules: Rules) -> Iterator[bool]:
+    """Whether all batches of an extent are whole, step by step: False as soon as one is not."""
+    look = Verification((extent,), rules)
+    done = False
+    while not done:
+        whole = look._verify(extent, STEP_BATCHES) is not None
+        done = not whole or look._at == len(extent.stored)
+        yield whole
 
 
 class Lost(NamedTuple):

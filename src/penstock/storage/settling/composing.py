@@ -3,13 +3,15 @@
 The ranges come in the order of the new object. What many partitions wrote in turn lies scattered in the
 sources, so neighbours in that order may be far apart.
 
-On a directory the kernel copies large ranges; small ones are read by themselves, or together where they lie
-close, and written with one call for many. Threads make system calls and little else: one that ran Python
-for long would make the loop wait for the interpreter.
+On a directory, ranges that lie close are read together, and written with one call for many. Threads hand the
+interpreter on after each step of checking: one that ran Python for long would make the loop wait.
 
 Elsewhere each source is asked for as few times as possible, and the new object is put together in memory;
-it is bounded by what one settling holds. What came over a network is checked before it is written: the source
-is deleted later, and a bit that was flipped on the way would be flipped for ever.
+it is bounded by what one settling holds.
+
+What is copied is checked before it is written: the source is deleted later, and a bit that was flipped on the
+way would be flipped for ever. So the kernel does not copy by itself, and where it would share blocks with the
+source instead, it could share some that a failed write has never reached.
 
 What is written here survives a loss of power, on a directory too and whatever its durability: once the
 metadata log refers to it, other objects are deleted that hold the same records.
@@ -19,22 +21,22 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from penstock.log.checking import Rules
+from penstock.log.verifying import ExtentBytes, looks_whole
+from penstock.storage.stores.blocking import Range
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
-from penstock.wire.batch import check_batch
 from penstock.wire.buffers import Buffer
-from penstock.wire.errors import BatchError
 
 logger = logging.getLogger(__name__)
 
-_KERNEL_COPY_BYTES = 256 * 1024
 _READ_BYTES_MAX = 1024 * 1024
 _GAP_BYTES_MAX = 4 * 1024
 """Reading over a gap of this size in a file costs less than another call."""
@@ -58,7 +60,7 @@ class CopyRange(NamedTuple):
     key: str
     position: int
     length: int
-    promised: Promised | None = None
+    promised: Promised
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -104,22 +106,22 @@ def _sync_file(store: LocalDirectory, path: str) -> None:
 
 async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffer]:
     """The bytes of the ranges, from as few requests as possible."""
-    requests: list[CopyRange] = []
+    requests: list[Range] = []
     for wanted in sorted(ranges, key=lambda one: one.place):
         last = requests[-1] if requests else None
         if last is not None and last.key == wanted.key:
-            end = last.position + last.length
+            end = last.start + last.length
             if wanted.position - end <= _REMOTE_GAP_BYTES_MAX:
-                length = max(end, wanted.position + wanted.length) - last.position
-                requests[-1] = CopyRange(last.key, last.position, length)
+                length = max(end, wanted.position + wanted.length) - last.start
+                requests[-1] = last._replace(length=length)
                 continue
-        requests.append(wanted)
+        requests.append(Range(*wanted.place))
     found: dict[str, list[tuple[int, memoryview]]] = {}
     for first in range(0, len(requests), _REQUESTS_AT_ONCE):
         some = requests[first : first + _REQUESTS_AT_ONCE]
-        answers = await asyncio.gather(*(store.get_range(*request.place) for request in some))
+        answers = await asyncio.gather(*(store.get_range(*request) for request in some))
         for request, answer in zip(some, answers, strict=True):
-            found.setdefault(request.key, []).append((request.position, memoryview(answer)))
+            found.setdefault(request.key, []).append((request.start, memoryview(answer)))
     parts: list[Buffer] = []
     for number, wanted in enumerate(ranges):
         if number % _CHECKED_PER_STEP == 0:
@@ -127,30 +129,24 @@ async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffe
         pieces = found[wanted.key]
         start, piece = pieces[bisect_right(pieces, wanted.position, key=lambda one: one[0]) - 1]
         part = piece[wanted.position - start : wanted.position - start + wanted.length]
-        parts.append(part if _whole(part, wanted) else await _read_again(store, wanted, part))
+        parts.append(part if await _is_whole(part, wanted) else await _read_again(store, wanted, part))
     return parts
 
 
-def _whole(part: Buffer, wanted: CopyRange) -> bool:
-    """Whether these are whole batches in the order of offsets, and those that were promised."""
+async def _is_whole(part: Buffer, wanted: CopyRange) -> bool:
+    for step, whole in enumerate(_looks_whole(part, wanted)):
+        if not whole:
+            return False
+        if step:
+            await asyncio.sleep(0)
+    return True
+
+
+def _looks_whole(part: Buffer, wanted: CopyRange) -> Iterator[bool]:
+    """Whether these are the batches that were promised, step by step."""
     promised = wanted.promised
-    at, least = 0, -1
-    try:
-        while at < len(part):
-            header = check_batch(part, at)
-            base = header.base_offset
-            if base <= least:
-                return False
-            if promised is not None:
-                expected = least + 1 if at else promised.base_offset
-                if promised.rules.problem(header, expected, promised.last_offset) is not None:
-                    return False
-                if not at and base != expected:
-                    return False
-            at, least = at + header.size, header.last_offset
-    except BatchError:
-        return False
-    return promised is None or least == promised.last_offset
+    stored = ExtentBytes(memoryview(part), promised.base_offset, promised.last_offset)
+    return looks_whole(stored, promised.rules)
 
 
 async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
@@ -159,7 +155,7 @@ async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Bu
     seen = {bytes(part)}
     for _ in range(_ATTEMPTS_MAX):
         again = bytes(await store.get_range(*wanted.place))
-        if _whole(again, wanted):
+        if await _is_whole(again, wanted):
             return again
         if again in seen:
             _tell_hurt(wanted)
@@ -217,14 +213,11 @@ class _Copier:
 
     def _copy_some(self, ranges: Sequence[CopyRange]) -> None:
         parts: list[memoryview] = []
+        held = 0
         for together in _groups(ranges):
             first = together[0]
             if first.key != self._source_key:
                 self._open(first.key)
-            if first.length >= _KERNEL_COPY_BYTES:
-                parts = self._write(parts)
-                self._copy_large(first)
-                continue
             length = together[-1].position + together[-1].length - first.position
             found = memoryview(self._files.pread(self._source, length, first.position))
             if len(found) != length:
@@ -232,20 +225,30 @@ class _Copier:
             for wanted in together:
                 at = wanted.position - first.position
                 part = found[at : at + wanted.length]
-                parts.append(part if _whole(part, wanted) else self._read_again(wanted, part))
+                parts.append(part if self._is_whole(part, wanted) else self._read_again(wanted, part))
+            held += length
+            if held >= _READ_BYTES_MAX:
+                self._write(parts)
+                parts, held = [], 0
         self._write(parts)
+
+    def _is_whole(self, part: Buffer, wanted: CopyRange) -> bool:
+        for step, whole in enumerate(_looks_whole(part, wanted)):
+            if not whole:
+                return False
+            if step:
+                time.sleep(0)  # The loop may want the interpreter.
+        return True
 
     def _read_again(self, wanted: CopyRange, part: Buffer) -> memoryview:
         """As for objects: a read that went wrong once must not become what is stored."""
         seen = {bytes(part)}
         for _ in range(_ATTEMPTS_MAX):
             again = self._files.pread(self._source, wanted.length, wanted.position)
-            if _whole(again, wanted):
+            if self._is_whole(again, wanted):
                 return memoryview(again)
             if again in seen:
-                logger.warning(
-                    "hurt bytes were copied as they are key=%s position=%d length=%d", *wanted.place
-                )
+                _tell_hurt(wanted)
                 return memoryview(again)
             seen.add(again)
         raise StoreUnavailableError(f"{wanted.key} is read differently each time")
@@ -257,25 +260,9 @@ class _Copier:
         self._source = self._files.open(self._store.path(key), os.O_RDONLY)
         self._source_key = key
 
-    def _copy_large(self, wanted: CopyRange) -> None:
-        position, left = wanted.position, wanted.length
-        while left:
-            try:
-                count = self._files.copy_range(self._source, self._target, left, position, self._position)
-            except OSError:
-                # This file system does not copy by itself.
-                part = self._files.pread(self._source, min(left, _READ_BYTES_MAX), position)
-                count = self._files.write_all(self._target, (part,), self._position)
-            if not count:
-                raise StoreError(f"{wanted.key} ends before byte {wanted.position + wanted.length}")
-            position += count
-            left -= count
-            self._position += count
-
-    def _write(self, parts: list[memoryview]) -> list[memoryview]:
+    def _write(self, parts: list[memoryview]) -> None:
         if parts:
             self._position += self._files.write_all(self._target, parts, self._position)
-        return []
 
 
 def _groups(ranges: Sequence[CopyRange]) -> Iterator[list[CopyRange]]:
@@ -289,7 +276,6 @@ def _groups(ranges: Sequence[CopyRange]) -> Iterator[list[CopyRange]]:
                 wanted.key == last.key
                 and 0 <= gap <= _GAP_BYTES_MAX
                 and wanted.position + wanted.length - first.position <= _READ_BYTES_MAX
-                and max(first.length, wanted.length) < _KERNEL_COPY_BYTES
             ):
                 together.append(wanted)
                 continue

@@ -219,5 +219,6 @@ class SegmentWriter:
 
 
 def _range(source: Source, key_of: Callable[[int], str], rules: Rules | None) -> CopyRange:
-    promised = Promised(source.base_offset, source.last_offset, rules) if rules is not None else None
+    assert rules is not None, "what is copied is checked"
+    promised = Promised(source.base_offset, source.last_offset, rules)
     return CopyRange(key_of(source.file), source.position, source.length, promised)

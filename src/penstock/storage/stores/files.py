@@ -130,9 +130,6 @@ class Files:
                     found.append(Entry(entry.name, is_directory, info.st_size, info.st_mtime))
         return found
 
-    def copy_range(self, source: int, target: int, length: int, source_at: int, target_at: int) -> int:
-        return os.copy_file_range(source, target, length, source_at, target_at)
-
     def flock(self, fd: int, operation: int) -> None:
         fcntl.flock(fd, operation)
 

@@ -80,7 +80,7 @@ class ObjectStore(Protocol):
     @property
     def local(self) -> "LocalDirectory | None":
         """The directory of this machine that the store is; None if it is none. Objects are files then: logs
-        are appended to, the kernel copies, a loss of power may tear what was not synced, and all brokers are
+        are appended to, a loss of power may tear what was not synced, and all brokers are
         processes of this machine."""
 
     async def create(self, key: str, *parts: Buffer) -> bool:
