@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check lock clean
+.PHONY: help install dev demo test check settings lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -76,6 +76,9 @@ nightly: $(VENV)/.dev ## all proofs in order, whatever fails, and one report: co
 
 bench-checks: $(VENV)/.dev ## the hot path of this tree beside AGAINST=REVISION, in turns: what checks cost
 	$(BIN)/python -m benchmarks.checks --against $(AGAINST)
+
+settings: $(VENV)/.user ## write docs/settings.md, the reference of all settings
+	$(BIN)/penstock settings --markdown > docs/settings.md
 
 lock: | $(BIN)/uv ## pin the dependencies anew
 	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark -c requirements/constraints.txt pyproject.toml -o requirements/user.txt

@@ -8,7 +8,18 @@ from typing import Any
 import click
 
 from penstock import __version__
-from penstock.cli import bench, cluster, doctor, groups, pipeline, records, store, store_health, topics
+from penstock.cli import (
+    bench,
+    cluster,
+    doctor,
+    groups,
+    pipeline,
+    records,
+    settings,
+    store,
+    store_health,
+    topics,
+)
 from penstock.cli.client import ClientError
 from penstock.cli.start_options import OPTIONS
 
@@ -59,7 +70,8 @@ def _start_command() -> click.Command:
             "Run a broker, or several as one cluster.\n\n"
             "Processes with the same store are one cluster, on one machine or on many. When a broker "
             "accepts and serves it prints one line that says so. SIGTERM drains and leaves; what was "
-            "acknowledged survives a kill at any moment."
+            "acknowledged survives a kill at any moment. `penstock settings` lists what --set and --config "
+            "take."
         ),
     )
 
@@ -76,3 +88,4 @@ store.store.add_command(store_health.scrub)
 store.store.add_command(store_health.repair)
 app.add_command(store.store)
 app.add_command(pipeline.pipeline)
+app.add_command(settings.settings)

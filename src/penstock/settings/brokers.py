@@ -436,7 +436,8 @@ one is not, so that nobody has to set a bound only to set what it bounds."""
 
 _ATTRIBUTES = {**row.named(Settings, besides=("given",)), **COORDINATOR_SETTINGS}
 
-BROKER_SETTINGS: dict[str, Setting] = {**TOPIC_DEFAULTS, **_ATTRIBUTES}
+# In the order of the table. A setting that is an attribute too is described as such.
+BROKER_SETTINGS: dict[str, Setting] = {**_ATTRIBUTES, **TOPIC_DEFAULTS, **_ATTRIBUTES}
 
 
 def _field(name: str) -> str:
