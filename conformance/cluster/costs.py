@@ -20,6 +20,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from conformance.cluster.bare import LATEST, PRODUCE_BY_NAME
 from conformance.cluster.processes import HOST, Cluster
 from conformance.cluster.views import wait_for_balance, wait_for_brokers
 from conformance.server import interrupted_cleanly
@@ -42,9 +43,6 @@ from penstock.wire.api.produce import (
 from penstock.wire.batch import Record, build_batch
 
 FLUSHES = 5
-BY_NAME_UNTIL = 12
-"""The last version of Produce that names topics and not their ids."""
-LATEST = -1
 PER_TOPIC = 100
 OPEN_MAX_S = 5.0
 TAKEOVER_GIVE_UP_S = 60.0
@@ -115,7 +113,7 @@ def write(address: str, topics: dict[str, int], rounds: int) -> None:
     request = one_batch_each({name: range(count) for name, count in topics.items()})
     with contextlib.closing(Connection(host, int(port), 10.0)) as connection:
         for _ in range(rounds):
-            answer = connection.ask(request, ProduceResponse, seconds=60, newest=BY_NAME_UNTIL)
+            answer = connection.ask(request, ProduceResponse, seconds=60, newest=PRODUCE_BY_NAME)
             codes = {one.error_code for topic in answer.responses for one in topic.partition_responses}
             assert codes == {0}, f"records were answered {codes}"
 
@@ -201,7 +199,7 @@ def write_to_leaders(address: str, topics: Iterable[str]) -> int:
         try:
             with contextlib.closing(Connection(HOST, ports[leader], 10.0)) as connection:
                 request = one_batch_each(places)
-                answer = connection.ask(request, ProduceResponse, seconds=60, newest=BY_NAME_UNTIL)
+                answer = connection.ask(request, ProduceResponse, seconds=60, newest=PRODUCE_BY_NAME)
         except (KeyError, ClientError):
             refused += sum(map(len, places.values()))
             continue

@@ -12,29 +12,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from conformance.cluster import bare
 from conformance.cluster.processes import HOST
 from conformance.cluster.streams import QUIET
 from conformance.faults.history import History, Read, Resume, Watermark, Write
 from penstock.client import Client, ClientError, Connection
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from penstock.wire.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.wire.api.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from penstock.wire.batch import Record, build_batch
 
-BY_NAME_UNTIL = 12
-LATEST = -1
 # A paused broker answers when it wakes: who waits for that hears what it has to say.
 PATIENCE_S = 30.0
 RESTLESS_S = 2.0
@@ -139,20 +125,16 @@ class BareWriter(Actor):
             connection.close()
 
     def _send(self, connection: Connection, write: Write) -> bool:
-        record = Record(offset=0, timestamp=int(time.time() * 1000), key=None, value=write.value)
-        part = PartitionProduceData(index=self.partition, records=bytes(build_batch([record])))
-        request = ProduceRequest(
-            acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=self.topic, partition_data=[part])]
-        )
         try:
-            answer = connection.ask(request, ProduceResponse, seconds=PATIENCE_S, newest=BY_NAME_UNTIL)
+            code, offset = bare.produce(
+                connection, self.topic, self.partition, write.value, seconds=PATIENCE_S
+            )
         except ClientError:
             return False
-        (result,) = answer.responses[0].partition_responses
         write.answered_at = time.monotonic()
-        if result.error_code == 0:
-            write.offset = result.base_offset
-        return result.error_code == 0
+        if code == 0:
+            write.offset = offset
+        return code == 0
 
 
 class Reader(Actor):
@@ -290,17 +272,14 @@ class Observer(Actor):
             connection.close()
 
     def _ask(self, connection: Connection) -> bool:
-        part = ListOffsetsPartition(partition_index=self.partition, timestamp=LATEST)
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=self.topic, partitions=[part])])
         asked_at = time.monotonic()
         try:
-            answer = connection.ask(request, ListOffsetsResponse, seconds=PATIENCE_S)
+            code, end = bare.bound(connection, self.topic, self.partition, seconds=PATIENCE_S)
         except ClientError:
             return False
-        (result,) = answer.topics[0].partitions
-        if result.error_code:
+        if code:
             return False
-        mark = Watermark(self.partition, result.offset, asked_at, time.monotonic())
+        mark = Watermark(self.partition, end, asked_at, time.monotonic())
         self.history.watermarks.append(mark)
         return True
 

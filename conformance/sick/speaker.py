@@ -11,6 +11,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from conformance.cluster import bare
+from conformance.cluster.bare import EARLIEST, LATEST
+from conformance.cluster.streams import QUIET
 from conformance.sick.verdict import Place, Reading, Told
 from conformance.wire import batches
 from penstock.client import AnswerError, Client, ClientError
@@ -21,25 +24,8 @@ from penstock.wire.api.create_topics import (
     CreateTopicsResponse,
 )
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from penstock.wire.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from penstock.wire.api.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from penstock.wire.batch import Record, build_batch
 from penstock.wire.errors import ErrorCode
 
-BY_NAME_UNTIL = 11
-EARLIEST, LATEST = -2, -1
-FETCH_BYTES = 4 << 20
 KEY_BYTES = 24
 """Of a value: keys are unique, so that compaction keeps everything."""
 SAID_AFTER_S = 3.0
@@ -54,7 +40,6 @@ PASSING = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     )
 )
-QUIET = {"log_level": 0, "log.connection.close": False}
 
 
 class Speaker:
@@ -127,23 +112,19 @@ class Speaker:
         return done
 
     def _produce(self, client: Client, place: Place, value: bytes) -> bool:
-        record = Record(offset=0, timestamp=int(time.time() * 1000), key=value[:KEY_BYTES], value=value)
-        part = PartitionProduceData(index=place.partition, records=bytes(build_batch([record])))
-        data = TopicProduceData(name=place.topic, partition_data=[part])
-        request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data])
         began = time.monotonic()
         self._told.doubtful.add(value)
         try:
-            leader = client.leader(*place)
-            answer = leader.ask(request, ProduceResponse, seconds=40.0, newest=BY_NAME_UNTIL)
+            code, offset = bare.produce(
+                client.leader(*place), *place, value, key=value[:KEY_BYTES], timeout_ms=20_000
+            )
         except ClientError:
             return False
-        (result,) = answer.responses[0].partition_responses
-        if result.error_code:
+        if code:
             return False
         self.waits.append(time.monotonic() - began)
         self._told.doubtful.discard(value)
-        self._told.acknowledge(place, result.base_offset, value)
+        self._told.acknowledge(place, offset, value)
         return True
 
     def library_write(self, places: Iterable[Place], count: int, size: int = 100) -> None:
@@ -204,21 +185,18 @@ class Speaker:
             )
 
     def _bound(self, client: Client, place: Place, timestamp: int, deadline: float) -> int:
-        asked = ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=place.topic, partitions=[asked])])
         while True:
             with contextlib.suppress(ClientError):
-                answer = client.leader(*place).ask(request, ListOffsetsResponse, newest=5)
-                (result,) = answer.topics[0].partitions
-                if not result.error_code:
-                    return result.offset
+                code, offset = bare.bound(client.leader(*place), *place, timestamp)
+                if not code:
+                    return offset
                 if time.monotonic() > deadline:
                     break
             if time.monotonic() > deadline:
                 raise ClientError(f"nobody told the bounds of {place.topic}-{place.partition}")
             client.refresh()
             time.sleep(0.2)
-        raise AnswerError(result.error_code, f"The question for the end of {place.topic}-{place.partition}")
+        raise AnswerError(code, f"The question for the end of {place.topic}-{place.partition}")
 
     def _walk(self, client: Client, place: Place, reading: Reading, wanted: Sequence[int]) -> None:
         """Read on from the start. Behind an offset that is hurt it goes on at the next one of `wanted`: a hurt range
@@ -254,19 +232,10 @@ class Speaker:
             at, since = wanted[following], time.monotonic()
 
     def _fetch(self, client: Client, place: Place, offset: int) -> tuple[int, bytes]:
-        asked = FetchPartition(
-            partition=place.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
-        )
-        topic = FetchTopic(topic=place.topic, partitions=[asked])
-        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, topics=[topic])
         try:
-            answer = client.leader(*place).ask(request, FetchResponse, newest=BY_NAME_UNTIL)
+            return bare.fetch(client.leader(*place), *place, offset)
         except ClientError:
             return ErrorCode.LEADER_NOT_AVAILABLE, b""
-        if answer.error_code:
-            return answer.error_code, b""
-        (found,) = answer.responses[0].partitions
-        return found.error_code, bytes(found.records or b"")
 
     def library_read(self, places: Iterable[Place], within_s: float = 20.0) -> dict[Place, dict[int, bytes]]:
         """What librdkafka reads from the first offset on, until it has come to the ends or time is over."""

@@ -38,6 +38,21 @@ def test_each_push_runs_short_forms_of_proofs() -> None:
     assert {step for steps in EACH_PUSH.values() for step in steps} <= known
 
 
+def test_each_push_ends_with_the_first_that_fails(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(proofs, "lacks_history", lambda: True)
+    monkeypatch.setattr(proofs, "EACH_PUSH", {"one": ("echo 1",), "upgrade": ("exit 1",), "two": ("true",)})
+    assert proofs.each_push() == 0
+    said = capfd.readouterr().out
+    assert re.findall(r"^== .*?(?= \d+ s$|:|$)", said, re.MULTILINE) == [
+        "== one", "== one took", "== upgrade skipped", "== two", "== two took",
+    ]  # fmt: skip
+    monkeypatch.setattr(proofs, "EACH_PUSH", {"one": ("exit 3", "echo 1"), "two": ("echo 2",)})
+    assert proofs.each_push() == 1
+    assert re.sub(r"\d+ s", "0 s", capfd.readouterr().out) == "== one\n== one failed after 0 s\n"
+
+
 def test_a_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     program = "import sys; from conformance import parts; "
     lacking = f"{program} sys.exit(parts.not_run(parts.PartMissing('no go on the PATH.')))"

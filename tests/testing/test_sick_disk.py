@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.cluster import bare
 
 from penstock.client import Connection
 from penstock.storage.stores.files import Files
@@ -27,20 +28,6 @@ from penstock.wire.api.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from penstock.wire.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from penstock.wire.api.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from penstock.wire.batch import Record, build_batch
 from penstock.wire.errors import ErrorCode
 
 SESSION_SECONDS = 1.0
@@ -66,29 +53,15 @@ class Client:
 
     def produce(self, size: int) -> tuple[int, int]:
         """Error code and offset."""
-        records = build_batch([Record(0, int(time.time() * 1000), b"k", os.urandom(size))])
-        data = TopicProduceData(
-            name="t", partition_data=[PartitionProduceData(index=0, records=memoryview(records))]
-        )
-        request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
-        answer = self._connection.ask(request, ProduceResponse, newest=9)
-        (partition,) = answer.responses[0].partition_responses
-        return partition.error_code, partition.base_offset
+        return bare.produce(self._connection, "t", 0, os.urandom(size), timeout_ms=5000)
 
     def fetch(self, offset: int) -> tuple[int, int]:
         """Error code and bytes."""
-        asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1_000_000)
-        request = FetchRequest(
-            max_wait_ms=0, max_bytes=1_000_000, topics=[FetchTopic(topic="t", partitions=[asked])]
-        )
-        (partition,) = self._connection.ask(request, FetchResponse, newest=11).responses[0].partitions
-        return partition.error_code, len(partition.records or b"")
+        code, records = bare.fetch(self._connection, "t", 0, offset, max_wait_ms=0)
+        return code, len(records)
 
     def end(self) -> tuple[int, int]:
-        asked = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-        request = ListOffsetsRequest(replica_id=-1, topics=[asked])
-        (partition,) = self._connection.ask(request, ListOffsetsResponse, newest=5).topics[0].partitions
-        return partition.error_code, partition.offset
+        return bare.bound(self._connection, "t", 0)
 
     def delete_all(self) -> tuple[int, int]:
         asked = DeleteRecordsTopic(
