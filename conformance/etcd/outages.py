@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaError, KafkaException, NewTopic
 
@@ -15,8 +16,9 @@ from conformance.cluster.streams import QUIET
 from conformance.cluster.views import agreed_view
 from conformance.etcd.server import Etcd
 from conformance.faults.world import GO_ON_WITHIN_S, PAUSE_S, TOPIC, Fault, FaultyWorld, report
-from penstock.cluster.reading import ImageReader
+from penstock.cluster.reading import ImageReader, view_of
 from penstock.metadata.image import ClusterImage
+from penstock.storage.reader.view import Chosen
 from penstock.storage.stores.opening import open_store
 
 
@@ -166,12 +168,8 @@ def _told_by_commands(cluster: Cluster) -> list[str]:
 
 def _told_by_spark(cluster: Cluster) -> list[str]:
     """What Spark plans with, from the store alone, ends where the brokers say that partitions end."""
-    from confluent_kafka import Consumer, TopicPartition
 
-    from penstock.cluster.reading import view_of
-    from penstock.storage.reader.view import Chosen
-
-    def choose(image: "ClusterImage") -> dict[tuple[bytes, int], Chosen]:
+    def choose(image: ClusterImage) -> dict[tuple[bytes, int], Chosen]:
         topic = image.topics[TOPIC]
         return {
             (topic.id, number): Chosen(topic, number, info) for number, info in enumerate(topic.partitions)
