@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.peers.peers import PeerError, Peers
 from penstock.broker.topics import replicas
 from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.testing.waiting import eventually
@@ -52,6 +53,16 @@ async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
     await create(made, "t", (1, 2), (1, 2))
     yield made
     await made.close()
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers do not answer each other."""
+
+    async def ask(*_arguments: object, **_options: object) -> None:
+        raise PeerError("it is silent")
+
+    monkeypatch.setattr(Peers, "ask", ask)
 
 
 async def produce(nodes: Nodes, sequence: int, index: int = 0) -> int:
@@ -106,7 +117,7 @@ async def test_each_replica_lists_the_partition_with_what_is_settled(nodes: Node
 
 
 async def test_what_is_known_is_not_read_again_and_what_cannot_be_read_stays_as_it_was(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, silent: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = await produce(nodes, 0)
     await settle(nodes)
@@ -157,15 +168,21 @@ async def test_a_replica_is_in_the_one_directory_that_there_is(nodes: Nodes) -> 
         assert found == {("t", 0): code, ("t", 9): unknown, ("nope", 0): unknown, ("t", 1): not_found}
 
 
-async def test_another_replica_tells_of_producers_what_is_settled(nodes: Nodes) -> None:
-    await produce(nodes, 0)
+async def test_another_replica_asks_the_leader_for_its_producers(nodes: Nodes) -> None:
+    for sequence in range(7):
+        await produce(nodes, sequence)
     leader, replica, neither = [await producers(nodes, broker) for broker in (1, 2, 3)]
-    assert [one.last_sequence for one in leader.active_producers] == [0]
-    assert (replica.error_code, replica.active_producers) == (0, [])
-    assert neither.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    await produce(nodes, 1)
-    await settle(nodes)
-    leader, replica, neither = [await producers(nodes, broker) for broker in (1, 2, 3)]
+    assert [one.last_sequence for one in leader.active_producers] == [6]
     assert replica == leader
-    assert [one.last_sequence for one in replica.active_producers] == [1]
     assert neither.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_replica_whose_leader_is_silent_tells_of_producers_what_is_settled(
+    nodes: Nodes, silent: None
+) -> None:
+    await produce(nodes, 0)
+    replica = await producers(nodes, 2)
+    assert (replica.error_code, replica.active_producers) == (0, [])
+    await settle(nodes)
+    await produce(nodes, 1)
+    assert [one.last_sequence for one in (await producers(nodes, 2)).active_producers] == [0]

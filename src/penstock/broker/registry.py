@@ -137,7 +137,7 @@ _ROWS = (
     Api(55, "DescribeQuorum", 0, 2, DESCRIBE_CLUSTER, (), _NEWEST),
     Api(57, "UpdateFeatures", 0, 2, ALTER_CLUSTER),
     Api(60, "DescribeCluster", 0, 2, None, (DESCRIBE_CLUSTER,), _NEWEST),
-    Api(61, "DescribeProducers", 0, 0, None, (READ_TOPIC,), _LED),
+    Api(61, "DescribeProducers", 0, 0, None, (READ_TOPIC,), _NEWEST | Fresh.OPEN | Fresh.LED),
     Api(64, "UnregisterBroker", 0, 0, ALTER_CLUSTER),
     Api(68, "ConsumerGroupHeartbeat", 0, 1, READ_GROUP, (DESCRIBE_TOPIC,)),
     Api(69, "ConsumerGroupDescribe", 0, 1, None, (DESCRIBE_GROUP, DESCRIBE_TOPIC)),

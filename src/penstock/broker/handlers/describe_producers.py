@@ -1,18 +1,22 @@
 """DescribeProducers 0: the producers that a partition remembers, with their epochs and sequences (KIP-664).
 
-- The leader knows them. Another replica tells what the leader last settled (`topics.replicas`), as a follower
-  of Kafka tells what it has; KAFKA_STORAGE_ERROR if that cannot be read. Who is no replica says
-  NOT_LEADER_OR_FOLLOWER.
+- The leader knows them. Another replica asks it, since a follower of Kafka has what the leader has. If the
+  leader does not answer, the replica tells what was last settled (`topics.replicas`), or KAFKA_STORAGE_ERROR
+  if that cannot be read. A broker that is no replica says NOT_LEADER_OR_FOLLOWER.
+- Each broker that is asked looks at the newest image first, so that two of them never send the question to
+  each other.
 - `current_txn_start_offset` is -1 for a producer without an open transaction.
 - A bad topic name is INVALID_TOPIC_EXCEPTION for each of its partitions.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.broker.peers.peers import PeerError
 from penstock.broker.rights import READ_TOPIC
 from penstock.broker.topics.partitions import led_partition
 from penstock.broker.topics.replicas import batched
@@ -33,14 +37,18 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
-    from penstock.broker.freshness import Named
     from penstock.broker.rights import Permit
-    from penstock.metadata.image import ClusterImage, ManifestRef
+    from penstock.broker.topics.replicas import Replicas
+    from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo
     from penstock.wire.exchange import Request
 
 Response = DescribeProducersResponse
+Elsewhere = dict[PartitionKey, "PartitionInfo"]
 States = dict[PartitionKey, "list[ProducerView] | ErrorCode"]
 """What is known of partitions that are led elsewhere."""
+
+LEADER_SECONDS = 2.0
+"""How long a leader is waited for."""
 
 MANIFESTS_AT_ONCE = 64
 """So many are in memory at once, however many partitions are asked for."""
@@ -53,10 +61,6 @@ def handle(
     if elsewhere:
         return _answer_later(broker, message, permit, elsewhere)
     return _answer(broker, broker.image, message, permit, {})
-
-
-def named(_broker: Broker, message: DescribeProducersRequest, _version: int) -> Named:
-    return ((topic.name, index) for topic in message.topics for index in topic.partition_indexes)
 
 
 def refused(message: DescribeProducersRequest, code: ErrorCode) -> Response:
@@ -75,13 +79,56 @@ def refused(message: DescribeProducersRequest, code: ErrorCode) -> Response:
 
 
 async def _answer_later(
-    broker: Broker,
-    message: DescribeProducersRequest,
-    permit: Permit,
-    refs: dict[PartitionKey, ManifestRef | None],
+    broker: Broker, message: DescribeProducersRequest, permit: Permit, elsewhere: Elsewhere
 ) -> Response:
     image = broker.image
-    replicas = broker.services.replicas
+    by_leader: dict[int, Elsewhere] = {}
+    for key, info in elsewhere.items():
+        by_leader.setdefault(info.leader, {})[key] = info
+    states: States = {}
+    for found in await asyncio.gather(
+        *(_ask_leader(broker, image, leader, led) for leader, led in by_leader.items())
+    ):
+        states.update(found)
+    refs = {key: info.manifest for key, info in elsewhere.items() if key not in states}
+    states.update(await _settled(broker.services.replicas, refs))
+    return _answer(broker, image, message, permit, states)
+
+
+async def _ask_leader(broker: Broker, image: ClusterImage, leader: int, led: Elsewhere) -> States:
+    """What the leader says of its partitions; nothing if it does not answer, or leads them no more."""
+    indexes: dict[str, list[int]] = {}
+    for topic_id, index in led:
+        indexes.setdefault(image.names[topic_id], []).append(index)
+    request = DescribeProducersRequest(
+        topics=[TopicRequest(name=name, partition_indexes=some) for name, some in indexes.items()]
+    )
+    try:
+        told = await broker.services.peers.ask(
+            leader, request, DescribeProducersResponse, seconds=LEADER_SECONDS
+        )
+    except PeerError:
+        return {}
+    return {
+        (image.topics[topic.name].id, one.partition_index): [
+            ProducerView(
+                state.producer_id,
+                state.producer_epoch,
+                state.last_sequence,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.current_txn_start_offset,
+            )
+            for state in one.active_producers
+        ]
+        for topic in told.topics
+        for one in topic.partitions
+        if one.error_code == ErrorCode.NONE
+    }
+
+
+async def _settled(replicas: Replicas, refs: Mapping[PartitionKey, ManifestRef | None]) -> States:
+    """What the leaders last settled."""
     states: States = {}
     for some in batched(refs.items(), MANIFESTS_AT_ONCE):
         states.update(dict.fromkeys((key for key, _ref in some), ErrorCode.KAFKA_STORAGE_ERROR))
@@ -92,16 +139,14 @@ async def _answer_later(
                     states[key] = []
                 elif ref in found:
                     states[key] = producer_views(found[ref].producers)
-    return _answer(broker, image, message, permit, states)
+    return states
 
 
-def _led_elsewhere(
-    broker: Broker, message: DescribeProducersRequest
-) -> dict[PartitionKey, ManifestRef | None]:
-    """Where the state lies of those partitions that this broker is a replica of and does not lead."""
+def _led_elsewhere(broker: Broker, message: DescribeProducersRequest) -> Elsewhere:
+    """Those partitions that this broker is a replica of and does not lead."""
     image = broker.image
     replicas = broker.services.replicas
-    found: dict[PartitionKey, ManifestRef | None] = {}
+    found: Elsewhere = {}
     for asked in message.topics:
         topic = image.topics.get(asked.name)
         for index in asked.partition_indexes:
@@ -109,7 +154,7 @@ def _led_elsewhere(
                 continue
             info = topic.partitions[index]
             if info.leader != broker.broker_id and replicas.is_replica(image, info):
-                found[topic.id, index] = info.manifest
+                found[topic.id, index] = info
     return found
 
 
