@@ -28,7 +28,7 @@ from unittest import mock
 
 from penstock.broker import freshness
 from penstock.broker.context import Broker
-from penstock.cluster import metadata_log
+from penstock.cluster import tail
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
@@ -190,7 +190,7 @@ def late_base() -> Changes:
 def torn_entry() -> Changes:
     return [
         (directory, "_is_durable", lambda key: False),
-        (metadata_log, "can_be_torn", lambda store: False),
+        (tail, "can_be_torn", lambda store: False),
     ]
 
 

@@ -81,3 +81,28 @@ async def test_readers_beside_writers_see_prefixes_in_order() -> None:
     assert seen[-1] == newest.version
     for log in logs:
         await log.close()
+
+
+async def test_an_entry_that_is_hurt_on_its_way_is_read_again() -> None:
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner))
+    await log.open()
+    await log.propose(registering(1))
+
+    class Flipping(MemoryStore):
+        """The first answers to each question have a wrong bit."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.objects = inner.objects
+            self.asked: set[str] = set()
+
+        async def get(self, key: str) -> bytes | None:
+            data = await super().get(key)
+            if data is None or key in self.asked or not key.startswith("meta/log/"):
+                return data
+            self.asked.add(key)
+            return data[:-1] + bytes([data[-1] ^ 1])
+
+    assert await ImageReader(Flipping()).refresh() == log.image
+    await log.close()

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from penstock.cli.client import Client
 from penstock.cli.records import Sender
 from penstock.clock import SystemClock
-from penstock.cluster import metadata_log
+from penstock.cluster import tail
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.reading import ImageReader
 from penstock.cluster.snapshots import entry_key, snapshot_key
@@ -32,7 +32,7 @@ NEWEST = 4
 @pytest.fixture(autouse=True)
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is damaged here stays damaged."""
-    monkeypatch.setattr(metadata_log, "DAMAGE_PAUSES_SECONDS", ())
+    monkeypatch.setattr(tail, "DAMAGE_PAUSES_SECONDS", ())
 
 
 @pytest.fixture

@@ -2,15 +2,18 @@
 
 `meta/snapshot/1`, `/2`, ... are each created once and never disappear: a snapshot that a later one replaced
 is cut down to a stub with its version. Every snapshot names its *floor*, the version of the one before it;
-once it exists, entries up to the floor may be deleted. So the floor only grows, and whoever looks for the
-snapshot after the last one it knows learns of every deletion that could have happened before the look.
-`metadata_log` explains what rests on that.
+once it exists, entries up to the floor may be deleted: one whole interval is left for those who lag. So the
+floor only grows, and whoever looks for the snapshot after the last one it knows learns of every deletion that
+could have happened before the look. An entry counts only above the floor, which is looked up after the entry
+was read (`tail`) or created (`entries`).
 
 A snapshot that is damaged is passed over. The one before it is kept whole until there are two later ones, and
 its version is the damaged one's floor: the entries that it needs are still there.
 """
 
+import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -24,7 +27,7 @@ from penstock.metadata.codec import (
     encode_stub,
 )
 from penstock.metadata.image import ClusterImage
-from penstock.storage.stores.objects import ObjectStore
+from penstock.storage.stores.objects import ObjectStore, StoreError
 
 HINT_KEY: Final = "meta/hint"
 
@@ -170,3 +173,37 @@ def _lost(error: DamagedError, ordinal: int) -> FormatError:
         f"{error} ({snapshot_key(ordinal)}), and nothing else holds what it held; `penstock store repair` "
         "says what can be saved"
     )
+
+
+class Snapshotter:
+    """Writes a snapshot every so many entries, and trims the log."""
+
+    def __init__(self, chain: SnapshotChain, now: Callable[[], ClusterImage], entries: int) -> None:
+        self._chain = chain
+        self._now = now
+        self._entries = entries
+        self._tried_at = 0
+        self.task: asyncio.Task[None] | None = None
+        """The snapshot under way, and the trimming that follows it."""
+
+    def advanced(self) -> None:
+        """There is a newer image: begin a snapshot, if one is due."""
+        version = self._now().version
+        if version - max(self._chain.version, self._tried_at) >= self._entries and self.task is None:
+            self._tried_at = version
+            self.task = asyncio.create_task(self._write(), name="metadata snapshot")
+
+    async def _write(self) -> None:
+        """A failure costs nothing but a longer tail; it is tried again."""
+        try:
+            await self._chain.look()
+            image = self._now()
+            if image.version - self._chain.version < self._entries:
+                return
+            if await self._chain.create(image):
+                deleted = await self._chain.trim()
+                logger.info("wrote a metadata snapshot version=%d trimmed=%d", image.version, deleted)
+        except (StoreError, FormatError) as error:
+            logger.warning("a metadata snapshot was not written error=%s", error)
+        finally:
+            self.task = None

@@ -1,25 +1,125 @@
-"""The tail of the metadata log: entries applied as far as they can be read, and what to do with one that
-cannot.
+"""Reading the metadata log: the entries that count, applied as far as they can be read.
+
+Which entries count: those above the floor of the snapshots (`snapshots`). The floor is looked up *after* the
+entries were read. The snapshot that permits a deletion exists before it and for ever; so a look that finds no
+newer snapshot proves that each entry just read is the first and only one of its number. Whoever is below the
+floor goes on from the newest snapshot.
+
+What is done with an entry that cannot be read:
 
     a newer version wrote it      nobody here can go on: FormatError
     damaged, a snapshot beyond    the snapshot holds what it did
     torn, and the last            on a directory, what was never synced when the power went. A broker that
-                                  starts heals it (`storage.healing`); a reader takes the log to end before
+                                  starts heals it (`storage.stores.healing`); a reader takes the log to end
+                                  before
     damaged otherwise             FormatError that names the object
 
-On an object store nothing is ever torn: an object is there whole or not at all.
+What reads as damaged is read again first: what came over a wire or a bus may have been hurt on its way. On an
+object store nothing is ever torn: an object is there whole or not at all.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from penstock.cluster.snapshots import entry_key
+from penstock.cluster.snapshots import SnapshotChain, entry_key
 from penstock.metadata.apply import apply_to
 from penstock.metadata.codec import DamagedError, FormatError, decode_entry
 from penstock.metadata.draft import Draft
 from penstock.metadata.image import ClusterImage
 from penstock.storage.stores.objects import ObjectStore
+
+# A tail is applied in steps of this many entries, so that a long one does not hold up the loop.
+ENTRIES_PER_STEP_MAX: Final = 200
+READS_AT_ONCE_MAX: Final = 32
+DAMAGE_PAUSES_SECONDS: Final = (0.05, 0.5)
+
+
+class Stuck(NamedTuple):
+    """The log cannot be read on."""
+
+    error: FormatError
+    """Why, and at which object."""
+    torn: range
+    """The entries after the image, if all of them are torn and they are the last."""
+
+
+class LogReader:
+    """Reads the log that lies in `store`. `chain` is what is known of its snapshots."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.chain = SnapshotChain(store)
+
+    async def read_to_end(
+        self, now: Callable[[], ClusterImage], advance: Callable[[ClusterImage], None]
+    ) -> Stuck | None:
+        """Read on from the image that `now` gives, to the end; `advance` gets each newer one. The image may
+        come forward by itself meanwhile. The torn entries that the log ends with, if there are some.
+        FormatError for another entry that cannot be read, and StoreError."""
+        stuck = await self._read_on(now, advance)
+        for pause in DAMAGE_PAUSES_SECONDS:
+            if stuck is None or not isinstance(stuck.error, DamagedError):
+                break
+            await asyncio.sleep(pause)
+            stuck = await self._read_on(now, advance)
+        if stuck is not None and not stuck.torn:
+            raise stuck.error
+        return stuck
+
+    async def _read_on(
+        self, now: Callable[[], ClusterImage], advance: Callable[[ClusterImage], None]
+    ) -> Stuck | None:
+        while True:
+            start = now().version
+            found, ended = await self._entries(start + 1)
+            await self.chain.look()
+            if self.chain.floor > start:
+                await self._take_snapshot(now, advance)
+                continue
+            # As far as nobody applied them meanwhile.
+            tail = apply_tail(now(), found[now().version - start :])
+            if tail.image is not now():
+                advance(tail.image)
+            if tail.error is None:
+                if ended:
+                    return None
+                continue
+            number = tail.image.version + 1
+            if isinstance(tail.error, DamagedError) and self.chain.version >= number:
+                await self._take_snapshot(now, advance)
+                continue
+            torn = tail.torn if ended and can_be_torn(self._store) else range(0)
+            return Stuck(unreadable(tail.error, entry_key(number)), torn)
+
+    async def _take_snapshot(
+        self, now: Callable[[], ClusterImage], advance: Callable[[ClusterImage], None]
+    ) -> None:
+        image = await self.chain.load()
+        if image.version > now().version:
+            advance(image)
+
+    async def _entries(self, first: int) -> tuple[list[bytes], bool]:
+        """Entries from `first` on, a bounded number, and whether the end was reached.
+
+        Mostly there is nothing new, so one is asked for; but a long tail on a distant store is read many
+        entries at a time.
+        """
+        found: list[bytes] = []
+        window = 1
+        while len(found) < ENTRIES_PER_STEP_MAX:
+            numbers = range(first + len(found), first + len(found) + window)
+            if window == 1:
+                answers = [await self._store.get(entry_key(numbers.start))]
+            else:
+                answers = list(await asyncio.gather(*(self._store.get(entry_key(n)) for n in numbers)))
+            for data in answers:
+                if data is None:
+                    return found, True
+                found.append(data)
+            window = min(2 * window, READS_AT_ONCE_MAX)
+        return found, False
 
 
 class Tail(NamedTuple):
