@@ -478,6 +478,21 @@ async def test_a_broker_keeps_settings_that_it_does_not_define(rig: Rig, name: s
     assert await described(rig, BROKER, name, "plugin.limit") == {}
 
 
+async def test_what_is_kept_without_effect_is_said(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    await rig.topic("t")
+    wishes: list[Operation] = [("plugin.token", SET, "hunter2"), ("max.connections", SET, "9")]
+    assert await change(rig, (BROKER, "", wishes)) == [(0, None)]
+    assert await change(rig, (TOPIC, "t", [("flush.ms", SET, "1"), ("retention.ms", SET, "5")])) == [
+        (0, None)
+    ]
+    said = [record.message for record in caplog.records if "without effect" in record.message]
+    assert [line.partition(": ")[0] for line in said] == [
+        "setting was kept without effect name='plugin.token' resource=''",
+        "setting was kept without effect name='flush.ms' resource='t'",
+    ]
+    assert "hunter2" not in caplog.text
+
+
 @pytest.mark.parametrize(("name", "operations", "code", "message"), BROKER_REFUSALS)
 async def test_refused_for_brokers(
     rig: Rig, name: str, operations: list[Operation], code: int, message: str

@@ -116,6 +116,11 @@ def test_dynamic_settings_hold_without_a_restart() -> None:
     assert Settings().at(image).max_connections == 9
 
 
+def test_a_choice_in_capital_letters_is_obeyed() -> None:
+    settings = load(["group.consumer.migration.policy=UPGRADE"])
+    assert (settings.upgrade_enabled, settings.downgrade_enabled) == (True, False)
+
+
 def test_listeners() -> None:
     assert parse_listeners("plaintext://0.0.0.0:9092, TLS://[::1]:0") == (
         ("PLAINTEXT", "0.0.0.0", 9092),

@@ -432,6 +432,7 @@ def test_the_cleaner_obeys_the_settings_in_force() -> None:
     assert (found.enable, found.backoff_ms) == (False, 7)
     assert found.dedupe_buffer_bytes == 134217728 and found.io_bytes_per_second > 1e300
     dynamic = {"log.cleaner.dedupe.buffer.size": "1048576", "log.cleaner.io.max.bytes.per.second": "5e6"}
+    dynamic["producer.id.expiration.ms"] = "12"
     own = {"log.cleaner.backoff.ms": "11", "log.cleaner.min.cleanable.ratio": "0.25"}
     topic = {"cleanup.policy": "compact,delete", "min.compaction.lag.ms": "3", "max.compaction.lag.ms": "4"}
     image = msgspec.structs.replace(
@@ -442,6 +443,7 @@ def test_the_cleaner_obeys_the_settings_in_force() -> None:
     assert (found.backoff_ms, found.dedupe_buffer_bytes, found.io_bytes_per_second) == (11, 1048576, 5e6)
     policy = policies.of(image, "t")
     assert policy.compact and policy.delete and policy.min_cleanable_ratio == 0.25
+    assert policy.producer_expiration_ms == 12
     assert (policy.min_compaction_lag_ms, policy.max_compaction_lag_ms, policy.delete_retention_ms) == (
         3,
         4,

@@ -37,8 +37,9 @@ POLICY = LogPolicy(
     min_cleanable_ratio=0.0,
     delete_retention_ms=RETENTION_MS,
     file_delete_delay_ms=0,
+    producer_expiration_ms=20_000,
 )
-PROMPT = msgspec.structs.replace(QUIET, delete_delay_ms=0, merge_count=3, producer_expiration_ms=20_000)
+PROMPT = msgspec.structs.replace(QUIET, delete_delay_ms=0, merge_count=3)
 PRODUCERS = 2
 
 

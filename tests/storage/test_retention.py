@@ -210,7 +210,8 @@ async def test_settled_flushes_go_also_while_settling_goes_on(world: World) -> N
 
 
 async def test_producers_expire(world: World) -> None:
-    ledger = await world.start(settings=msgspec.structs.replace(PROMPT, producer_expiration_ms=1000))
+    world.policies["t"] = LogPolicy(producer_expiration_ms=1000)
+    ledger = await world.start(settings=PROMPT)
     partition = own_partition(ledger, await world.create_topic("t"))
 
     def numbered(producer: int, sequence: int, *, transactional: bool = False) -> bytearray:

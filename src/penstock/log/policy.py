@@ -1,4 +1,4 @@
-"""The topic settings that the log itself obeys, typed."""
+"""The settings that the log of one partition obeys, typed: its topic's, and some of the cluster's."""
 
 import msgspec
 
@@ -30,6 +30,8 @@ class LogPolicy(msgspec.Struct, frozen=True):
     """message.timestamp.type is LogAppendTime."""
     file_delete_delay_ms: int = 60_000
     """file.delete.delay.ms: how long objects outlive the last reference to them."""
+    producer_expiration_ms: int = 24 * 3600 * 1000
+    """producer.id.expiration.ms: how long the state of a silent producer is kept."""
 
 
 DEFAULT_POLICY = LogPolicy()

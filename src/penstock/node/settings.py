@@ -57,7 +57,6 @@ def ledger_settings(settings: Settings) -> LedgerSettings:
         settle_bytes=settings.wal_settle_bytes,
         settle_interval_ms=settings.wal_settle_interval_ms,
         retention_check_interval_ms=settings.log_retention_check_interval_ms,
-        producer_expiration_ms=settings.producer_id_expiration_ms,
         delete_delay_ms=settings.log_segment_delete_delay_ms,
     )
 
@@ -84,6 +83,7 @@ class Policies:
             delete_retention_ms=config.delete_retention_ms,
             log_append_time=config.log_append_time,
             file_delete_delay_ms=config.file_delete_delay_ms,
+            producer_expiration_ms=self._settings.at(image).producer_id_expiration_ms,
         )
 
     def cleaner(self, image: ClusterImage) -> CleanerSettings:

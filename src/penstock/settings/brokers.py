@@ -123,7 +123,8 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
     log_segment_delete_delay_ms: int = row(
         LONG,
         60000,
-        "How long the objects of deleted records are kept for readers that are still on them.",
+        "How long the objects of deleted records are kept for readers that are still on them. Topics take a "
+        "change at once, the write-ahead log of a broker when it starts.",
         at_least(0),
         update="cluster-wide",
         scope="cluster",

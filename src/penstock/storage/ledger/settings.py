@@ -22,8 +22,6 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     merge_count: int = 8
     """So many neighbouring segments of about one size are merged into one."""
     retention_check_interval_ms: int = 300_000
-    producer_expiration_ms: int = 86_400_000
-    """producer.id.expiration.ms."""
     delete_delay_ms: int = 60_000
     """How long objects outlive the last reference to them, for readers that are still on them."""
 

@@ -233,7 +233,7 @@ class Settler:
         now_ms = self._clock.time_ms()
         keys = []
         for at, partition in enumerate(list(self._partitions.values())):
-            partition.expire_producers(now_ms, self._settings.producer_expiration_ms)
+            partition.expire_producers(now_ms, partition.policy.producer_expiration_ms)
             if retained(partition, now_ms) is not None:
                 keys.append(key_of(partition))
             await _give_way(at)
