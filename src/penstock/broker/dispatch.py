@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.acl import CLUSTER_NAME, Resource
 from penstock.broker.freshness import Fresh, LeadershipDoubt, Named, freshen, is_fresh
+from penstock.broker.observing import Answer, Handle, Hook, observed
 from penstock.broker.registry import APIS, Api
 from penstock.broker.rights import EVERYTHING, Permit, Right
 from penstock.wire.buffers import Buffer
@@ -39,12 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Answer = list[Buffer] | Reply | None
-Handle = Callable[[Request], Answer]
 
-
-def make_handle(broker: Broker) -> Handle:
-    """The function that answers every request of this broker."""
+def make_handle(broker: Broker, hook: Hook | None = None) -> Handle:
+    """The function that answers every request of this broker. `hook` is told of each of them."""
     routes: dict[int, Handle] = {}
 
     def handle(request: Request) -> Answer:
@@ -56,7 +54,7 @@ def make_handle(broker: Broker) -> Handle:
             route = routes[request.api_key] = _route(broker, row)
         return route(request)
 
-    return handle
+    return handle if hook is None else observed(handle, hook, broker.clock)
 
 
 def _route(broker: Broker, row: Api) -> Handle:

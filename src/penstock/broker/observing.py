@@ -1,0 +1,206 @@
+"""What is told of each request when it is answered, and the throttle time that its answer carries.
+
+A `Hook` sees every request of a broker, those too that go the fast way of their connection. It is the place
+for metrics and for quotas: it returns how many milliseconds the client is to wait, which the answer then says
+(`throttle_time_ms`). A broker without a hook measures nothing, and its requests do not come by here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.registry import APIS, Api
+from penstock.wire.buffers import Buffer
+from penstock.wire.codec import decode, encode
+from penstock.wire.errors import ErrorCode
+from penstock.wire.exchange import Relay, Reply, Request, Session
+from penstock.wire.headers import response_header
+from penstock.wire.layout import FIXED, layout_of
+
+if TYPE_CHECKING:
+    from penstock.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_KEY_AND_VERSION = Struct(">hh")
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_THROTTLE = "throttle_time_ms"
+
+Fast = Callable[[memoryview, bool], Reply | None]
+Answer = list[Buffer] | Reply | None
+Handle = Callable[[Request], Answer]
+
+
+class Seen(NamedTuple):
+    """One request that was answered."""
+
+    api: Api
+    version: int
+    error: ErrorCode | None
+    """The code of the whole answer, where it has one in a fixed place. Codes of topics, partitions and other
+    items are not looked for. NETWORK_EXCEPTION: the connection was closed instead."""
+    request_bytes: int
+    answer_bytes: int
+    seconds: float
+
+
+Hook = Callable[[Session, Seen], int]
+"""Called once for each request; returns its throttle time in milliseconds."""
+
+
+def observed(handle: Handle, hook: Hook, clock: Clock) -> Handle:
+    """`handle`, seen by the hook."""
+
+    def observed_handle(request: Request) -> Answer:
+        api = APIS.get(request.api_key)
+        if api is None:
+            return handle(request)
+        session = request.session
+        watch = _Watch(hook, clock, session, api, request.api_version, len(request.frame))
+        answer = handle(request)
+        if session.fast is not None and not isinstance(session.fast, _ObservedFast):
+            session.fast = _ObservedFast(session.fast, hook, clock, session)
+        return watch.over(answer) if isinstance(answer, Reply) else watch.answered(answer)
+
+    return observed_handle
+
+
+class _ObservedFast:
+    """The fast way of a connection, seen by the hook."""
+
+    __slots__ = ("_clock", "_fast", "_hook", "_session")
+
+    def __init__(self, fast: Fast, hook: Hook, clock: Clock, session: Session) -> None:
+        self._fast = fast
+        self._hook = hook
+        self._clock = clock
+        self._session = session
+
+    def __call__(self, frame: memoryview, owned: bool) -> Reply | None:
+        api_key, version = _KEY_AND_VERSION.unpack_from(frame)
+        api = APIS.get(api_key)
+        if api is None:
+            return None
+        watch = _Watch(self._hook, self._clock, self._session, api, version, len(frame))
+        reply = self._fast(frame, owned)
+        return None if reply is None else watch.over(reply)
+
+
+class _Watch:
+    """One request, from when it is handed over until it is answered."""
+
+    __slots__ = ("_api", "_began", "_clock", "_hook", "_request_bytes", "_session", "_version")
+
+    def __init__(
+        self, hook: Hook, clock: Clock, session: Session, api: Api, version: int, request_bytes: int
+    ) -> None:
+        self._hook = hook
+        self._clock = clock
+        self._session = session
+        self._api = api
+        self._version = version
+        self._request_bytes = request_bytes
+        self._began = clock.monotonic()
+
+    def over(self, reply: Reply) -> Reply:
+        """The reply to give instead of this one."""
+        relay = _WatchedReply(self)
+        relay.exclusive = reply.exclusive
+        relay.become(reply)
+        return relay
+
+    def answered(self, buffers: list[Buffer] | None) -> list[Buffer] | None:
+        """Tell the hook of the answer; the answer with the throttle time that the hook wants."""
+        api, version = self._api, self._version
+        error = None if buffers is None else error_in(api, version, buffers)
+        throttle_ms = self.tell(error, sum(map(len, buffers or ())))
+        if buffers is None or throttle_ms <= 0:
+            return buffers
+        return throttled(api, version, buffers, throttle_ms)
+
+    def tell(self, error: ErrorCode | None, answer_bytes: int) -> int:
+        seconds = self._clock.monotonic() - self._began
+        seen = Seen(self._api, self._version, error, self._request_bytes, answer_bytes, seconds)
+        try:
+            return self._hook(self._session, seen)
+        except Exception:
+            log.exception("a hook failed api=%s", self._api.name)
+            return 0
+
+
+class _WatchedReply(Relay):
+    __slots__ = ("_watch",)
+
+    def __init__(self, watch: _Watch) -> None:
+        Relay.__init__(self)
+        self._watch = watch
+
+    def _answer(self, other: Reply) -> None:
+        if other.closed:
+            self._watch.tell(ErrorCode.NETWORK_EXCEPTION, 0)
+            self.close()
+        else:
+            self.complete(self._watch.answered(other.buffers))
+
+
+# -- fields of encoded answers ---------------------------------------------------------------------------
+
+
+def error_in(api: Api, version: int, buffers: Sequence[Buffer]) -> ErrorCode | None:
+    """The code of a whole answer, unless it is none."""
+    at = _place(api, version, "error_code")
+    if at is None:
+        return None
+    code = ErrorCode(_INT16.unpack_from(_beginning(buffers, at + 2), at)[0])
+    return None if code is ErrorCode.NONE else code
+
+
+def throttled(api: Api, version: int, buffers: list[Buffer], throttle_ms: int) -> list[Buffer]:
+    """The answer with a throttle time in it, if it has a place for one in this version. Records are not
+    copied: Fetch has the place at its beginning."""
+    if not api.min_version <= version <= api.max_version:
+        return buffers
+    _request_class, response_class = api.messages()
+    if not any(field.name == _THROTTLE for field in layout_of(response_class, version).plain):
+        return buffers
+    at = _place(api, version, _THROTTLE)
+    if at is None:
+        data = memoryview(b"".join(buffers))
+        start = _header_bytes(api, version)
+        response, _end = decode(response_class, version, data, start)
+        response.throttle_time_ms = throttle_ms
+        return [bytes(data[:start]), encode(response, version)]
+    count = 1
+    while sum(map(len, buffers[:count])) < at + 4:
+        count += 1
+    beginning = bytearray(b"".join(buffers[:count]))
+    _INT32.pack_into(beginning, at, throttle_ms)
+    return [beginning, *buffers[count:]]
+
+
+def _beginning(buffers: Sequence[Buffer], size: int) -> Buffer:
+    return buffers[0] if len(buffers[0]) >= size else b"".join(buffers)
+
+
+@cache
+def _place(api: Api, version: int, name: str) -> int | None:
+    """Where a field of the response stands in an answer, if only fields of fixed size come before it."""
+    if not api.min_version <= version <= api.max_version:
+        return None
+    at = _header_bytes(api, version)
+    for field in layout_of(api.messages()[1], version).plain:
+        if field.name == name:
+            return at
+        if field.type.kind not in FIXED:
+            return None
+        at += FIXED[field.type.kind][1]
+    return None
+
+
+def _header_bytes(api: Api, version: int) -> int:
+    return len(response_header(api.key, version, 0))
