@@ -16,6 +16,7 @@ from penstock.shards.journal import Journal
 from penstock.shards.shard import Effects, Now, Record, Ticket, error_after_append
 from penstock.shards.timers import Timers
 from penstock.storage.ledger.ledger import Partition
+from penstock.testing.waiting import eventually
 from penstock.wire.api.heartbeat import HeartbeatResponse
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ApiMessage
@@ -187,9 +188,7 @@ async def test_a_shard_is_woken_when_it_wants_to_be(rig: Rig) -> None:
     coordinator = started(rig)
     await coordinator.added("n", 1)
     live = next(coordinator.live_shards())
-    async with asyncio.timeout(30):
-        while live.shard.totals:  # noqa: ASYNC110 - time is what is waited for
-            await asyncio.sleep(0.005)
+    await eventually(lambda: not live.shard.totals, "its time")
     await coordinator.stop()
     again = started(rig)
     found = await again.found("n")

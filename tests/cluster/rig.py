@@ -11,6 +11,7 @@ from penstock.metadata.placement import spread
 from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import ObjectInfo, StoreUnavailableError
+from penstock.testing.waiting import eventually
 from penstock.wire.buffers import Buffer
 from tests.clocks import HandClock
 
@@ -111,3 +112,10 @@ def creating(
         return [CreateTopic(identity or name.encode().rjust(16)[-16:], name, orders)]
 
     return decide
+
+
+async def until_led_by(log: MetadataLog, topic: str, index: int, broker: int) -> None:
+    """Wait until the image says that a broker leads a partition."""
+    await eventually(
+        lambda: log.image.topics[topic].partitions[index].leader == broker, f"broker {broker} as leader"
+    )

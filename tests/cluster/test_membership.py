@@ -30,7 +30,7 @@ from tests.clocks import HandClock
 from tests.leftovers import left_behind
 
 from ..metadata.worlds import check_image
-from .rig import FaultyStore, open_log
+from .rig import FaultyStore, open_log, until_led_by
 
 SESSION = 3.0
 FLUSHES = 7
@@ -466,20 +466,6 @@ async def test_a_new_order_moves_the_leader(world: World) -> None:
     await world.pass_time(4)
     partition = (await world.image()).topics["t"].partitions[at]
     assert (partition.leader, partition.replicas) == (2, (2, 1))
-
-
-async def until_led_by(log: MetadataLog, topic: str, index: int, broker: int) -> None:
-    """Wait until the image says that a broker leads a partition."""
-    came = asyncio.Event()
-
-    def look(old: ClusterImage, new: ClusterImage) -> None:
-        if new.topics[topic].partitions[index].leader == broker:
-            came.set()
-
-    unsubscribe = log.subscribe(look)
-    look(log.image, log.image)
-    await asyncio.wait_for(came.wait(), 60)
-    unsubscribe()
 
 
 async def test_what_is_asked_for_is_handed_over_without_waiting_for_balance(world: World) -> None:

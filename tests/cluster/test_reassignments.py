@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.metadata.commands import SetReplicas
-from penstock.metadata.image import ClusterImage, PartitionInfo
+from penstock.metadata.image import PartitionInfo
 from penstock.metadata.refusal import Refusal
 from penstock.wire.api.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -41,6 +41,7 @@ from penstock.wire.api.unregister_broker import UnregisterBrokerRequest, Unregis
 from penstock.wire.errors import ErrorCode
 
 from .nodes import Nodes
+from .rig import until_led_by
 
 Elected = dict[tuple[str, int], ErrorCode]
 
@@ -113,17 +114,8 @@ async def under_way(
 
 async def led_by(nodes: Nodes, broker: int, name: str, index: int, leader: int) -> PartitionInfo:
     """Wait until a broker knows who leads."""
-    came = asyncio.Event()
     log = nodes.nodes[broker].broker.metadata
-
-    def look(old: ClusterImage, new: ClusterImage) -> None:
-        if new.topics[name].partitions[index].leader == leader:
-            came.set()
-
-    unsubscribe = log.subscribe(look)
-    look(log.image, log.image)
-    await asyncio.wait_for(came.wait(), 60)
-    unsubscribe()
+    await until_led_by(log, name, index, leader)
     return log.image.topics[name].partitions[index]
 
 

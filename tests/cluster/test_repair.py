@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,31 +9,14 @@ import pytest
 from penstock.log.flush import FLUSH_HEADER_SIZE, decode_flush_header
 from penstock.wire.batch import iter_batches
 
-from .ward import COMPACTED, Records, Ward, short_pauses
-
-__all__ = ("short_pauses",)
+from .ward import COMPACTED, Records, Ward
 
 TOPICS = (("orders", 0), ("orders", 1), ("other", 0))
 
 
-@pytest.fixture(params=["directory", "memory"])
-async def ward(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ward]:
-    made = Ward(request.param, tmp_path)
-    yield made
-    await made.kill()
-
-
 async def fill(ward: Ward) -> dict[tuple[str, int], Records]:
-    """Two topics, some of their records settled and some not; all that is in them."""
-    await ward.start()
-    await ward.create("orders", 2)
-    await ward.create("other")
-    for index in (0, 1):
-        await ward.write("orders", index, *([b"%d-%d" % (index, n) * 20, b"x"] for n in range(6)))
-    await ward.write("other", 0, [b"a" * 100] * 5)
-    assert await ward.ledger.settle()
-    await ward.write("orders", 0, *([b"late-%d" % n * 20] for n in range(5)))
-    await ward.write("other", 0, [b"b" * 50] * 3, [b"c"])
+    """All that is in it."""
+    await ward.fill()
     return await everything(ward)
 
 

@@ -1,7 +1,7 @@
 """The scrub of a store: what it finds, what it names, and that it finds nothing where nothing is hurt."""
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,33 +11,11 @@ from penstock.cluster.health.scrub import Scrub
 from penstock.storage.stores.objects import DatedStore, StoreUnavailableError
 from penstock.wire.batch import iter_batches
 
-from .ward import COMPACTED, Ward, short_pauses
-
-__all__ = ("short_pauses",)
-
-
-@pytest.fixture(params=["directory", "memory"])
-async def ward(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ward]:
-    made = Ward(request.param, tmp_path)
-    yield made
-    await made.kill()
-
-
-async def fill(ward: Ward) -> None:
-    """Two topics, some of their records settled and some not."""
-    await ward.start()
-    await ward.create("orders", 2)
-    await ward.create("other")
-    for index in (0, 1):
-        await ward.write("orders", index, *([b"%d-%d" % (index, n) * 20, b"x"] for n in range(6)))
-    await ward.write("other", 0, [b"a" * 100] * 5)
-    assert await ward.ledger.settle()
-    await ward.write("orders", 0, *([b"late-%d" % n * 20] for n in range(5)))
-    await ward.write("other", 0, [b"b" * 50] * 3, [b"c"])
+from .ward import COMPACTED, Ward
 
 
 async def test_nothing_is_found_where_nothing_is_hurt(ward: Ward) -> None:
-    await fill(ward)
+    await ward.fill()
     running = await ward.scrub()
     assert running.damaged == [] and running.unread == [], running
     assert running.totals.records == 24 + 5 + 5 + 4 and running.totals.batches == 12 + 1 + 5 + 2
@@ -52,7 +30,7 @@ async def test_nothing_is_found_where_nothing_is_hurt(ward: Ward) -> None:
 
 
 async def test_a_batch_in_a_segment(ward: Ward) -> None:
-    await fill(ward)
+    await ward.fill()
     (segment,) = (await ward.manifest("orders", 1)).segments
     extents = await ward.extents(segment)
     stored = await ward.get(segment.key)
@@ -101,7 +79,7 @@ async def needed_bytes(ward: Ward) -> Iterator[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("sealed", [False, True])
 async def test_every_flipped_bit_is_found(ward: Ward, sealed: bool) -> None:
-    await fill(ward)
+    await ward.fill()
     await ward.kill()
     if sealed:
         await ward.start()
@@ -140,7 +118,7 @@ async def test_every_flipped_bit_is_found_where_compaction_has_been(ward: Ward) 
 
 
 async def test_objects_that_are_gone_or_cut_short(ward: Ward) -> None:
-    await fill(ward)
+    await ward.fill()
     (segment,) = (await ward.manifest("orders", 0)).segments
     whole = await ward.get(segment.key)
     await ward.change(segment.key, whole[:300])
@@ -162,7 +140,7 @@ async def test_objects_that_are_gone_or_cut_short(ward: Ward) -> None:
 
 
 async def test_a_flush_in_the_middle_of_a_log_is_lost(ward: Ward) -> None:
-    await fill(ward)
+    await ward.fill()
     await ward.kill()
     (wal,) = (await ward.image()).wal_starts
     start = (await ward.image()).wal_starts[wal]
@@ -183,7 +161,7 @@ async def test_a_flush_in_the_middle_of_a_log_is_lost(ward: Ward) -> None:
 async def test_a_log_that_was_cut_short_is_not_hurt(ward: Ward) -> None:
     if not ward.on_directory:
         return
-    await fill(ward)
+    await ward.fill()
     await ward.kill()
     (wal,) = (await ward.image()).wal_starts
     key = f"wal/{wal.broker}/{wal.epoch}/{(await ward.image()).wal_starts[wal]:020d}"
@@ -219,7 +197,7 @@ class Refusing:
 @pytest.mark.parametrize("refused", ["segments/", "manifests/", "wal/"])
 async def test_what_is_refused_is_not_damaged(tmp_path: Path, refused: str) -> None:
     ward = Ward("memory", tmp_path)
-    await fill(ward)
+    await ward.fill()
     await ward.kill()
     report = await Scrub(cast("DatedStore", Refusing(ward.open(), refused))).run()
     assert report.damaged == [] and report.exit_code == 2

@@ -9,9 +9,7 @@ import pytest
 
 from penstock.metadata.commands import DeleteTopic
 
-from .ward import COMPACTED, Ward, short_pauses
-
-__all__ = ("short_pauses",)
+from .ward import COMPACTED, Ward
 
 SHORT = {"retention.bytes": "2000", "segment.bytes": "1048576", "file.delete.delay.ms": "0"}
 

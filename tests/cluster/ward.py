@@ -3,10 +3,7 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from penstock.clock import SystemClock
-from penstock.cluster.health import logs
 from penstock.cluster.health.findings import Report
 from penstock.cluster.health.repair import Repair
 from penstock.cluster.health.repair_report import RepairReport
@@ -36,12 +33,6 @@ COMPACTED = {
 }
 
 Records = list[tuple[int, bytes | None]]
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writers in this process are never in the middle of a flush while somebody else has the loop."""
-    monkeypatch.setattr(logs, "_PAUSE_SECONDS", 0.0)
 
 
 class Ward:
@@ -126,6 +117,18 @@ class Ward:
             records = [Record(at, TIME_MS + at, b"k%d" % at, value) for at, value in enumerate(values)]
             self.ledger.append(self.partition(topic, index), build_batch(records), done.set_result)
             await asyncio.wait_for(done, 60)
+
+    async def fill(self) -> None:
+        """Start with two topics, some of whose records are settled and some not."""
+        await self.start()
+        await self.create("orders", 2)
+        await self.create("other")
+        for index in (0, 1):
+            await self.write("orders", index, *([b"%d-%d" % (index, n) * 20, b"x"] for n in range(6)))
+        await self.write("other", 0, [b"a" * 100] * 5)
+        assert await self.ledger.settle()
+        await self.write("orders", 0, *([b"late-%d" % n * 20] for n in range(5)))
+        await self.write("other", 0, [b"b" * 50] * 3, [b"c"])
 
     async def clean(self) -> None:
         """As soon as what was written is a millisecond old, which is what COMPACTED asks for."""

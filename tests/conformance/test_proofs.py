@@ -15,7 +15,7 @@ STEPS = [step for proof in PROOFS for step in (*proof.steps, *proof.short)]
 def test_the_readme_lists_them_in_this_order() -> None:
     readme = (parts.ROOT / "README.md").read_text()
     listed = re.findall(r"^\| `make ([a-z0-9-]+)` \|", readme, re.MULTILINE)
-    assert ["check", *listed] == [proof.name for proof in PROOFS]
+    assert ["check", *(name for name in listed if name != "nightly")] == [proof.name for proof in PROOFS]
 
 
 def test_make_runs_them() -> None:

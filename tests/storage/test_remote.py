@@ -156,12 +156,23 @@ async def test_a_look_that_is_refused_leaves_it_in_doubt(world: World) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_where_everything_hangs_requests_are_not_multiplied(world: World) -> None:
+async def test_where_everything_hangs_requests_are_not_multiplied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hedge is earned by answers: a store that is down gets its requests once."""
+    allowed: list[bool] = []
+    may_hedge = patience.Patience.may_hedge
+
+    def noted(self: patience.Patience) -> bool:
+        allowed.append(may_hedge(self))
+        return allowed[-1]
+
+    monkeypatch.setattr(patience.Patience, "may_hedge", noted)
     store = world.open()
     world.server.hangs = lambda method, path: True
     reads = [asyncio.ensure_future(store.get_range(f"k{number}", 0, 1)) for number in range(40)]
-    await asyncio.sleep(0.5)
+    await eventually(lambda: len(allowed) >= 40, "each read's wish to be hedged")
+    await eventually(lambda: world.server.count("GET") >= 40 + allowed.count(True), "all requests")
     assert 40 < world.server.count("GET") <= 50
     for read in reads:
         read.cancel()
