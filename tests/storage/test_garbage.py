@@ -191,6 +191,29 @@ async def test_an_object_whose_footer_cannot_be_read_stays(store: SickStore) -> 
     await world.close()
 
 
+async def test_an_object_that_is_gone_already_is_not_asked_about_for_ever(store: SickStore) -> None:
+    """Its own footer is gone with it: somebody else deleted it."""
+    world = World(store)
+    world.policies["t"] = NO_DELAY
+    ledger = await world.start(settings=PROMPT)
+    topic = await world.create_topic("t")
+    await fill(ledger, own_partition(ledger, topic), 3)
+    await ledger.settle()
+    (segment,) = await keys_of(store, "segments/")
+    await world.kill(ledger)
+    ledger = await world.start(settings=PROMPT)
+    await world.delete_topic(topic)
+    del store.objects[segment]
+    store.unreadable = lambda key: StoreUnavailableError("slow down") if key == segment else None
+    await collect(ledger)
+    assert segment in ledger._garbage._doomed
+    store.unreadable = lambda key: None
+    world.clock.advance(3_600_000)
+    await collect(ledger)
+    assert segment not in ledger._garbage._doomed
+    await world.close()
+
+
 async def test_deleting_an_object_takes_few_requests(store: SickStore) -> None:
     world = World(store)
     world.policies["t"] = NO_DELAY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -95,3 +96,41 @@ async def test_locks_are_no_objects(tmp_path: Path) -> None:
     assert [info.key async for info in store.list("")] == ["live/1"]
     presence.withdraw()
     await store.close()
+
+
+WRITER = """
+import asyncio, os, sys
+from penstock.storage.stores.directory import DirectoryStore
+async def main():
+    store = DirectoryStore(sys.argv[1])
+    await store.create("k", b"whole")
+    print(store.write_temporary([b"half"], False), flush=True)
+    os.mkdir(store.temporary_name())
+    sys.stdin.read()
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_process_did_not_finish_goes_with_the_next_sweep(tmp_path: Path) -> None:
+    """However young it is. What a living one is writing stays."""
+    store = DirectoryStore(str(tmp_path))
+    own = store.write_temporary([b"half"], False)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        other = process.stdout.readline().decode().strip()
+        asyncio.run(store.sweep(0))
+        assert Path(own).exists() and Path(other).exists()
+        os.kill(process.pid, signal.SIGSTOP)
+        asyncio.run(store.sweep(0))
+        assert Path(own).exists() and Path(other).exists()
+        process.kill()
+        process.wait()
+    asyncio.run(store.sweep(0))
+    assert Path(own).exists()
+    assert {path.name for path in (tmp_path / "tmp").iterdir()} == {
+        Path(own).name, f"{Path(own).name.partition('-')[0]}.lock"
+    }  # fmt: skip
+    asyncio.run(store.close())

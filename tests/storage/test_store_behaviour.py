@@ -200,8 +200,9 @@ async def test_a_directory_leaves_no_temporary_files(tmp_path: Path) -> None:
     for _ in range(3):
         await store.create("a", b"x")
         await store.put("big", b"x" * 10_000)
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert [path.suffix for path in (tmp_path / "tmp").iterdir()] == [".lock"]
     await store.close()
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize("location", ["nonsense://x", "s3://", "ftp://host/dir", "s3:/bucket", "etcd:2379"])

@@ -85,6 +85,7 @@ class _Doomed(NamedTuple):
 class _Verdict(Enum):
     UNUSED = "unused"
     USED = "used"
+    GONE = "gone"
     UNKNOWN = "unknown"
 
 
@@ -289,7 +290,7 @@ class Garbage:
                 self._doomed[key] = self._later(doomed)
         else:
             del self._doomed[key]
-            if verdict is _Verdict.UNUSED:
+            if verdict in (_Verdict.UNUSED, _Verdict.GONE):
                 self._witnesses.pop(key, None)
         return error
 
@@ -304,6 +305,8 @@ class Garbage:
             return _Verdict.UNUSED, None
         try:
             pieces = await self._pieces(doomed.index_key)
+        except ObjectMissingError as error:
+            return await self._judge_gone(key, doomed, error)
         except StoreError as error:
             return _Verdict.UNKNOWN, error
         if any(self._is_moving(partition, image) for partition in pieces):
@@ -318,6 +321,17 @@ class Garbage:
             except StoreError as error:
                 unreadable = error
         return (_Verdict.UNUSED if unreadable is None else _Verdict.UNKNOWN), unreadable
+
+    async def _judge_gone(
+        self, key: str, doomed: _Doomed, error: StoreError
+    ) -> tuple[_Verdict, StoreError | None]:
+        """There is no footer. If the object is not there either, nothing is left to delete."""
+        try:
+            if key == doomed.index_key or await self._store.size(key) is None:
+                return _Verdict.GONE, None
+        except StoreError as refused:
+            error = refused
+        return _Verdict.UNKNOWN, error
 
     async def _refers(self, partition: PartitionKey, key: str, image: ClusterImage) -> bool:
         """Whether the partition's manifest refers to an object that none of those open here is known to."""

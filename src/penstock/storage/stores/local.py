@@ -6,6 +6,8 @@ can be seen to run.
 
 - A new file is written under a temporary name and linked to its own. Linking fails if the name exists, so
   exactly one of many wins, and a name that exists has its whole contents.
+- Whoever writes unfinished files holds a lock (`tmp/<token>.lock`) as long as its process lives. What a
+  process that was killed left behind goes with the next sweep.
 - Small files can be created on a full disk as well: that frees space (`reserve`).
 - A directory whose disk went away (unmounted, pulled out) looks empty. So once a cluster was seen in it, and
   its mark is gone, nothing is said to be missing and nothing is written: the store is unavailable.
@@ -17,6 +19,7 @@ import errno
 import itertools
 import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -27,7 +30,7 @@ from penstock.storage.stores.files import Entry, Files, is_full, store_error
 from penstock.storage.stores.lanes import Lane, lane_of_delete, lane_of_write
 from penstock.storage.stores.mounts import filesystem_of, is_network, resting_place
 from penstock.storage.stores.objects import ObjectMissingError, StoreError, StoreUnavailableError
-from penstock.storage.stores.presence import Presence
+from penstock.storage.stores.presence import Presence, hold, is_held
 from penstock.storage.stores.reserve import Reserve
 from penstock.wire.buffers import Buffer
 
@@ -41,6 +44,7 @@ _MARK = "meta/cluster"
 """In every store that a cluster lives in, also where its metadata log lives elsewhere."""
 _SWEPT = ("segments", "manifests")
 """Where incarnations that are over leave empty directories."""
+_LOCK_SUFFIX = ".lock"
 _RESERVED_BYTES_MAX = 64 * 1024  # Entries of the metadata log and manifests, not records.
 
 
@@ -59,6 +63,9 @@ class LocalDirectory:
         self.files = files or Files()
         self.sync = sync
         self._token = entropy.token(6).hex()
+        self._writing = threading.Lock()
+        self._written = False
+        self._lock = -1
         self._names = itertools.count()
         self._executors = {
             lane: ThreadPoolExecutor(threads, thread_name_prefix=f"penstock-{lane.value}") for lane in Lane
@@ -160,7 +167,16 @@ class LocalDirectory:
         """A name for a file that is not finished yet, in a directory that exists."""
         name = f"{self.root}/{TEMPORARY}/{self._token}-{next(self._names)}"
         self.make_parent(name, False)
+        with self._writing:
+            if not self._written:
+                self._written = True
+                # Without a lock, what a killed process leaves is told by its age.
+                with contextlib.suppress(OSError):
+                    self._lock = hold(self.files, self._lock_path(), "new")
         return name
+
+    def _lock_path(self) -> str:
+        return f"{self.root}/{TEMPORARY}/{self._token}{_LOCK_SUFFIX}"
 
     def write_temporary(self, parts: Sequence[Buffer], sync: bool) -> str:
         """The path of a new file with these contents that has no name of its own yet. Raises OSError."""
@@ -227,18 +243,32 @@ class LocalDirectory:
         self.descriptors.drop_deleted()
 
     async def sweep(self, before_ms: int) -> None:
-        """Remove unfinished files that killed processes left before that time, and empty directories."""
+        """Remove unfinished files that killed processes left, and empty directories. A process whose lock is
+        not there may live: its files go if they were touched before that time and not since."""
         await self.run(self._sweep, before_ms / 1000, lane=Lane.SWEEP)
 
     def _sweep(self, before: float) -> None:
         with contextlib.suppress(FileNotFoundError):
-            for entry in self.files.entries(f"{self.root}/{TEMPORARY}"):
-                with contextlib.suppress(OSError):
-                    if entry.modified < before:
-                        self._remove(f"{self.root}/{TEMPORARY}/{entry.name}", entry)
+            self._sweep_unfinished(f"{self.root}/{TEMPORARY}", before)
         for entry in self.files.entries(self.root):
             if entry.name in _SWEPT:
                 self._sweep_empty(f"{self.root}/{entry.name}", entry, before)
+
+    def _sweep_unfinished(self, path: str, before: float) -> None:
+        found = self.files.entries(path)
+        living: set[str] = set()
+        dead: set[str] = set()
+        for entry in found:
+            if entry.name.endswith(_LOCK_SUFFIX):
+                with contextlib.suppress(OSError):
+                    held = is_held(self.files, f"{path}/{entry.name}")
+                    (living if held else dead).add(entry.name.removesuffix(_LOCK_SUFFIX))
+        # The lock of the dead goes last: without it their files would have to grow old.
+        for entry in sorted(found, key=lambda one: one.name.endswith(_LOCK_SUFFIX)):
+            writer, is_lock = _writer_of(entry.name), entry.name.endswith(_LOCK_SUFFIX)
+            if writer in dead or (entry.modified < before and not (is_lock and writer in living)):
+                with contextlib.suppress(OSError):
+                    self._remove(f"{path}/{entry.name}", entry)
 
     def _sweep_empty(self, path: str, entry: Entry, before: float) -> None:
         with contextlib.suppress(OSError):
@@ -262,3 +292,13 @@ class LocalDirectory:
         self.descriptors.close()
         for executor in self._executors.values():
             executor.shutdown(wait=True, cancel_futures=True)
+        if self._lock >= 0:
+            with contextlib.suppress(OSError):
+                self.files.unlink(self._lock_path())
+            self.files.close(self._lock)
+            self._lock = -1
+
+
+def _writer_of(name: str) -> str:
+    """The token of whoever made an unfinished file, or holds a lock."""
+    return name.removesuffix(_LOCK_SUFFIX).partition("-")[0]

@@ -22,6 +22,37 @@ logger = logging.getLogger(__name__)
 DIRECTORY = "presence"
 
 
+def hold(files: Files, path: str, token: str) -> int:
+    """Make the file `path`, locked as long as the descriptor that this returns is open. Raises OSError, also
+    where the file system does not keep locks."""
+    unnamed = f"{path}.{token}"
+    fd = files.open(unnamed, os.O_RDWR | os.O_CREAT)
+    try:
+        files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not is_held(files, unnamed):
+            raise OSError(errno.ENOLCK, "the file system does not keep locks")
+        files.rename(unnamed, path)
+    except OSError:
+        files.close(fd)
+        with contextlib.suppress(OSError):
+            files.unlink(unnamed)
+        raise
+    return fd
+
+
+def is_held(files: Files, path: str) -> bool:
+    """Whether whoever holds this file runs. Raises OSError if that cannot be told."""
+    fd = files.open(path, os.O_RDONLY)
+    try:
+        # Shared: several who look at once do not take each other for the holder.
+        files.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        files.close(fd)
+    return False
+
+
 class Presence:
     """One incarnation's lock, and a look at those of others."""
 
@@ -36,23 +67,11 @@ class Presence:
         """Hold the lock of this incarnation until `withdraw` or the end of the process."""
         self.withdraw()
         path = self._path(broker, epoch)
-        unnamed = f"{path}.{self._token}"
         try:
             self._files.make_directories(self._root, sync=False)
-            fd = self._files.open(unnamed, os.O_RDWR | os.O_CREAT)
+            fd = hold(self._files, path, self._token)
         except OSError as error:
             logger.warning("others will notice the end of this broker by its silence only error=%s", error)
-            return
-        try:
-            self._files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not self._is_held(unnamed):
-                raise OSError(errno.ENOLCK, "the file system does not keep locks")
-            self._files.rename(unnamed, path)
-        except OSError as error:
-            logger.warning("others will notice the end of this broker by its silence only error=%s", error)
-            self._files.close(fd)
-            with contextlib.suppress(OSError):
-                self._files.unlink(unnamed)
             return
         self._held = (fd, path)
         self._clear(broker, path)
@@ -76,27 +95,16 @@ class Presence:
     def is_gone(self, broker: int, epoch: int) -> bool:
         """Whether the process of that incarnation has ended. False if it has not or that cannot be told."""
         try:
-            return not self._is_held(self._path(broker, epoch))
+            return not is_held(self._files, self._path(broker, epoch))
         except OSError:
             return False
-
-    def _is_held(self, path: str) -> bool:
-        fd = self._files.open(path, os.O_RDONLY)
-        try:
-            # Shared: several who look at once do not take each other for the holder.
-            self._files.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            self._files.close(fd)
-        return False
 
     def any_held(self) -> bool:
         """Whether any incarnation runs."""
         with contextlib.suppress(FileNotFoundError):
             for name in self._files.listdir(self._root):
                 with contextlib.suppress(FileNotFoundError):
-                    if self._is_held(f"{self._root}/{name}"):
+                    if is_held(self._files, f"{self._root}/{name}"):
                         return True
         return False
 
