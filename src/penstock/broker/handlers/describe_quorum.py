@@ -2,11 +2,11 @@
 
 What it means here: the metadata log lives in the shared store, every broker follows it, and any of them may
 propose. So the voters are the live brokers, the leader is the controller (the lowest of them), the high
-watermark is the newest entry, and a voter's log end offset is the entry that its image has come to, as its
-lease last said. `last_fetch_timestamp` is when it said so, and `last_caught_up_timestamp` when it last knew
-that its image held the whole log, both by its own clock (from version 1). The broker that is asked catches up
-before it answers, so it does not lag. Observers are brokers that are registered and fenced; -1 for what is
-not known of them.
+watermark is the newest entry that any of them has come to, and a voter's log end offset is the entry that its
+image has come to, as its lease last said. `last_fetch_timestamp` is when it said so, and
+`last_caught_up_timestamp` when it last knew that its image held the whole log, both by its own clock (from
+version 1). The broker that is asked does not catch up first: it would never be seen to lag. Observers are
+brokers that are registered and fenced; -1 for what is not known of them.
 
 - Only partition 0 of `__cluster_metadata` exists: anything else is UNKNOWN_TOPIC_OR_PARTITION.
 - The leader epoch is the broker epoch of the leader. Directory ids are zero; nodes (version 2) come with the
@@ -78,7 +78,7 @@ def _quorum(image: ClusterImage, leases: Mapping[int, Lease]) -> ResponsePartiti
         error_message=None,
         leader_id=image.controller_id,
         leader_epoch=leader.epoch if leader is not None else UNKNOWN,
-        high_watermark=image.version,
+        high_watermark=max(image.version, *(lease.version for lease in leases.values())),
         current_voters=[_state(info, leases) for info in image.live_brokers],
         observers=[_state(info, leases) for info in image.brokers.values() if info.fenced],
     )
