@@ -145,6 +145,8 @@ def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         (("--listen", "nowhere"), "--listen takes HOST:PORT"),
         (("--brokers", "many"), "--brokers takes a number"),
         (("--brokers", "3", "--broker-id", "1"), "--broker-id is for one broker alone"),
+        (("--store", "a", "--set", "store=b"), "--store is the setting store: give one of the two."),
+        (("--brokers=2", "--set=listeners=A://h:1"), "gives each broker its own listeners"),
         (("--config", "/no/such/file"), "cannot be read"),
         (("--log-level", "loud"), "--log-level is one of"),
     ],
@@ -286,6 +288,8 @@ def test_settings_from_options(tmp_path: Path) -> None:
     assert one.advertised_listeners == "PLAINTEXT://a:2"
     with pytest.raises(UsageError):
         settings({"listen": ["x"]})
+    assert settings({"set": ["broker.id=5"]}).broker_id == 5
+    assert settings({}).given == {}
     with pytest.raises(SettingsError):
         settings({"set": ["listeners=oops"]})
 

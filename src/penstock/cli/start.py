@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from penstock.cli.start_options import OPTIONS
+
 if TYPE_CHECKING:
     from penstock.cli.start_options import Values
     from penstock.settings import Settings
@@ -35,7 +37,7 @@ def main(values: Values) -> int:
             from penstock.cli.supervisor import supervise
 
             _set_up_logging(values)
-            settings(values)
+            _check_for_several(settings(values), values)
             return supervise(values, count)
         return serve(settings(values), values)
     except (UsageError, SettingsError) as error:
@@ -48,16 +50,17 @@ def settings(values: Values) -> Settings:
     from penstock.settings import Settings
     from penstock.settings.loading import assigned, toml_values
 
-    named = {"broker.id": str(_number(values, "broker_id", 1))}
-    if "listen" in values or not _mentions(values, "listeners"):
-        named["listeners"] = f"PLAINTEXT://{_address(_one(values, 'listen') or LISTEN, '--listen')}"
-    for name, setting in (("store", "store"), ("rack", "broker.rack"), ("metadata", "metadata")):
-        value = _one(values, name)
-        if value is not None:
-            named[setting] = value
-    advertise = _one(values, "advertise")
-    if advertise is not None:
-        named["advertised.listeners"] = f"PLAINTEXT://{_address(advertise, '--advertise')}"
+    on_line = assigned(values.get("set", ()))
+    named: dict[str, str] = {}
+    for option in OPTIONS:
+        value = _one(values, option.name) if option.setting else None
+        if value is None:
+            continue
+        if option.setting in on_line:
+            raise UsageError(f"{option.flag} is the setting {option.setting}: give one of the two.")
+        if option.metavar == "HOST:PORT":
+            value = f"PLAINTEXT://{_address(value, option.flag)}"
+        named[option.setting] = value
     in_file: dict[str, str] = {}
     path = _one(values, "config")
     if path is not None:
@@ -66,7 +69,18 @@ def settings(values: Values) -> Settings:
                 in_file = toml_values(file.read())
         except OSError as error:
             raise UsageError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
-    return Settings().with_values({**in_file, **assigned(values.get("set", ())), **named})
+    return Settings().with_values({**in_file, **on_line, **named})
+
+
+def _check_for_several(made: Settings, values: Values) -> None:
+    """Refuse what would be the same for all brokers and cannot be."""
+    for name, option in (
+        ("broker.id", "broker_id"),
+        ("listeners", "listen"),
+        ("advertised.listeners", "advertise"),
+    ):
+        if name in made.given and option not in values:
+            raise UsageError(f"--brokers gives each broker its own {name}: it cannot be set for all of them.")
 
 
 def serve(settings: Settings, values: Values) -> int:
@@ -155,11 +169,6 @@ def _address(text: str, flag: str) -> str:
     if not colon or not (port.isascii() and port.isdigit()):
         raise UsageError(f"{flag} takes HOST:PORT, not {text!r}.")
     return f"{host}:{port}"
-
-
-def _mentions(values: Values, setting: str) -> bool:
-    """Is a setting given by --set, or possibly by a file?"""
-    return "config" in values or any(text.startswith(f"{setting}=") for text in values.get("set", ()))
 
 
 def _set_up_logging(values: Values) -> None:

@@ -15,6 +15,8 @@ class Option(NamedTuple):
     flag: str
     metavar: str
     help: str
+    setting: str = ""
+    """The setting that the option stands for."""
     repeated: bool = False
 
     @property
@@ -24,14 +26,41 @@ class Option(NamedTuple):
 
 OPTIONS = (
     Option("--brokers", "N", "Run N supervised brokers, ids 1 to N on consecutive ports, as one cluster."),
-    Option("--broker-id", "N", "Run one broker of the cluster that lives in the store, with this id."),
-    Option("--listen", "HOST:PORT", "The address to listen on; port 0 takes a free one. [127.0.0.1:9092]"),
-    Option("--advertise", "HOST:PORT", "The address that clients are told, if it is another one."),
-    Option("--store", "DIR_OR_URL", "Where the cluster lives: a local directory or s3:// [./penstock-data]"),
-    Option("--metadata", "etcd://HOST:PORT,...", "Where the metadata log lives, if not in the store."),
-    Option("--rack", "R", "The rack of this broker."),
+    Option(
+        "--broker-id",
+        "N",
+        "Run one broker of the cluster that lives in the store, with this id.",
+        "broker.id",
+    ),
+    Option(
+        "--listen",
+        "HOST:PORT",
+        "The address to listen on; port 0 takes a free one. [127.0.0.1:9092]",
+        "listeners",
+    ),
+    Option(
+        "--advertise",
+        "HOST:PORT",
+        "The address that clients are told, if it is another one.",
+        "advertised.listeners",
+    ),
+    Option(
+        "--store",
+        "DIR_OR_URL",
+        "Where the cluster lives: a local directory or s3:// [./penstock-data]",
+        "store",
+    ),
+    Option(
+        "--metadata", "etcd://HOST:PORT,...", "Where the metadata log lives, if not in the store.", "metadata"
+    ),
+    Option("--rack", "R", "The rack of this broker.", "broker.rack"),
     Option("--config", "FILE", "Settings as TOML."),
-    Option("--set", "NAME=VALUE", "A setting, by Kafka's name where Kafka has it; may be repeated.", True),
+    Option(
+        "--set",
+        "NAME=VALUE",
+        "A setting, by Kafka's name where Kafka has it; may be repeated.",
+        repeated=True,
+    ),
     Option("--log-level", "LEVEL", "What is logged to standard error: debug, info, warning. [warning]"),
 )
 

@@ -20,9 +20,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_ms: int = 600_000
     """A connection on which nothing happens for so long is closed: `connections.max.idle.ms`."""
 
-    requests_in_flight_max: int = 256
-    """Requests of one connection that may be under way together. Clients rarely pipeline more than 5; a
-    load generator may, and group commit serves it better the more it sees."""
+    requests_in_flight_max: int = 500
+    """Requests of one connection that may be under way together: `queued.max.requests`. Clients rarely
+    pipeline more than 5; a load generator may, and group commit serves it better the more it sees."""
 
     memory_bytes_max: int = 134_217_728
     """Bytes held at once, over all connections: frames on their way in, requests that are not answered,

@@ -1,5 +1,7 @@
 """What bounds the ledger."""
 
+import sys
+
 import msgspec
 
 
@@ -35,7 +37,7 @@ class CleanerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """log.cleaner.backoff.ms: the pause after a round that found nothing to clean."""
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     """log.cleaner.dedupe.buffer.size: memory for the keys of one pass over one partition."""
-    io_bytes_per_second: float = float("inf")
+    io_bytes_per_second: float = sys.float_info.max
     """log.cleaner.io.max.bytes.per.second, reads and writes together."""
 
 
