@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.cluster import membership
+from penstock.cluster import watching
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.log import moving as log_moving
 from penstock.log.policy import LogPolicy
@@ -44,7 +44,7 @@ CHANGES: list[tuple[Any, str, Any]] = [
     (moving, "_RETRY_MAX_SECONDS", 4.0),
     (moving, "_MANIFESTS_EVERY_SECONDS", 3.0),
     (log_moving, "_WORTH_BYTES", WORTH_BYTES),
-    (membership, "PROCESS_LOOK_SECONDS", 0.5),
+    (watching, "PROCESS_LOOK_SECONDS", 0.5),
     (Policies, "of", _of),
 ]
 

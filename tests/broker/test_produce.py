@@ -427,9 +427,11 @@ async def test_who_may_have_been_replaced_does_not_tell_of_gaps(rig: Rig) -> Non
     for sequence in (0, 1):
         await produce(rig, "t", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=sequence))
     gap = batch(b"d", producer_id=7, producer_epoch=0, base_sequence=9)
-    rig.broker.membership = SimpleNamespace(lease_until=rig.clock.monotonic())  # type: ignore[assignment]
+    rig.broker.membership = SimpleNamespace(heartbeats=SimpleNamespace(lease_until=rig.clock.monotonic()))  # type: ignore[assignment]
     assert (await produce(rig, "t", gap)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    rig.broker.membership = SimpleNamespace(lease_until=rig.clock.monotonic() + 60)  # type: ignore[assignment]
+    rig.broker.membership = SimpleNamespace(
+        heartbeats=SimpleNamespace(lease_until=rig.clock.monotonic() + 60)
+    )  # type: ignore[assignment]
     assert (await produce(rig, "t", gap)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 

@@ -57,7 +57,7 @@ def sleep(nodes: Nodes, broker: int) -> None:
         task.cancel()
     assert one.metadata._tail is not None
     one.metadata._tail.cancel()
-    one.membership.lease_until = 0.0
+    one.membership.heartbeats.lease_until = 0.0
 
 
 async def told(nodes: Nodes, broker: int) -> list[ErrorCode]:

@@ -2,18 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import pytest
 
 from penstock.cluster.leases import lease_key
 from penstock.cluster.membership import Lost, Membership
 from penstock.cluster.metadata_log import MetadataLog
+from penstock.cluster.seat import Seat, Times
 from penstock.metadata.commands import (
     AnyCommand,
     CreateTopic,
     FenceBroker,
     MoveLeader,
+    RegisterBroker,
     RepairPartition,
     SetReplicas,
     Settled,
@@ -72,6 +74,14 @@ class FakeLedger:
             self.resumed_often.set()
 
 
+class NodeLogs:
+    """The logs of a world, as one broker gets at them."""
+
+    def __init__(self, world: "World") -> None:
+        self.seal = world.seal
+        self.read_ahead = world.read_ahead
+
+
 class Node:
     """One broker process."""
 
@@ -81,25 +91,26 @@ class Node:
         self.lost: list[Lost] = []
         self.ledger = FakeLedger(self.log)
         self.running = True
-        self.member = Membership(
-            self.log,
-            self.store,
-            world.clock,
-            world.seal,
-            broker=broker,
-            listeners=(Listener("PLAINTEXT", f"host-{broker}", 9090 + broker),),
-            session_timeout=SESSION,
-            heartbeat_interval=1.0,
-            balance_interval=2.0,
-            on_lost=self.lost.append,
-            read_ahead=world.read_ahead,
+        self.logs = NodeLogs(world)
+        self.seat = Seat(
+            broker, self.log, self.store, world.clock, self.logs, Times(SESSION, 1.0, balance_interval=2.0)
         )
+        listeners = (Listener("PLAINTEXT", f"host-{broker}", 9090 + broker),)
+        self.member = Membership(self.seat, RegisterBroker(broker, listeners), self.lost.append)
+
+    def steps(self) -> list[Callable[[], Awaitable[object]]]:
+        """What is due each second."""
+        member = self.member
+        return [self.log.catch_up, member.heartbeat, member.watch.look, member.balance.balance]
+
+    def hurry(self, heartbeat_interval: float) -> None:
+        self.seat.times = self.seat.times._replace(heartbeat_interval=heartbeat_interval)
 
     async def start(self) -> None:
         await self.log.open()
         await self.member.register()
         # The background work is done by hand, in `World.pass_time`.
-        self.member._leadership = self.ledger
+        self.member.balance.leadership = self.ledger
         self.member._unsubscribe = self.log.subscribe(self.member._on_image)
         await self.member.heartbeat()
 
@@ -135,12 +146,12 @@ class World:
         for _ in range(int(seconds)):
             self.clock.advance(1000)
             running = [node for node in self.nodes.values() if node.running]
-            for step in ("catch_up", "heartbeat", "watch", "balance"):
-                await asyncio.gather(*(self.do(node, step) for node in running))
+            for step in range(4):
+                await asyncio.gather(*(self.do(node.steps()[step]) for node in running))
 
-    async def do(self, node: Node, step: str) -> None:
+    async def do(self, step: Callable[[], Awaitable[object]]) -> None:
         try:
-            await (node.log.catch_up() if step == "catch_up" else getattr(node.member, step)())
+            await step()
         except Exception as error:
             assert "the store does not answer" in str(error)
 
@@ -345,7 +356,7 @@ async def test_registering_while_being_fenced(world: World) -> None:
         return count
 
     node = Node(world, 2, 77)
-    node.member._seal = fenced_meanwhile
+    node.logs.seal = fenced_meanwhile
     world.nodes[2] = node
     await node.log.open()
     info = await node.member.register()
@@ -475,7 +486,7 @@ async def test_what_is_asked_for_is_handed_over_without_waiting_for_balance(worl
     topic = (await world.image()).topics["t"]
     at = next(index for index, p in enumerate(topic.partitions) if p.leader == 1)
     epoch = topic.partitions[at].leader_epoch
-    obeying = asyncio.ensure_future(leader.member._obey())
+    obeying = asyncio.ensure_future(leader.member.balance.obey())
     try:
         await world.nodes[3].log.propose(lambda image: [MoveLeader(topic.id, at, epoch, 3)])
         await leader.log.catch_up()
@@ -484,7 +495,7 @@ async def test_what_is_asked_for_is_handed_over_without_waiting_for_balance(worl
         # It is 3 that leads now: 1 does nothing about it.
         await leader.log.catch_up()
         assert leader.ledger.surrendered == [(topic.id, at)]
-        await world.nodes[3].member.hand_over_asked()
+        await world.nodes[3].member.balance.hand_over_asked()
     finally:
         obeying.cancel()
     image = await world.image()
@@ -496,11 +507,11 @@ async def test_what_is_asked_for_is_tried_again_until_the_store_takes_it(world: 
     await world.start(1, 2)
     await world.create("t", 2, factor=2)
     leader = world.nodes[1]
-    leader.member._heartbeat_interval = 0.001
+    leader.hurry(0.001)
     leader.ledger.fail = True
     topic = (await world.image()).topics["t"]
     at = next(index for index, p in enumerate(topic.partitions) if p.leader == 1)
-    obeying = asyncio.ensure_future(leader.member._obey())
+    obeying = asyncio.ensure_future(leader.member.balance.obey())
     try:
         await leader.log.propose(lambda image: [MoveLeader(topic.id, at, 0, 2)])
         await asyncio.wait_for(leader.ledger.resumed_often.wait(), 60)
@@ -550,11 +561,11 @@ async def test_a_broker_that_comes_back_while_it_is_unregistered_is_removed_all_
     again = Node(world, 2, 78)
 
     async def registers_meanwhile(broker: int, epoch: int) -> int:
-        world.nodes[1].member._seal = seal
+        world.nodes[1].logs.seal = seal
         await again.start()
         return await seal(broker, epoch)
 
-    world.nodes[1].member._seal = registers_meanwhile
+    world.nodes[1].logs.seal = registers_meanwhile
     world.kill(2)
     assert await world.nodes[1].member.unregister(2) is None
     assert live(await world.image()) == [1]
@@ -567,22 +578,22 @@ async def test_leases_say_how_far_each_image_has_come(world: World) -> None:
     await world.create("t", 1)
     await world.pass_time(1)
     version = (await world.image()).version
-    leases = await world.nodes[1].member.leases()
+    leases = await world.nodes[1].member.heartbeats.others()
     assert {broker: lease.version for broker, lease in leases.items()} == {2: version}
     world.kill(2)
     await world.create("u", 1)
-    leases = await world.nodes[1].member.leases()
+    leases = await world.nodes[1].member.heartbeats.others()
     assert {broker: lease.version for broker, lease in leases.items()} == {2: version}
-    assert world.nodes[1].member.lease().version == version + 1
+    assert world.nodes[1].member.heartbeats.lease().version == version + 1
 
 
 async def test_a_lease_holds_for_the_session_time_out_after_each_heartbeat(world: World) -> None:
     await world.start(1)
     member = world.nodes[1].member
-    assert member.lease_until == world.clock.seconds + SESSION
+    assert member.heartbeats.lease_until == world.clock.seconds + SESSION
     world.clock.advance(int(SESSION * 1000) - 100)
     await member.heartbeat()
-    assert member.lease_until == world.clock.seconds + SESSION
+    assert member.heartbeats.lease_until == world.clock.seconds + SESSION
 
 
 async def test_who_was_late_is_sure_of_nothing_until_it_was_heard_for_a_while(world: World) -> None:
@@ -593,21 +604,21 @@ async def test_who_was_late_is_sure_of_nothing_until_it_was_heard_for_a_while(wo
     lapsed = world.clock.seconds
     while world.clock.seconds < lapsed + SESSION:
         await member.heartbeat()
-        assert member.lease_until <= world.clock.seconds
+        assert member.heartbeats.lease_until <= world.clock.seconds
         world.clock.advance(1000)
     await member.heartbeat()
-    assert member.lease_until == world.clock.seconds + SESSION
+    assert member.heartbeats.lease_until == world.clock.seconds + SESSION
 
 
 async def test_a_heartbeat_that_fails_extends_nothing(world: World) -> None:
     await world.start(1)
     member = world.nodes[1].member
-    until = member.lease_until
+    until = member.heartbeats.lease_until
     world.nodes[1].store.down = True
     world.clock.advance(1000)
     with pytest.raises(StoreUnavailableError):
         await member.heartbeat()
-    assert member.lease_until == until
+    assert member.heartbeats.lease_until == until
 
 
 async def test_what_could_not_be_settled_stays(world: World) -> None:
@@ -621,7 +632,7 @@ async def test_what_could_not_be_settled_stays(world: World) -> None:
         for node in world.nodes.values():
             await node.member.heartbeat()
         with contextlib.suppress(StoreUnavailableError):
-            await world.nodes[1].member.balance()
+            await world.nodes[1].member.balance.balance()
     assert (await world.image()).leader_counts == {1: 4}
     assert len(world.nodes[1].ledger.resumed) >= 2
 
@@ -641,10 +652,10 @@ async def test_a_hand_over_of_which_the_end_is_unknown_is_not_resumed(world: Wor
             outage.set()
 
     node.store.before = cut_off
-    node.member._heartbeat_interval = 0.01
+    node.hurry(0.01)
     node.log._propose_timeout = 0.05
     world.clock.advance(5000)
-    balancing = asyncio.ensure_future(node.member.balance())
+    balancing = asyncio.ensure_future(node.member.balance.balance())
     await outage.wait()
     # Long past the time-out of one proposal.
     await asyncio.wait([balancing], timeout=0.3)
@@ -674,7 +685,7 @@ async def test_a_hand_over_to_a_broker_that_dies_meanwhile_is_resumed(world: Wor
         return await real_surrender(keys)
 
     node.ledger.surrender = surrender_while_two_dies  # type: ignore[method-assign]
-    await node.member.balance()
+    await node.member.balance.balance()
     assert sorted(node.ledger.resumed) == sorted(node.ledger.surrendered) != []
     assert (await world.image()).leader_counts == {1: 4}
 
@@ -711,11 +722,11 @@ async def test_a_hand_over_that_was_prepared_before_a_repair_does_not_undo_it(wo
     before = node.log.image.partition(*key)
     assert before is not None
     plan = HandOver(*key, before.leader_epoch, 2)
-    assert await node.member.hand_over([plan]) == 0
+    assert await node.member.balance.hand_over([plan]) == 0
     info = (await world.image()).partition(*key)
     assert info is not None and (info.leader, info.manifest) == (1, REPAIRED)
     assert node.ledger.resumed == [key]
-    assert await node.member.hand_over([plan]) == 1, "it is settled anew, from what was repaired"
+    assert await node.member.balance.hand_over([plan]) == 1, "it is settled anew, from what was repaired"
 
 
 async def test_a_leaver_leaves_what_was_repaired_meanwhile_in_its_sealed_log(world: World) -> None:
@@ -739,8 +750,8 @@ async def test_what_is_asked_for_is_handed_over_once_a_repair_is_known(world: Wo
     topic_id, at = await repaired_during_surrender(world, 1)
     info = (await world.image()).partition(topic_id, at)
     assert info is not None
-    node.member._heartbeat_interval = 0.01
-    obeying = asyncio.ensure_future(node.member._obey())
+    node.hurry(0.01)
+    obeying = asyncio.ensure_future(node.member.balance.obey())
     try:
         move = MoveLeader(topic_id, at, info.leader_epoch, 2)
         await world.nodes[2].log.propose(lambda _: [move])
@@ -764,19 +775,8 @@ async def test_in_the_background_a_broker_is_heard_and_stops_when_told() -> None
     log = open_log(store)
     await log.open()
 
-    async def seal(broker: int, epoch: int) -> int:
-        return 0
-
-    member = Membership(
-        log,
-        store,
-        HandClock(),
-        seal,
-        broker=1,
-        listeners=(Listener("PLAINTEXT", "h", 1),),
-        heartbeat_interval=0.001,
-        balance_interval=0.001,
-    )
+    seat = Seat(1, log, store, HandClock(), NodeLogs(World()), Times(9.0, 0.001, balance_interval=0.001))
+    member = Membership(seat, RegisterBroker(1, (Listener("PLAINTEXT", "h", 1),)))
     await member.register()
     heard = asyncio.Event()
 

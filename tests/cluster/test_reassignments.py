@@ -163,7 +163,7 @@ async def test_an_election_whose_leader_does_not_hand_over_in_time(
 
     membership = nodes.nodes[2].broker.membership
     assert membership is not None
-    monkeypatch.setattr(membership, "hand_over", nothing)
+    monkeypatch.setattr(membership.balance, "hand_over", nothing)
     done = await nodes.nodes[1].broker.metadata.propose(lambda _: [SetReplicas(topic_id, 0, (1, 2))])
     assert not isinstance(done, Refusal)
     answer = await elect(nodes, 1, ("t", 0), timeout_ms=50)
@@ -193,7 +193,7 @@ async def test_a_reassignment_under_way_is_listed_and_can_be_cancelled(
     membership = nodes.nodes[1].broker.membership
     assert membership is not None
     with monkeypatch.context() as patch:
-        patch.setattr(membership, "hand_over", nothing)
+        patch.setattr(membership.balance, "hand_over", nothing)
         assert await reassign(nodes, 3, "t", 0, [2, 3]) is ErrorCode.NONE
         expected = {("t", 0): ([2, 3, 1], [3], [1])}
         assert await under_way(nodes, 2) == expected

@@ -110,7 +110,7 @@ class Broker:
         broker that slept, or was cut off, from telling readers of an end of a log that has moved on.
         """
         membership = self.membership
-        return membership is None or self.clock.monotonic() < membership.lease_until
+        return membership is None or self.clock.monotonic() < membership.heartbeats.lease_until
 
     async def stop(self) -> None:
         """End what requests began, then the services. Nothing is answered any more."""

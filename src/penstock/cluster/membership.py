@@ -1,11 +1,11 @@
 """How a broker joins its cluster, stays in it, sees others die and leaves.
 
     register    seal the log of the incarnation before this one, then RegisterBroker
-    heartbeat   overwrite live/<broker>; nothing is stored in the metadata log
+    heartbeat   overwrite live/<broker> (`heartbeats`)
     watch       a broker that is silent for the session time-out: seal its log, then FenceBroker and
-                AssignLeaders in one entry, its partitions spread over those alive
+                AssignLeaders in one entry, its partitions spread over those alive (`watching`)
     balance     hand partitions to the brokers they belong to, once those are back for a while, and at once
-                those that an administrator wants elsewhere
+                those that an administrator wants elsewhere (`balancing`)
     leave       settle and stop writing, seal the own log, then AssignLeaders and RemoveBroker in one entry
     unregister  the same for a broker that does not do it itself
     upgrade     raise the feature level, if all that are alive know it. A new cluster begins at the newest
@@ -16,68 +16,32 @@ brokers do the same at once, the first entry counts and the other's wish finds n
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from functools import partial
-from typing import Protocol
 
-from penstock.clock import Clock
-from penstock.cluster.handing_over import Leadership, departure, hand_over, surrender_all
-from penstock.cluster.leases import Lease, LeaseTable, decode_lease, encode_lease, lease_key
-from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
-from penstock.metadata.commands import (
-    AnyCommand,
-    AssignLeaders,
-    FenceBroker,
-    RegisterBroker,
-    RemoveBroker,
-    SetLevel,
-)
-from penstock.metadata.image import NO_LEADER, BrokerInfo, ClusterImage, Listener, WalRef
+import msgspec
+
+from penstock.cluster.balancing import Balance
+from penstock.cluster.handing_over import Leadership, departure
+from penstock.cluster.heartbeats import Heartbeats
+from penstock.cluster.leases import LeaseTable, lease_key
+from penstock.cluster.metadata_log import MetadataUnavailableError
+from penstock.cluster.seat import Seat
+from penstock.cluster.watching import Watch
+from penstock.metadata.commands import AnyCommand, AssignLeaders, RegisterBroker, RemoveBroker, SetLevel
+from penstock.metadata.image import BrokerInfo, ClusterImage, WalRef
 from penstock.metadata.levels import LEVEL_MAX
-from penstock.metadata.placement import (
-    HandOver,
-    asked_hand_overs,
-    hand_overs,
-    leaderless_count,
-    successors,
-)
+from penstock.metadata.placement import successors
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
-from penstock.storage.stores.objects import ObjectStore, StoreError
+from penstock.storage.stores.objects import StoreError
 from penstock.wire.errors import ErrorCode
-
-Seal = Callable[[int, int], Awaitable[int]]
-"""`seal(broker, epoch)`: after it returns, nobody can acknowledge a write to that incarnation's log. Returns
-how many flushes the log holds. May be called again, and by several brokers at once."""
 
 # How often a broker that is late is listened for, and whether everything has a leader is looked at.
 WATCHES_PER_SESSION = 12
-# A look at whether a process runs costs microseconds, and no request to the store.
-PROCESS_LOOK_SECONDS = 0.2
-# A pause of the watcher is never shorter: the clock and the loop's timers need not agree to the last digit.
-WATCH_PAUSE_MIN_SECONDS = 0.005
-# A hand-over settles records and stops writes to the partitions meanwhile, so it is done in bites.
-HAND_OVERS_PER_ROUND_MAX = 200
 
 logger = logging.getLogger(__name__)
-
-
-class ProcessTable(Protocol):
-    """Who of this machine runs. Only for speed."""
-
-    def announce(self, broker: int, epoch: int) -> None:
-        """From now on this incarnation can be seen to run, until it ends."""
-
-    def withdraw(self) -> None:
-        """It need not be seen any more."""
-
-    def is_gone(self, broker: int, epoch: int) -> bool:
-        """Whether an incarnation's process has ended. False also if that cannot be told."""
-
-    def forget(self, broker: int, epoch: int) -> None:
-        """That incarnation is known to be over."""
 
 
 class Lost(Enum):
@@ -99,59 +63,29 @@ class Membership:
     """One incarnation's place in the cluster."""
 
     def __init__(
-        self,
-        log: MetadataLog,
-        store: ObjectStore,
-        clock: Clock,
-        seal: Seal,
-        *,
-        broker: int,
-        listeners: tuple[Listener, ...],
-        rack: str | None = None,
-        incarnation: str = "",
-        session_timeout: float = 9.0,
-        heartbeat_interval: float = 1.0,
-        balance_interval: float | None = 5.0,
-        on_lost: Callable[[Lost], None] | None = None,
-        processes: ProcessTable | None = None,
-        read_ahead: Callable[[int, int], Awaitable[None]] | None = None,
+        self, seat: Seat, applicant: RegisterBroker, on_lost: Callable[[Lost], None] | None = None
     ) -> None:
-        """Times are in seconds. `balance_interval` None: leaders are not moved back. `processes`: where all
-        brokers are processes of one machine. `read_ahead(broker, epoch)`: that one may soon be replaced."""
-        self.broker = broker
-        self.epoch = -1
-        self._log = log
-        self._store = store
-        self._clock = clock
-        self._seal = seal
-        self._listeners = listeners
-        self._rack = rack
-        self._incarnation = incarnation
-        self._session_timeout = session_timeout
-        self._heartbeat_interval = heartbeat_interval
-        self._balance_interval = balance_interval
+        """`applicant`: who registers, and where clients reach it."""
+        self._seat = seat
+        self._applicant = applicant
         self._on_lost = on_lost
-        self._processes = processes
-        self._read_ahead = read_ahead
-        self._suspects: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._leadership: Leadership | None = None
-        look_interval = min(heartbeat_interval, session_timeout / WATCHES_PER_SESSION)
-        self._leases = LeaseTable(broker, heartbeat_interval, session_timeout, look_interval)
+        times = seat.times
+        look_interval = min(times.heartbeat_interval, times.session_timeout / WATCHES_PER_SESSION)
+        leases = LeaseTable(seat.broker, times.heartbeat_interval, times.session_timeout, look_interval)
+        self.heartbeats = Heartbeats(seat, leases)
+        self.watch = Watch(seat, leases, self.heartbeats)
+        self.balance = Balance(seat)
         self._lost = False
-        self._counter = 0
-        self._heard_ourselves = 0.0
-        self._probation_until = 0.0
-        self.lease_until = 0.0
-        """Until then, by this broker's own clock, nobody else can lead what it leads: the others wait for
-        the session time-out after the last heartbeat, or for the end of its process. Only freshness of
-        reads rests on it, never a write. Who was late with a heartbeat may be about to be fenced; it is
-        sure of nothing until it was heard again for a whole session time-out."""
-        self._leaving = False
-        self._asked = asyncio.Event()
-        self._handing_over = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
-        self._stable_since = 0.0
+
+    @property
+    def broker(self) -> int:
+        return self._seat.broker
+
+    @property
+    def epoch(self) -> int:
+        return self._seat.epoch
 
     async def register(self) -> BrokerInfo:
         """Take the lease as a new incarnation. Its epoch is in what is returned.
@@ -159,71 +93,62 @@ class Membership:
         RegistrationError if the cluster refuses; MetadataUnavailableError or StoreError if the store fails.
         """
         while True:
-            began = self._clock.monotonic()
-            old = self._log.image.brokers.get(self.broker)
+            began = self._seat.clock.monotonic()
+            old = self._seat.log.image.brokers.get(self.broker)
             sealed = None
             if old is not None and not old.fenced:
-                sealed = await self._seal(self.broker, old.epoch)
-            command = RegisterBroker(
-                broker=self.broker,
-                listeners=self._listeners,
-                rack=self._rack,
-                incarnation=self._incarnation,
-                previous_epoch=-1 if old is None else old.epoch,
-                sealed=sealed,
-            )
-            result = await self._log.propose(partial(_registration, command))
+                sealed = await self._seat.logs.seal(self.broker, old.epoch)
+            previous = -1 if old is None else old.epoch
+            command = msgspec.structs.replace(self._applicant, previous_epoch=previous, sealed=sealed)
+            result = await self._seat.log.propose(partial(_registration, command))
             if not isinstance(result, Refusal):
                 break
             if result.code not in {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.DUPLICATE_BROKER_REGISTRATION}:
                 raise RegistrationError(result.message)
             # Fenced or registered meanwhile: the incarnation to replace is another one now.
-            await self._log.catch_up()
+            await self._seat.log.catch_up()
         info = result.brokers[self.broker]
-        self.epoch = info.epoch
-        if self._processes is not None:
-            self._processes.announce(self.broker, self.epoch)
-        self._heard_ourselves = began
-        self.lease_until = began + self._session_timeout
+        self._seat.epoch = info.epoch
+        if self._seat.processes is not None:
+            self._seat.processes.announce(self.broker, self.epoch)
+        self.heartbeats.registered(began)
         logger.info("registered broker=%d epoch=%d", self.broker, self.epoch)
         return info
 
     async def start(self, leadership: Leadership | None = None) -> None:
         """Write the first heartbeat, and go on in the background until `stop` or `leave`."""
-        self._leadership = leadership
-        self._stable_since = self._clock.monotonic()
-        self._unsubscribe = self._log.subscribe(self._on_image)
+        self.balance.start(leadership)
+        self._unsubscribe = self._seat.log.subscribe(self._on_image)
         # Recovery may have taken longer than the others wait for a heartbeat.
-        self._check_lease(self._log.image)
+        self._check_lease(self._seat.log.image)
         try:
             await self.heartbeat()
         except StoreError as error:
             logger.warning("the first heartbeat was not written error=%s", error)
-        watching = self._every(self._watch_pause, self._watch_due)
-        self._tasks = [
-            asyncio.create_task(
-                self._every(lambda: self._heartbeat_interval, self.heartbeat), name="heartbeat"
-            ),
-            asyncio.create_task(watching, name="watch brokers"),
-        ]
+        times = self._seat.times
+        self._begin("heartbeat", self._every(lambda: times.heartbeat_interval, self.heartbeat))
+        self._begin("watch brokers", self._every(self.watch.pause, self.watch.look_at_due))
         if leadership is not None:
-            self._tasks.append(asyncio.create_task(self._obey(), name="hand over what is asked for"))
-            interval = self._balance_interval
+            self._begin("hand over what is asked for", self.balance.obey())
+            interval = times.balance_interval
             if interval is not None:
-                work = self._every(lambda: interval, self.balance)
-                self._tasks.append(asyncio.create_task(work, name="balance leaders"))
+                self._begin("balance leaders", self._every(lambda: interval, self.balance.balance))
+
+    def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))
 
     async def stop(self) -> None:
         """Stop heartbeats without a word: the others will fence this broker when its time is up."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        tasks, self._tasks = [*self._tasks, *self._suspects.values()], []
+        tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._processes is not None:
-            self._processes.withdraw()
+        await self.watch.stop()
+        if self._seat.processes is not None:
+            self._seat.processes.withdraw()
 
     async def leave(self) -> None:
         """Hand everything over and be forgotten, in one entry. Nothing is written here any more then.
@@ -232,23 +157,21 @@ class Membership:
         to read; what is not settled they find in the sealed log. StoreError or MetadataUnavailableError if
         the store fails: then the others fence this broker when its time is up.
         """
-        self._leaving = True
-        async with self._handing_over:
-            settled = await surrender_all(self._leadership) if self._leadership is not None else {}
-            flush_count = await self._seal(self.broker, self.epoch)
+        async with self.balance.leaving() as settled:
+            flush_count = await self._seat.logs.seal(self.broker, self.epoch)
             await self.stop()
 
             def decide(image: ClusterImage) -> list[AnyCommand]:
-                if not image.is_current(self.broker, self.epoch):
+                if not self._seat.is_taken(image):
                     return []
-                return departure(image, WalRef(self.broker, self.epoch), settled, flush_count)
+                return departure(image, self._seat.own, settled, flush_count)
 
-            result = await self._log.propose(decide)
+            result = await self._seat.log.propose(decide)
         if isinstance(result, Refusal):
             logger.warning("leaving was refused broker=%d reason=%s", self.broker, result.message)
             return
         logger.info("left the cluster broker=%d epoch=%d", self.broker, self.epoch)
-        await self._store.delete(lease_key(self.broker))
+        await self._seat.store.delete(lease_key(self.broker))
 
     async def unregister(self, broker: int) -> Refusal | None:
         """Remove a broker, dead or alive, and share out what it led. Why not, if it cannot be.
@@ -260,17 +183,17 @@ class Membership:
             self._report(Lost.REMOVED)
             return None
         while True:
-            info = (await self._log.catch_up()).brokers.get(broker)
+            info = (await self._seat.log.catch_up()).brokers.get(broker)
             if info is None:
                 message = f"Broker ID {broker} is not currently registered"
                 return Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
-            flush_count = None if info.fenced else await self._seal(broker, info.epoch)
-            result = await self._log.propose(partial(self._removal, info, flush_count))
+            flush_count = None if info.fenced else await self._seat.logs.seal(broker, info.epoch)
+            result = await self._seat.log.propose(partial(self._removal, info, flush_count))
             if not isinstance(result, Refusal):
                 logger.info("removed a broker broker=%d epoch=%d", broker, info.epoch)
-                await self._store.delete(lease_key(broker))
-                if self._processes is not None:
-                    self._processes.forget(broker, info.epoch)
+                await self._seat.store.delete(lease_key(broker))
+                if self._seat.processes is not None:
+                    self._seat.processes.forget(broker, info.epoch)
                 return None
             if result.code is not ErrorCode.STALE_BROKER_EPOCH:
                 return result
@@ -279,7 +202,7 @@ class Membership:
     def _removal(
         self, info: BrokerInfo, flush_count: int | None, image: ClusterImage
     ) -> list[AnyCommand] | Refusal:
-        if not image.is_current(self.broker, self.epoch):
+        if not self._seat.is_taken(image):
             return Refusal(ErrorCode.NOT_CONTROLLER, "This broker lost its lease.")
         commands: list[AnyCommand] = [RemoveBroker(info.id, info.epoch, flush_count)]
         moves = successors(image, info.id)
@@ -292,8 +215,8 @@ class Membership:
 
         MetadataUnavailableError or StoreError if the store fails.
         """
-        await self._log.catch_up()
-        leases = await self.leases() | {self.broker: self.lease()}
+        await self._seat.log.catch_up()
+        leases = await self.heartbeats.others() | {self.broker: self.heartbeats.lease()}
         readers = tuple(
             WalRef(broker, lease.epoch) for broker, lease in leases.items() if lease.level >= level
         )
@@ -303,9 +226,9 @@ class Membership:
             return [SetLevel(level, readers)] if level != image.level else []
 
         if validate_only:
-            image = self._log.image
+            image = self._seat.log.image
             return next(filter(None, (check(image, command) for command in decide(image))), None)
-        result = await self._log.propose(decide)
+        result = await self._seat.log.propose(decide)
         if isinstance(result, Refusal):
             return result
         logger.info("raised the feature level level=%d version=%d", level, result.version)
@@ -330,150 +253,17 @@ class Membership:
                 failing = failing and done is False
 
     async def heartbeat(self) -> None:
-        """Say once that this incarnation is alive."""
-        if self._lost:
-            return
-        self._counter += 1
-        began = self._clock.monotonic()
-        try:
-            await self._store.put(lease_key(self.broker), encode_lease(self.lease()))
-        except StoreError:
-            self._leases.excuse(self._clock.monotonic())
-            raise
-        ended = self._clock.monotonic()
-        if ended >= self._heard_ourselves + self._session_timeout:
-            self._probation_until = ended + self._session_timeout
-        self._heard_ourselves = began
-        if began >= self._probation_until:
-            self.lease_until = began + self._session_timeout
-
-    def lease(self) -> Lease:
-        """What this broker says of itself."""
-        log = self._log
-        return Lease(
-            self.epoch,
-            self._counter,
-            log.image.version,
-            self._clock.time_ms(),
-            log.complete_as_of_ms,
-            LEVEL_MAX,
-        )
-
-    async def leases(self) -> dict[int, Lease]:
-        """What each other registered broker last said of itself; for people. StoreError if that cannot be
-        read."""
-        brokers = [info for info in self._log.image.brokers.values() if info.id != self.broker]
-        answers = await asyncio.gather(*(self._store.get(lease_key(info.id)) for info in brokers))
-        found = {}
-        for info, data in zip(brokers, answers, strict=True):
-            lease = decode_lease(data)
-            if lease is not None and lease.epoch == info.epoch:
-                found[info.id] = lease
-        return found
-
-    def _watch_pause(self) -> float:
-        watched = self._leases.watched(self._log.image)
-        pause = max(WATCH_PAUSE_MIN_SECONDS, self._leases.pause(watched, self._clock.monotonic()))
-        return pause if self._processes is None else min(pause, PROCESS_LOOK_SECONDS)
-
-    async def _watch_due(self) -> bool:
-        return await self.watch(only_due=True)
-
-    async def watch(self, *, only_due: bool = False) -> bool:
-        """Listen once for the others, and act on those that are silent for too long. `only_due`: listen for
-        those only that it is time to listen for. Whether there was anybody to listen for."""
-        image = self._log.image
-        if not image.is_current(self.broker, self.epoch):
-            return False
-        self._leases.forget(image.live_brokers)
-        began = self._clock.monotonic()
-        if began - self._heard_ourselves > self._session_timeout / 2:
-            # Who cannot make itself heard is in no position to judge others.
-            self._leases.excuse(began)
-            return False
-        watched = self._leases.watched(image)
-        if self._processes is not None:
-            # Of everybody, also of those that others listen for: this costs nothing.
-            for info in image.live_brokers:
-                self._leases.note(info, self._processes.is_gone(info.id, info.epoch), began)
-        if only_due:
-            watched = self._leases.due(watched, began)
-        try:
-            await asyncio.gather(*(self._listen(info) for info in watched))
-        except StoreError:
-            self._leases.excuse(self._clock.monotonic())
-            raise
-        self._prepare(self._leases.late(image))
-        stagger = max(self._heartbeat_interval, self._session_timeout / 4)
-        for info in self._leases.overdue(image, stagger, began):
-            await self._fence(info)
-        if image.controller_id == self.broker and leaderless_count(image):
-            await self._adopt()
-        return bool(watched)
-
-    def _prepare(self, late: Sequence[BrokerInfo]) -> None:
-        """Read what a takeover would wait for while the time-out runs: once for each silence."""
-        suspects = {(info.id, info.epoch): None for info in late if self._read_ahead is not None}
-        for suspect in [one for one in self._suspects if one not in suspects]:
-            self._suspects.pop(suspect).cancel()
-        for suspect in [one for one in suspects if one not in self._suspects]:
-            self._suspects[suspect] = asyncio.create_task(self._look_ahead(*suspect), name="read ahead")
-
-    async def _look_ahead(self, broker: int, epoch: int) -> None:
-        if self._read_ahead is not None:
-            with suppress(StoreError):
-                await self._read_ahead(broker, epoch)
-
-    async def _listen(self, info: BrokerInfo) -> None:
-        began = self._clock.monotonic()
-        lease = decode_lease(await self._store.get(lease_key(info.id)))
-        if lease is not None and lease.epoch != info.epoch:
-            lease = None
-        self._leases.hear(info, lease, began, self._clock.monotonic())
-
-    async def _fence(self, info: BrokerInfo) -> None:
-        """Declare a silent broker dead and share out what it led."""
-        silence = self._leases.silence(info)
-        flush_count = await self._seal(info.id, info.epoch)
-
-        def decide(image: ClusterImage) -> list[AnyCommand]:
-            if not (image.is_current(info.id, info.epoch) and image.is_current(self.broker, self.epoch)):
-                return []
-            commands: list[AnyCommand] = [FenceBroker(info.id, info.epoch, flush_count)]
-            moves = successors(image, info.id)
-            if moves:
-                commands.append(AssignLeaders(self.broker, self.epoch, moves))
-            return commands
-
-        result = await self._log.propose(decide)
-        if isinstance(result, Refusal):
-            logger.warning("fencing was refused broker=%d reason=%s", info.id, result.message)
-        else:
-            logger.info("fenced broker=%d epoch=%d silent_seconds=%.1f", info.id, info.epoch, silence)
-            if self._processes is not None and self._processes.is_gone(info.id, info.epoch):
-                self._processes.forget(info.id, info.epoch)
-
-    async def _adopt(self) -> None:
-        """Give partitions without a leader to those alive."""
-
-        def decide(image: ClusterImage) -> list[AnyCommand]:
-            moves = successors(image, NO_LEADER) if image.is_current(self.broker, self.epoch) else ()
-            return [AssignLeaders(self.broker, self.epoch, moves)] if moves else []
-
-        result = await self._log.propose(decide)
-        if isinstance(result, Refusal):
-            logger.warning("partitions without a leader were not assigned reason=%s", result.message)
+        """Say once that this incarnation is alive, unless it is over."""
+        if not self._lost:
+            await self.heartbeats.beat()
 
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        if old.live_brokers != new.live_brokers:
-            self._stable_since = self._clock.monotonic()
-        if new.moves is not old.moves or new.live_brokers is not old.live_brokers:
-            self._asked.set()
-        if old.is_current(self.broker, self.epoch):
+        self.balance.follow(old, new)
+        if self._seat.is_taken(old):
             self._check_lease(new)
 
     def _check_lease(self, image: ClusterImage) -> None:
-        if image.is_current(self.broker, self.epoch):
+        if self._seat.is_taken(image):
             return
         info = image.brokers.get(self.broker)
         lost = Lost.REMOVED
@@ -486,56 +276,6 @@ class Membership:
         logger.warning("lost the lease broker=%d epoch=%d how=%s", self.broker, self.epoch, lost.value)
         if self._on_lost is not None:
             self._on_lost(lost)
-
-    # Balance.
-
-    async def balance(self) -> None:
-        """Hand partitions over, if who is alive has not changed for a while."""
-        assert self._balance_interval is not None
-        image = self._log.image
-        if self._clock.monotonic() - self._stable_since < self._balance_interval:
-            return
-        if not image.is_current(self.broker, self.epoch) or len(image.live_brokers) < 2:
-            return
-        plans = hand_overs(image, self.broker)[:HAND_OVERS_PER_ROUND_MAX]
-        if plans:
-            await self.hand_over(plans)
-
-    async def _obey(self) -> None:
-        """Hand over what this broker is asked to, as soon as it is."""
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            try:
-                done = await self.hand_over_asked()
-            except Exception as error:
-                logger.warning("what was asked for was not handed over yet error=%s", error)
-                done = False
-            if not done:
-                await asyncio.sleep(self._heartbeat_interval)
-                self._asked.set()
-
-    async def hand_over_asked(self) -> bool:
-        """Hand over what administrators asked for and can be had. False if some of it stays here for now."""
-        while True:
-            image = self._log.image
-            if not image.moves or not image.is_current(self.broker, self.epoch):
-                return True
-            plans = asked_hand_overs(image, self.broker)[:HAND_OVERS_PER_ROUND_MAX]
-            if not plans:
-                return True
-            if not await self.hand_over(plans):
-                return False
-
-    async def hand_over(self, plans: Sequence[HandOver]) -> int:
-        """Give partitions that this broker leads to others. Returns how many went."""
-        async with self._handing_over:
-            if self._leaving:
-                return 0
-            assert self._leadership is not None
-            own, pause = WalRef(self.broker, self.epoch), self._heartbeat_interval
-            # While this waited, some of it may have gone already: what is not led any more is passed over.
-            return await hand_over(self._log, self._leadership, own, plans, pause)
 
 
 def _registration(command: RegisterBroker, image: ClusterImage) -> list[AnyCommand]:

@@ -27,3 +27,18 @@ async def seal_log(log: MetadataLog, wal_store: WalStore, wal: WalRef) -> int:
             return count
         if (await log.catch_up()).wal_starts.get(wal, 0) <= max(start, count):
             return count
+
+
+class SharedLogs:
+    """The write-ahead logs in the store that all brokers share."""
+
+    def __init__(self, log: MetadataLog, wal_store: WalStore) -> None:
+        self._log = log
+        self._wal_store = wal_store
+
+    async def seal(self, broker: int, epoch: int) -> int:
+        return await seal_log(self._log, self._wal_store, WalRef(broker, epoch))
+
+    async def read_ahead(self, broker: int, epoch: int) -> None:
+        wal = WalRef(broker, epoch)
+        await self._wal_store.read_ahead(wal, self._log.image.wal_starts.get(wal, 0))

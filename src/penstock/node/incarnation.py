@@ -10,8 +10,10 @@ from penstock.broker.context import Broker
 from penstock.broker.dispatch import make_handle
 from penstock.cluster.membership import Lost, Membership
 from penstock.cluster.metadata_log import MetadataLog
-from penstock.cluster.sealing import seal_log
-from penstock.metadata.image import BrokerInfo, WalRef
+from penstock.cluster.sealing import SharedLogs
+from penstock.cluster.seat import Seat, Times
+from penstock.metadata.commands import RegisterBroker
+from penstock.metadata.image import BrokerInfo
 from penstock.node.settings import Policies, advertised, ledger_settings, limits_of
 from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.clock import Clock
-    from penstock.cluster.membership import ProcessTable
+    from penstock.cluster.seat import ProcessTable
     from penstock.entropy import Entropy
     from penstock.metadata.image import ClusterImage
     from penstock.server.server import Bound, Server
@@ -136,22 +138,7 @@ class Incarnation:
     def _new_membership(self, wal_store: WalStore, metadata: MetadataLog) -> Membership:
         settings = self._settings
 
-        async def seal(broker: int, epoch: int) -> int:
-            return await seal_log(metadata, wal_store, WalRef(broker, epoch))
-
-        async def read_ahead(broker: int, epoch: int) -> None:
-            wal = WalRef(broker, epoch)
-            await wal_store.read_ahead(wal, metadata.image.wal_starts.get(wal, 0))
-
-        return Membership(
-            metadata,
-            metadata.store,
-            self._surroundings.clock,
-            seal,
-            broker=settings.broker_id,
-            listeners=advertised(settings, self._bound),
-            rack=settings.broker_rack or None,
-            incarnation=self._surroundings.entropy.token(8).hex(),
+        times = Times(
             session_timeout=settings.broker_session_timeout_ms / 1000,
             heartbeat_interval=settings.broker_heartbeat_interval_ms / 1000,
             balance_interval=(
@@ -159,10 +146,17 @@ class Incarnation:
                 if settings.auto_leader_rebalance_enable
                 else None
             ),
-            on_lost=self._on_lost,
-            processes=_processes(self._surroundings.store),
-            read_ahead=read_ahead,
         )
+        logs = SharedLogs(metadata, wal_store)
+        clock, processes = self._surroundings.clock, _processes(self._surroundings.store)
+        applicant = RegisterBroker(
+            settings.broker_id,
+            listeners=advertised(settings, self._bound),
+            rack=settings.broker_rack or None,
+            incarnation=self._surroundings.entropy.token(8).hex(),
+        )
+        seat = Seat(settings.broker_id, metadata, metadata.store, clock, logs, times, processes)
+        return Membership(seat, applicant, self._on_lost)
 
     def _new_ledger(self, wal_store: WalStore, metadata: MetadataLog, info: BrokerInfo) -> Ledger:
         store, clock = self._surroundings.store, self._surroundings.clock

@@ -48,10 +48,10 @@ UNKNOWN = -1
 async def handle(broker: Broker, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
     assert broker.membership is not None
     image = broker.image
-    leases = {broker.broker_id: broker.membership.lease()}
+    leases = {broker.broker_id: broker.membership.heartbeats.lease()}
     with contextlib.suppress(StoreError, TimeoutError):
         async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
-            leases = await broker.membership.leases() | leases
+            leases = await broker.membership.heartbeats.others() | leases
     asked = [(topic.topic_name, one.partition_index) for topic in message.topics for one in topic.partitions]
     by_topic: dict[str, list[ResponsePartitionData]] = {}
     for name, index in asked:
