@@ -1,7 +1,7 @@
-"""Asking a broker: from a request to the bytes that are sent, from the bytes that come back to the answer.
+"""How to ask a broker: a request becomes the bytes to send, and the bytes that come back become the answer.
 
-Whoever asks a broker does so with these, whether it waits in a thread (`client.py`) or on a loop
-(`broker/peers`). Each speaks the newest version that both sides know, which it learns from a greeting.
+The client that waits in a thread (`client.py`) and the client on an event loop (`broker/peers`) both use this
+module. Each speaks the newest version that both sides know. The broker's answer to a greeting tells it.
 """
 
 from struct import Struct

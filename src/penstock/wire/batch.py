@@ -1,11 +1,11 @@
-"""Record batches, magic 2: what is stored and served.
+"""Record batches of magic 2, the form in which records are stored and served.
 
-The first half of this module takes a batch as a whole. `check_produced` unpacks its header once and
-computes one CRC32C over the rest; records are not looked at. Offsets are assigned by `stamp`, outside the
-part that the CRC covers, so that the bytes of the producer stay as they are.
+The first half of this module takes a batch as a whole. `check_produced` unpacks its header once and computes
+one CRC32C over the rest; it does not look at records. `stamp` assigns offsets. They lie outside the part that
+the CRC covers, so the bytes of the producer stay as they are.
 
-The second half looks inside: it builds batches and takes them apart. Records that pass through a broker are
-opened once, to be skimmed when they are produced (`skim`). All else here serves internal topics, transaction
+The second half looks inside: it builds batches and takes them apart. A broker expands the records that pass
+through it once, to skim them when they are produced (`skim`). The rest serves internal topics, transaction
 markers, old clients, compaction and tools.
 """
 

@@ -1,4 +1,4 @@
-"""What counts as bytes here: anything that a memoryview slice or a socket write takes without a copy."""
+"""The types that count as bytes here: a memoryview slice and a socket write take them without a copy."""
 
 from typing import TypeAlias
 

@@ -1,12 +1,12 @@
 """The codecs of record batches, with bounded output.
 
-A few bytes can stand for gigabytes, so the frames of lz4 and zstd are walked first: their block headers bound
-what they can become. Only where that bound exceeds the limit is the data expanded into a buffer of the
-limit's size, and refused if it does not fit. Snappy says its size, and gzip can be told where to stop.
+A few bytes can stand for gigabytes. So this module first walks the frames of lz4 and zstd: their block
+headers bound the size of the output. If that bound exceeds the limit, the data is expanded into a buffer of
+the limit's size, and refused if it does not fit. Snappy says its size, and gzip can be told where to stop.
 
-Large blocks are expanded in a thread beside an event loop, which needs the interpreter meanwhile. zlib, zstd,
-the decoder of lz4 and blocks of snappy let go of it while they work; what does not (copying, and lz4's
-compressor at its higher levels) is done in pieces.
+Large blocks are expanded in a thread, while an event loop needs the interpreter. zlib, zstd, the decoder of
+lz4 and blocks of snappy release the interpreter while they work. Copying, and lz4's compressor at its higher
+levels, do not release it, so they work in pieces.
 
 Kafka's readers want particular dialects: snappy in the chunks of the xerial library (or bare), and lz4 in
 frames whose blocks do not depend on each other.

@@ -1,14 +1,15 @@
-"""Finding what was changed in bytes, by what it did to their CRC32C.
+"""Finds the changed byte in damaged bytes, by the effect of the change on their CRC32C.
 
-A CRC is linear: the checksum of hurt bytes differs from that of the whole ones by something that depends only
-on which bits were changed and how far from the end. So the difference is walked back from the end, a byte at
-a time, to where it fits into a single byte. A step costs a table look-up, and the bytes themselves are not
-read.
+A CRC is linear: the checksum of hurt bytes differs from the checksum of the whole ones by a value that
+depends only on which bits were changed and how far from the end. This module walks that difference back from
+the end, a byte at a time, to the place where it fits into a single byte. A step costs a table look-up, and
+the bytes themselves are not read.
 
-That is proof only as far as 32 bits go. Of other damage, one case in 2**32 / (255 * bytes) looks as if one
-byte was changed, and one in 2**32 / (8 * bytes) as if one bit was. So long stretches are left alone, and
-callers check whatever else the bytes must agree with. `mended` is for what says the same more than once:
-numbers that are known, offsets and lengths that join. `corrections` is for the rest, and flips single bits.
+This is proof only as far as 32 bits go. Of other damage, one case in 2**32 / (255 * bytes) looks as if one
+byte was changed, and one in 2**32 / (8 * bytes) as if one bit was. So this module leaves long stretches
+alone, and callers check whatever else the bytes must agree with. `mended` is for bytes that say the same more
+than once: numbers that are known, offsets and lengths that join. `corrections` is for the rest, and flips
+single bits.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the one exception that this room raises for what a peer sent."""
+"""Kafka's error codes, and the one exception that this room raises for bytes that a peer sent."""
 
 from enum import IntEnum
 
@@ -191,7 +191,7 @@ _RETRIABLE = frozenset(
 
 
 class BatchError(WireError):
-    """Records that a broker does not take. `code` is what their partition is answered with."""
+    """A broker does not take these records. It answers their partition with `code`."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

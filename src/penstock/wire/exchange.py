@@ -1,15 +1,15 @@
 """One request and its answer, as the server and the broker hand them to each other.
 
 The server makes a `Session` per connection and a `Request` per frame, and calls one function,
-`handle(request)`, which returns the answer as a list of buffers (without the length that precedes it on
-the wire), or a `Reply` that will be completed later, or None where the protocol has no answer.
+`handle(request)`. That function returns the answer as a list of buffers (without the length that precedes it
+on the wire), or a `Reply` that will be completed later, or None where the protocol has no answer.
 
 Answers leave in the order of their requests. While a Reply is `exclusive` the server starts no further
-request of that connection, which is Kafka's rule and keeps effects in order; a handler whose requests
-may overlap (Produce) clears the flag before it returns.
+request of that connection. This is Kafka's rule, and it keeps effects in order. A handler whose requests may
+overlap (Produce) clears the flag before it returns.
 
-`Request.frame` is only lent for the duration of the call unless `owned` is set: most frames are parsed in
-a buffer that the server uses again at once. A handler copies what it keeps.
+`Request.frame` is only lent for the duration of the call, unless `owned` is set: the server parses most
+frames in a buffer that it uses again at once. A handler copies the bytes that it keeps.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from penstock.wire.buffers import Buffer
 
 
 class Account(Protocol):
-    """The server's account of what requests and answers hold. Beyond the limit it starts nothing new."""
+    """The server's account of the bytes of requests and answers. Beyond the limit it starts nothing new."""
 
     limit: int
     used: int
@@ -105,7 +105,7 @@ class Request:
 
 
 class Reply:
-    """An answer that comes later. Completed or closed exactly once; what comes after that is ignored."""
+    """An answer that comes later. It is completed or closed exactly once; every later call is ignored."""
 
     __slots__ = ("_notify", "buffers", "closed", "done", "exclusive", "on_abandon", "on_hurry", "weight")
 

@@ -1,13 +1,13 @@
 """Request and response headers.
 
-A request header has one of three forms. Version 1 is key, version, correlation id and client id; version 2
-adds tagged fields, and belongs to the flexible versions of an API. Version 0 lacks the client id: it was only
-ever used by ControlledShutdown version 0, and is known so that such a frame is not called malformed.
-The client id is never a compact string, so the header can be read before the API is known.
+A request header has one of three forms. Version 1 is key, version, correlation id and client id. Version 2
+adds tagged fields, and belongs to the flexible versions of an API. Version 0 lacks the client id: only
+ControlledShutdown version 0 ever used it, and this module knows it so that such a frame is not malformed. The
+client id is never a compact string, so the header can be read before the API is known.
 
-A response header is the correlation id, followed by tagged fields for flexible versions; except that of
-ApiVersions, which never has them, since a client must be able to read that answer whatever was understood of
-its request.
+A response header is the correlation id, followed by tagged fields for flexible versions. The header of
+ApiVersions never has tagged fields: a client must be able to read that answer even if the broker did not
+understand its request.
 """
 
 from struct import Struct

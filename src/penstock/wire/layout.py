@@ -1,4 +1,4 @@
-"""What a message class looks like on the wire at one version: the annotations of `schema`, read."""
+"""The layout of a message class on the wire at one version, read from the annotations of `schema`."""
 
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin

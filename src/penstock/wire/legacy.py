@@ -1,13 +1,13 @@
 """Message sets of magic 0 and 1, which clients before 2017 write and read, to and from record batches.
 
 A message set is a row of messages, each with its own offset and CRC. A compressed one is a message whose
-value is a message set: the wrapper. Inside a wrapper of magic 0 offsets are absolute; inside one of magic 1
-they count from the first, and the wrapper has the offset of the last. Offsets that producers send mean
-nothing: records are numbered anew.
+value is a message set: the wrapper. Inside a wrapper of magic 0 offsets are absolute. Inside one of magic 1
+they count from the first, and the wrapper has the offset of the last. The broker ignores the offsets that
+producers send and numbers the records itself.
 
-Magic 0 has no timestamps, neither has record headers; both are lost on the way down. Writers of lz4 at
-magic 0 computed the header checksum over too many bytes, readers of that time expect it so, and Kafka does
-the same.
+Magic 0 has no timestamps, and neither magic has record headers; a conversion to an old format drops them.
+Writers of lz4 at magic 0 computed the header checksum over too many bytes. Readers of that time expect this,
+so this module does the same, as Kafka does.
 """
 
 from collections.abc import Iterator

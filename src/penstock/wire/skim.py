@@ -1,18 +1,19 @@
-"""Records at a glance: are they plainly in order?
+"""A quick look at records: are they plainly in order?
 
-Kafka reads every record that is produced. Here a record takes half a microsecond to read, which for bulk of
-small records is several times the rest of its way through a broker. So records are skimmed: `in_order` says
-yes if all that it looked at is as clients write it, within a bounded time, and no if anything is wrong or
-merely unusual. After a no all of them are read (`validation.validate_records`), which decides. So skimming
-refuses nothing, and lets pass only what it does not look at.
+Kafka reads every record that is produced. Here a record takes half a microsecond to read. For bulk of small
+records that is several times the rest of its way through a broker. So the broker skims records: `in_order`
+answers yes, within a bounded time, if all that it looked at is as clients write it. It answers no if anything
+is wrong or merely unusual. After a no `validation.validate_records` reads all of them and decides. So
+skimming itself refuses nothing, and the only faults that it lets pass are in records that it does not look
+at.
 
-What is looked at, of a records block that was taken out of its codec:
+`in_order` looks at a records block that was taken out of its codec:
 
-- of up to 32 records all, whole: the lengths of record, key, value and headers, and the offset;
-- of more, the first 8, whole, and the last: whether the bytes before the end are a record with the last
-  offset. This shows a wrong number of records, an end that is cut off, and rubbish at the end.
+- Of up to 32 records it looks at all, whole: the lengths of record, key, value and headers, and the offset.
+- Of more it looks at the first 8, whole, and at the last: whether the bytes before the end are a record with
+  the last offset. This shows a wrong number of records, an end that is cut off, and rubbish at the end.
 
-What is not looked at, then, are the records in the middle of a batch of more than 32.
+So it does not look at the records in the middle of a batch of more than 32.
 
 Written plainly for speed.
 """

@@ -1,4 +1,4 @@
-"""Topic ids are sixteen raw bytes everywhere; only people see Kafka's text form, base64 for URLs unpadded."""
+"""Topic ids are sixteen raw bytes everywhere. Only people see Kafka's text form, base64 for URLs unpadded."""
 
 import binascii
 

@@ -1,20 +1,20 @@
-"""What Kafka checks of each record when a client produces, and when Penstock does.
+"""The checks of each record that a client produces: Kafka's checks, and when Penstock makes them.
 
-Apache Kafka reads every record of every produced batch. So does `validate_records` here, where an answer
-depends on each of them:
+Apache Kafka reads every record of every produced batch. `validate_records` does the same, in the cases in
+which the answer depends on each record:
 
-- the topic is compacted: each record must have a key;
-- `message.timestamp.before.max.ms` is set: any record may be too old, and the header does not tell;
-- the newest timestamp, which the header has, is beyond `message.timestamp.after.max.ms`: the answer names the
-  records that are.
+- The topic is compacted: each record must have a key.
+- `message.timestamp.before.max.ms` is set: any record may be too old, and the header does not tell.
+- The newest timestamp, which the header has, is beyond `message.timestamp.after.max.ms`: the answer names the
+  records that are too new.
 
-Elsewhere records are skimmed (`skim.in_order`), and all are read only if something looks unusual. Either way
-a compressed block is expanded whole, in bounded memory. Skimming lets pass what it does not look at: a record
-that does not parse in the middle of a large batch with a right CRC. Such a record fails in the consumer.
+In all other cases the broker skims records (`skim.in_order`), and reads all only if something looks unusual.
+In both cases it expands a compressed block whole, in bounded memory. Skimming does not find a record that
+does not parse in the middle of a large batch with a right CRC. Such a record fails in the consumer.
 
-The header's maximum timestamp is not compared with the records; Kafka corrects it. Offsets must count from 0
-without a gap. Kafka stores others as they are where a batch is not compressed, and readers then see offsets
-that the log has given to other records.
+Penstock does not compare the header's maximum timestamp with the records; Kafka corrects it. Offsets must
+count from 0 without a gap. Kafka stores other offsets as they are if a batch is not compressed, and readers
+then see offsets that the log has given to other records.
 """
 
 import msgspec

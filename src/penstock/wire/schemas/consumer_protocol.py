@@ -1,4 +1,4 @@
-"""What consumers put inside JoinGroup and SyncGroup: subscriptions and assignments."""
+"""Subscriptions and assignments: the bytes that consumers put inside JoinGroup and SyncGroup."""
 
 from typing import Annotated
 
