@@ -1,12 +1,12 @@
-"""Whether stored batches are what was written: checked against the index that says where they lie.
+"""Checks that stored batches are as they were written, against the index that says where they lie.
 
-A batch's CRC covers all but its first 21 bytes. What is in those is known from elsewhere: the base offset
-from the index and the batches before it, the length from where the next one begins, the leader epoch from
-the partition's table of epochs. Where compaction has been, offsets are missing between batches; there a base
-offset is only known to lie between those of its neighbours.
+A batch's CRC covers all but its first 21 bytes. Those are known from elsewhere: the base offset from the
+index and the batches before it, the length from the position of the next batch, the leader epoch from the
+partition's table of epochs. Compaction leaves offsets out between batches; there a base offset is only known
+to lie between those of its neighbours.
 
-A batch that is hurt does not hide those behind it: the next place at which a whole batch of a later offset
-begins is looked for, and the range between is what is hurt.
+A hurt batch does not hide the batches behind it. The check looks for the next position at which a whole batch
+of a later offset begins; the range before that position is hurt.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,8 +41,8 @@ class Whole(NamedTuple):
 
 
 class Hurt(NamedTuple):
-    """Bytes in which a whole batch should lie, or some: `length` from `position`. The offsets from `start` up
-    to, not including, `end` are not accounted for."""
+    """Bytes in which one or more batches should lie whole and do not: `length` from `position`. The offsets
+    from `start` up to, not including, `end` are missing."""
 
     position: int
     length: int

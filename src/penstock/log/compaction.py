@@ -4,19 +4,19 @@ Compaction keeps the last record of each key. As in Kafka (LogCleanerManager), a
 parts, here always in whole segments:
 
     clean    below `compacted_end`: compaction has been here, at most one record of each key is left
-    dirty    what came since
+    dirty    the records that came since
     active   the newest part, which is left alone
 
-What is active. Kafka leaves the segment alone that is being written. Here records lie in a write-ahead log
-and are settled into closed segments every few seconds, so the same promise has to be made in another way:
-the active part is the longest stretch at the end of the log that is smaller than segment.bytes and whose
-oldest record is younger than segment.ms, and whatever is not settled yet. A consumer that is behind by less
-than that sees every record. Two differences from Kafka: time closes a segment by itself, without another
-record being written; and the active part is never larger than the largest segment that settling makes,
-however large segment.bytes is. As in Kafka, max.compaction.lag.ms shortens segment.ms.
+The active part. Kafka does not clean the segment that it is writing. Here records lie in a write-ahead log
+and are settled into closed segments every few seconds, so Penstock makes the same promise in another way. The
+active part is all records that are not settled yet, and the longest stretch before them that is smaller than
+segment.bytes and whose oldest record is younger than segment.ms. A consumer that is behind by less than that
+sees every record. There are two differences from Kafka. Time alone closes a segment: no further record has to
+be written. And the active part is never larger than the largest segment that settling makes, even if
+segment.bytes is larger. As in Kafka, max.compaction.lag.ms shortens segment.ms.
 
-Beyond the active part, records younger than min.compaction.lag.ms and those at or after the last stable
-offset, whose transactions may still be aborted, are left alone too.
+Compaction also leaves alone the records younger than min.compaction.lag.ms, and those at or after the last
+stable offset: their transactions may still be aborted.
 
 When. A partition is due when its dirty part is more than min.cleanable.dirty.ratio of the clean and dirty
 parts together, or when a dirty record is older than max.compaction.lag.ms.

@@ -1,23 +1,23 @@
-"""What compaction leaves of each batch.
+"""The part of each batch that compaction keeps.
 
 The rules are Kafka's (Cleaner, CleanedTransactionMetadata, MemoryRecords.filterTo):
 
 - A record stays if no later record of the log has its key. Records without a key go.
-- A tombstone (a record without a value) stays for delete.retention.ms after it was first cleaned. The moment
-  from which on it may go, the delete horizon, is noted in its batch: attribute bit 6 says that the base
-  timestamp is that moment. Timestamps of records are relative to it, so readers see what they always saw.
+- A tombstone (a record without a value) stays for delete.retention.ms after it was first cleaned. Its batch
+  notes the moment after which it may go, the delete horizon: attribute bit 6 says that the base timestamp is
+  that moment. Timestamps of records are relative to it, so readers see the times that they always saw.
 - Records of aborted transactions go. A transaction marker stays while a batch of its transaction is left, and
   then for delete.retention.ms more, by the same horizon.
 - Base offset, last offset, sequence, epochs, codec and the type of timestamps of a batch stay, whatever
   becomes of its records.
-- A batch without records goes, except the last one of each known producer, whose sequence it carries, and
-  the last one of the part that is cleaned, so that a reader gets to its end.
+- A batch without records goes, with two exceptions: the last one of each known producer, because it carries
+  the sequence, and the last one of the cleaned part, because a reader must get to its end.
 
-A batch that cannot be read (damaged, or stored before the topic was compacted and the records were looked at)
-is left as it is: what compaction cannot understand it does not remove.
+Some batches cannot be read: they are damaged, or were stored before the topic was compacted and the records
+were looked at. Compaction leaves them as they are: it removes nothing that it does not understand.
 
-Batches must be shown in the order of the log, from its start: whether a marker is still needed depends on
-what came before it.
+The caller must show batches in the order of the log, from its start: whether a marker is still needed depends
+on the batches before it.
 """
 
 from bisect import bisect_left

@@ -1,10 +1,10 @@
 """The newest offset of each key in a stretch of a log, in bounded memory.
 
 Kafka keeps a hash of 16 bytes for each key and trusts that no two keys share one. Here a key of up to 46
-bytes stands for itself, and a longer one is replaced by a BLAKE2b digest of 47 bytes, which no short key
-can be mistaken for and no producer can find two keys for.
+bytes stands for itself. A BLAKE2b digest of 47 bytes replaces a longer one: no short key can be mistaken for
+it, and no producer can find two keys that share one.
 
-A map that is full takes no more batches: compaction then cleans with what it has, and goes on from there in
+A full map takes no more batches. Compaction then cleans with the keys that it has, and goes on from there in
 another pass.
 """
 
@@ -43,8 +43,8 @@ class LatestOffsets:
 
 
 class OffsetMarks:
-    """Roughly which offsets of a stretch of the log are wanted: says of most batches that they are not,
-    without a look at their keys. A mark stands for a few neighbouring offsets where the stretch is long."""
+    """Roughly which offsets of a stretch of the log are wanted. It excludes most batches without a look at
+    their keys. If the stretch is long, a mark stands for a few neighbouring offsets."""
 
     def __init__(self, start_offset: int, end_offset: int) -> None:
         self._start = start_offset

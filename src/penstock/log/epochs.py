@@ -1,7 +1,7 @@
-"""Where each leader epoch of a partition began: what OffsetForLeaderEpoch answers from.
+"""Where each leader epoch of a partition began. OffsetForLeaderEpoch answers from this table.
 
-The table is a list of (epoch, start offset), both strictly growing. An epoch under which nothing was
-written leaves no trace once the next one begins at the same offset, as in Kafka.
+The table is a list of (epoch, start offset), both strictly growing. An epoch under which nothing was written
+leaves no trace once the next one begins at the same offset, as in Kafka.
 """
 
 from bisect import bisect_right

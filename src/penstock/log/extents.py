@@ -1,13 +1,13 @@
 """Where the batches of one partition lie: columns of extents, in the order of offsets.
 
-An extent is a run of adjacent batches in one file or object. Small batches that lie side by side share
-one, up to EXTENT_BYTES, so that the index stays small and a lookup walks few batch headers. Each extent
-keeps the greatest timestamp in it, which makes it the time index too.
+An extent is a run of adjacent batches in one file or object. Small batches that lie side by side share one,
+up to EXTENT_BYTES. So the index stays small and a lookup walks few batch headers. Each extent keeps the
+greatest timestamp in it, so it is the time index too.
 
-Columns of machine integers instead of an object per extent: a busy broker holds some hundred thousand.
+The extents are columns of machine integers, not an object each: a busy broker holds some hundred thousand.
 
-Stored form (of a segment's index): a count, then the columns base offset, last offset, greatest
-timestamp, position, length, each as little-endian 64-bit integers, then a CRC32C of all before it.
+Stored form (of a segment's index): a count, then the columns base offset, last offset, greatest timestamp,
+position, length, each as little-endian 64-bit integers, then a CRC32C of all before it.
 """
 
 import sys

@@ -84,8 +84,8 @@ class FlushedBatch(NamedTuple):
 
 
 class FlushBlock(NamedTuple):
-    """What one flush holds of one partition. The batches are decoded when asked for: a reader that looks
-    for some partitions steps over the others."""
+    """The batches of one partition in one flush. They are decoded when asked for: a reader that looks for
+    some partitions steps over the others."""
 
     topic_id: bytes
     partition: int

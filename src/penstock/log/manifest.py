@@ -53,7 +53,7 @@ class SegmentRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 class HurtRange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Records from `start` up to, not including, `end` that were acknowledged and that the store lost or
-    hurt. Whoever asks for one of them is told so; offsets around them stay as they are."""
+    damaged. A reader that asks for one of them gets an error. Offsets around them stay as they are."""
 
     start: int
     end: int

@@ -26,8 +26,8 @@ class Marker(NamedTuple):
 class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Records of `producer_id` from `first_offset` up to its marker at `last_offset` do not count.
 
-    `last_stable_offset` is where the stable end stood once the marker was written: a reader that looks
-    for ranges touching [start, end) may stop at the first one whose stable offset is at or beyond `end`.
+    `last_stable_offset` is the stable end after the marker was written. A reader that looks for ranges that
+    touch [start, end) may stop at the first one whose stable offset is at or beyond `end`.
     """
 
     producer_id: int

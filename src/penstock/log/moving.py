@@ -1,18 +1,18 @@
-"""Objects that are mostly dead, and what to move out of them.
+"""Objects that are mostly dead, and which pieces to move out of them.
 
 An object holds pieces of many partitions and stays until the last piece goes; one small batch would keep it.
 Where less than half of an object is alive, each leader that has pieces in it copies its own into new objects,
 which hold nothing else, and lets the old one go.
 
-A leader knows what is alive of the partitions that it leads. Only if that is less than half of an object does
-it have to find out what other leaders need of it. Leaders that change do not make an object sparse: what is
-alive is alive, whoever leads it.
+A leader knows which pieces are alive in the partitions that it leads. Only if those are less than half of an
+object must it find out which pieces other leaders need. A change of leaders does not make an object sparse: a
+piece that is alive stays alive under every leader.
 
-What this costs. A piece that was moved lies in an object that was wholly alive. It is moved again only after
-half of that object died, so each byte that dies pays for at most one byte that is copied.
+The cost. A moved piece lies in an object that was wholly alive. It is moved again only after half of that
+object died. So each byte that dies pays for at most one byte that is copied.
 
-What this bounds. Objects that are not sparse are at least half alive, and a little is left in sparse ones
-until moving it is worth a command in the metadata log: what is stored is at most about twice what is alive.
+The bound. An object that is not sparse is at least half alive. A little stays in sparse ones until moving it
+is worth a command in the metadata log. So the store holds at most about twice the bytes that are alive.
 """
 
 from bisect import bisect_right

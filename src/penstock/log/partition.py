@@ -1,4 +1,4 @@
-"""One partition's log as a state machine: what may be appended, and what it gets.
+"""One partition's log as a state machine: which batches may be appended, and which offsets they get.
 
 An append goes through two states, and only the second is visible to readers:
 
@@ -6,11 +6,11 @@ An append goes through two states, and only the second is visible to readers:
               and the producer's entry move on
     publish   the write was durable: `high_watermark` and `last_stable_offset` move on
 
-A staged append whose write failed is undone: `undo` puts back what `stage` replaced, newest first. All
-that changes this state lives in this module; the ledger calls it in the order of its flushes.
+A staged append whose write failed is undone: `undo` puts back the state that `stage` replaced, newest first.
+Only this module changes this state; the ledger calls it in the order of its flushes.
 
-`stage` runs once per batch on the hot path and is written plainly for it: one unpack, one pack, no
-per-record work, no object for a batch without a producer id.
+`stage` runs once per batch on the hot path and is written plainly for it: one unpack, one pack, no per-record
+work, no object for a batch without a producer id.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,8 +54,8 @@ time that the broker gave it (-1: none). A plain tuple, because there is one per
 
 
 class Duplicate(NamedTuple):
-    """A batch that is in the log already, at this place. Kafka reports its greatest timestamp as the
-    append time, whoever set it."""
+    """The log has this batch already, at these offsets. Kafka reports its greatest timestamp as the append
+    time, whether the producer or the broker set it."""
 
     base_offset: int
     log_append_time_ms: int

@@ -1,4 +1,4 @@
-"""The settings that the log of one partition obeys, typed: its topic's, and some of the cluster's."""
+"""The settings that the log of one partition obeys, typed: those of its topic, and some of the cluster."""
 
 import msgspec
 

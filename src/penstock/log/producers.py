@@ -1,14 +1,14 @@
-"""What a partition remembers of each producer, so that a retried batch is stored once.
+"""The state that a partition keeps of each producer, so that a retried batch is stored once.
 
 The rules are Kafka's (ProducerStateManager, ProducerAppendInfo):
 
-- A batch that repeats one of the producer's last five, by epoch and sequence range, is a duplicate and is
-  answered with the offset of the first.
+- A batch that repeats one of the producer's last five, by epoch and sequence range, is a duplicate. The
+  answer has the offset of the first.
 - A lower epoch than the last one seen is INVALID_PRODUCER_EPOCH.
-- A new epoch starts at sequence 0; within an epoch the next sequence follows the last, 0 after 2^31 - 1;
-  anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
-- A producer that the partition does not know (expired, or its records are gone) may start at any sequence; so
-  may one in a transaction of which no batch is known, because the store lost some.
+- A new epoch starts at sequence 0. Within an epoch the next sequence follows the last, 0 after 2^31 - 1. Any
+  other sequence is OUT_OF_ORDER_SEQUENCE_NUMBER.
+- A producer that the partition does not know (expired, or its records are gone) may start at any sequence. So
+  may a producer in a transaction if the partition knows no batch of it, because the store lost some.
 
 Entries are immutable. Staging an append replaces the producer's entry; undoing it puts the old one back.
 """

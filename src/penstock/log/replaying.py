@@ -1,14 +1,13 @@
-"""Taking over a partition from its logs: batch after batch, and around what is damaged.
+"""Takes over a partition from its logs, batch after batch, and passes over damage.
 
-A record that was acknowledged is in the manifest or in a log, and offsets join without a gap. So the damage
-shows as a gap: where a later batch begins beyond the end of those before it, exactly what lies between is
-hurt. Where none follows a damaged flush, it is not known whether the partition had records in it. If that
-cannot be excluded, the offsets that they may have had are hurt as well: an offset that was acknowledged is
-never given again.
+An acknowledged record is in the manifest or in a log, and offsets join without a gap. So damage shows as a
+gap: if a later batch begins beyond the end of those before it, exactly the offsets between are hurt. If no
+batch follows a damaged flush, the partition may have had records in it or not. Unless that can be excluded,
+the offsets that they may have had are hurt as well: an acknowledged offset is never given again.
 
-What a loss of power took of a log that nobody synced is not lost: it was never promised (durability=os). A
-gap that it leaves is passed over, as one that compaction leaves, and where nothing follows the partition
-ends.
+With durability=os a loss of power may take the end of a log that was not synced. Those records are not lost:
+they were never promised. A gap that they leave is passed over, like a gap that compaction leaves. If nothing
+follows, the partition ends there.
 """
 
 from typing import NamedTuple
@@ -31,8 +30,8 @@ class Damaged(NamedTuple):
 
 
 class Replay:
-    """Brings `log` forward. `hurt` is what was found to be lost, in order, and `torn` which offsets a loss of
-    power left a gap at."""
+    """Brings `log` forward. `hurt` are the lost ranges that it found, in order. `torn` are the offsets at
+    which a loss of power left a gap."""
 
     def __init__(self, log: PartitionLog, log_start: int) -> None:
         """What lies below `log_start` was deleted, and may be missing."""

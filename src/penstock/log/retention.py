@@ -1,9 +1,9 @@
 """Retention: from which offset on a partition's records are kept.
 
-As Kafka: whole segments go, oldest first. By time, a segment goes when its newest record is older than
-retention.ms. By size, it goes as long as what remains is still at least retention.bytes. Records that are
-not settled yet are judged in pieces of at most segment.bytes. What is below the log start is gone already,
-and counts no more, wherever it still lies.
+As in Kafka, whole segments go, oldest first. By time, a segment goes when its newest record is older than
+retention.ms. By size, it goes as long as the rest is still at least retention.bytes. Records that are not
+settled yet are judged in pieces of at most segment.bytes. Records below the log start are gone already. They
+do not count, even if their bytes are still stored.
 """
 
 from bisect import bisect_right

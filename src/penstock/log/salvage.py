@@ -1,15 +1,15 @@
-"""What can still be told of a flush that is not as it was written.
+"""Reads as much as possible of a damaged flush.
 
 A flush says the same more than once. The header has a checksum, and repeats the log's nonce and its own
-number; each batch has a CRC; the index repeats the batch headers, and its blocks join: each begins where the
+number. Each batch has a CRC. The index repeats the batch headers, and its blocks join: each begins where the
 batches of the one before end, and the last ends where the index begins. So:
 
     header hurt    a byte is mended by the checksum; else the index is found by its own structure
-    index hurt     a byte is mended by the checksum; else what it repeats is taken from the batches again
+    index hurt     a byte is mended by the checksum; else its contents are taken from the batches again
     both hurt      blocks are found by the batches that they begin with
 
-What was salvaged counts like what is whole. A batch that is hurt itself is no matter here: whoever reads it
-finds out. Of what is beyond help, `FlushDamage` says what recovery needs to bound the loss.
+A salvaged flush counts like a whole one. This module does not look for hurt batches: their readers find them.
+If a flush is beyond help, `FlushDamage` says what recovery needs to bound the loss.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,11 +1,12 @@
-"""Deciding which records go into which segment objects.
+"""Decides which records go into which segment objects.
 
-A run is a stretch of one partition's extents that becomes one piece of one object. Runs respect
-segment.bytes and segment.ms. They are packed in the order of partitions: large ones get an object of their
-own, small ones share.
+A run is a stretch of one partition's extents that becomes one piece of one object. Runs respect segment.bytes
+and segment.ms. They are packed in the order of partitions: large ones get an object of their own, small ones
+share.
 
-An object stays until the last of its pieces goes. So only those share one that are likely to go at about the
-same time: what is compacted lies apart from what goes by size, and that apart from what goes by age.
+An object stays until the last of its pieces goes. So pieces share an object only if they are likely to go at
+about the same time: compacted partitions lie apart from those that go by size, and these apart from those
+that go by age.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -54,7 +55,7 @@ def split(extents: Extents, bytes_max: int, span_ms_max: int) -> Iterator[Extent
 
 
 class Layout:
-    """Batches copied one after the other from a position on: where they lie then, and what to copy."""
+    """Batches copied one after the other from a position on: their new extents, and the bytes to copy."""
 
     def __init__(self, position: int) -> None:
         self.position = position

@@ -1,4 +1,4 @@
-"""Which bytes a read needs, and which of them it gives: extents to ranges, ranges to whole batches."""
+"""Extents become ranges to read, and ranges become whole batches to answer with."""
 
 import struct
 from collections.abc import Iterator

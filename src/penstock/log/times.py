@@ -1,4 +1,4 @@
-"""Finding a record by its time, exact to the record: the one place in this room that looks into batches."""
+"""Finds a record by its time, exact to the record: it looks into batches."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

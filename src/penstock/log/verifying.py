@@ -1,13 +1,13 @@
-"""Whether batches that are read from the store are still as they were written, before anybody gets them.
+"""Checks batches that were read from the store, before a reader gets them.
 
-A quick look at each batch: its CRC, its leader epoch, and that lengths and offsets join from the first to
-the last of the extent. It costs about half a microsecond a batch, and sixty a megabyte. If it finds anything,
-`checking` tells what is lost. One step looks at a bounded number of batches. On the path of cold reads, and
-plain for it.
+The check is a quick look at each batch: its CRC, its leader epoch, and that lengths and offsets join from the
+first to the last of the extent. It costs about half a microsecond a batch, and sixty a megabyte. If it finds
+anything, `checking` tells which batches are lost. One step looks at a bounded number of batches. The code is
+on the path of cold reads, and plain for it.
 
-Where batches are small, what costs is their number. So an extent of many batches that was found whole has the
-checksum of all its bytes remembered: next time that one checksum says that they are the same bytes. Nothing
-is taken for whole without a look at its bytes, whatever was read before.
+Small batches cost by their number. So this module remembers the checksum over all bytes of an extent of many
+batches that it found whole. Next time that one checksum proves that the bytes are the same. Bytes are never
+taken for whole without a look at them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,8 +44,8 @@ class ExtentBytes(NamedTuple):
 
 
 class Sums:
-    """Checksums of extents that were found whole, each over all bytes of one, wherever these lie: settling
-    moves them as they are. Those that were learnt first go first."""
+    """Checksums of extents that were found whole, each over all bytes of one extent. They stay true when
+    settling moves the bytes, because it does not change them. The oldest go first."""
 
     def __init__(self, count_max: int = SUMS_MAX) -> None:
         self._count_max = count_max
@@ -85,7 +85,7 @@ class Lost(NamedTuple):
 
 
 class Verification:
-    """Looks at extents in order, in steps. `runs` are stretches of whole batches, `lost` is what lies
+    """Looks at extents in order, in steps. `runs` are stretches of whole batches, `lost` are the ranges
     between."""
 
     def __init__(self, extents: Sequence[ExtentBytes], rules: Rules, sums: Sums | None = None) -> None:
