@@ -1,11 +1,11 @@
-"""What every part of a shard of groups shares: its clock, its timers, its journal and its answers.
+"""The state that every part of a shard of groups shares: its clock, its timers, its journal and its answers.
 
-A shard here is one partition of `__consumer_offsets`. What shards are in general says `shards/shard.py`.
+A shard here is one partition of `__consumer_offsets`. `shards/shard.py` says what shards are in general.
 
 **State ahead of storage.** Offsets and classic groups change only when their records are durable. A group of
-the consumer protocol *is* its records, so it changes at once, lest a second member wait a whole
-round trip to storage for the first: the journal keeps the group as it was before the batch, puts it back
-if the batch fails, and holds back every answer that could show the unwritten state.
+the consumer protocol *is* its records, so it changes at once: else a second member would wait a whole round
+trip to storage for the first. The journal keeps the group as it was before the batch, puts it back if the
+batch fails, and holds back every answer that could show the unwritten state.
 """
 
 from __future__ import annotations

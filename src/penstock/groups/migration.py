@@ -1,8 +1,8 @@
 """Live groups that change their protocol (`group.consumer.migration.policy`).
 
-A classic group becomes a consumer group when its first member of the new protocol joins; the others go on
-with the classic requests, served by `mixed`. It becomes classic again when the last member of the new
-protocol goes. Offsets do not take part: they belong to the name.
+A classic group becomes a consumer group when its first member of the new protocol joins. The others go on
+with the classic requests, and `mixed` serves them. The group becomes classic again when the last member of
+the new protocol goes. Offsets do not change: they belong to the group's name.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Classic requests from members of a consumer group: the way between the two protocols.
 
-To such a member, JoinGroup is a heartbeat that may move it on, SyncGroup fetches what it has now, and
-REBALANCE_IN_PROGRESS in answer to Heartbeat says that there is something to fetch. The coordinator has
-assigned, so nobody is told to lead.
+To such a member, JoinGroup is a heartbeat that may move it on, and SyncGroup fetches its present assignment.
+REBALANCE_IN_PROGRESS in answer to Heartbeat tells it that there is something to fetch. The coordinator has
+assigned, so no member is told to lead.
 """
 
 import msgspec

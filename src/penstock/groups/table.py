@@ -1,4 +1,4 @@
-"""What a group can be."""
+"""The types that a group can have."""
 
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.group import ConsumerGroup

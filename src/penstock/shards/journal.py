@@ -1,12 +1,12 @@
 """The batches of one shard on their way to storage.
 
-At most one is under way. While it is, further records gather in the next batch, so a slow store makes batches
-larger and not the queue longer. An answer that depends on a record is tied to its batch and is given when the
-batch is durable.
+At most one batch is under way. While it is, further records gather in the next batch. So a slow store makes
+batches larger, and not the queue longer. An answer that depends on a record is tied to its batch, and is
+given when the batch is durable.
 
-State that is changed before its records are durable is remembered as it was before the batch, by a name that
-the shard chooses. A failed batch takes all batches behind it along, because they were decided on state that
-never came to be; `fail` gives back what was remembered.
+A shard may change state before its records are durable. The journal then remembers the state before the
+batch, by a name that the shard chooses. A failed batch takes all batches behind it along, because they were
+decided on state that never came to be; `fail` gives back the remembered state.
 """
 
 from __future__ import annotations

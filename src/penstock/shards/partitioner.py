@@ -1,5 +1,6 @@
-"""Which partition of an internal topic a key belongs to, such as a group: Java's String.hashCode, as Kafka
-computes it."""
+"""The partition of an internal topic that a key, such as a group, belongs to. It is computed with Java's
+String.hashCode, as Kafka does.
+"""
 
 from functools import lru_cache
 

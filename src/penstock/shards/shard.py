@@ -1,12 +1,13 @@
-"""What a shard is: one partition of an internal topic as a state machine.
+"""A shard is one partition of an internal topic as a state machine.
 
-Its records say what happened; its state is what they mean. A shard is handed events (a request, a timer, the
-result of a write) together with `now`, and gives back `Effects`: what to answer to whom, what to append, when
-to be woken. It does not wait, reads no clock and touches no storage. `broker/shards` is the shell that does.
+Its records say what happened; its state is what they mean. The shell hands a shard events (a request, a
+timer, the result of a write) together with `now`. The shard gives back `Effects`: the answers, the records to
+append, and the time to be woken. It does not wait, reads no clock and touches no storage. The shell is
+`broker/shards`.
 
-**The life of a shard.** Its records are loaded in the order of the log; `loaded` begins to serve. For each
-batch `durable` or `failed` is reported before the next one is handed out. A shard whose partition has another
-leader is told `unload`, and thrown away.
+**The life of a shard.** The shell loads its records in the order of the log; `loaded` begins to serve. For
+each batch the shell reports `durable` or `failed` before the shard hands out the next one. If its partition
+gets another leader, the shell calls `unload` and throws the shard away.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Effects(NamedTuple):
 
 
 class Shard(Protocol):
-    """What the shell asks of every shard. Requests are methods of the shard's own:
-    `(now, ticket, ...) -> Effects`."""
+    """The methods that the shell asks of every shard. Requests are methods of the shard's own: `(now, ticket,
+    ...) -> Effects`."""
 
     def load(self, key: bytes, value: bytes | None, producer_id: int) -> None:
         """One record of the log. `producer_id`: that of its batch if the batch is transactional, else -1."""

@@ -1,7 +1,7 @@
 """Deadlines, cheap to push back.
 
-Every heartbeat moves a deadline, so moving one later must cost no more than a dictionary write: the heap
-keeps the old time, and an entry that surfaces too early is put back at its true time.
+Every heartbeat moves a deadline, so a move to a later time may cost no more than a dictionary write. The heap
+keeps the old time. An entry that surfaces too early is put back at its true time.
 """
 
 from collections.abc import Callable, Hashable

@@ -1,7 +1,7 @@
-"""What classic consumers put inside JoinGroup and SyncGroup, read and written for the groups that need it.
+"""Subscriptions and assignments that classic consumers put inside JoinGroup and SyncGroup: read and written.
 
-Groups of other types (connect, schema registry) keep their bytes to themselves, and these functions are
-never asked about them. Bytes from a client are not trusted: what does not parse raises `WireError`.
+Groups of other types (connect, schema registry) keep their bytes to themselves, and these functions are never
+asked about them. Bytes from a client are not trusted: `WireError` is raised for bytes that do not parse.
 """
 
 from collections.abc import Iterable, Mapping

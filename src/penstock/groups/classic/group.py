@@ -5,8 +5,8 @@
                |   +-> Empty (all left)   |                  |
                +--------------------------+------------------+
 
-This module holds the state and the questions about it. What moves it from one state to the next is in
-`classic_join` and `classic_sync`, and nowhere else.
+This module holds the state and answers questions about it. Only `joining` and `syncing` move it from one
+state to the next.
 """
 
 from collections.abc import Callable, Iterable, Sequence

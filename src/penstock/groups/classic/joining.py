@@ -1,8 +1,8 @@
 """JoinGroup for classic groups: who is let in, and when a generation begins.
 
-All changes from Empty, Stable or CompletingRebalance to PreparingRebalance, and from there to
-CompletingRebalance or Empty, are made here. A rebalance ends as soon as every member has rejoined; the
-timer only serves members that never do. The first rebalance of an empty group waits a little for others
+This module makes all changes from Empty, Stable or CompletingRebalance to PreparingRebalance, and from there
+to CompletingRebalance or Empty. A rebalance ends as soon as every member has rejoined; the timer only serves
+members that never do. The first rebalance of an empty group waits a little for others
 (`group.initial.rebalance.delay.ms`), because consumers tend to start together.
 """
 

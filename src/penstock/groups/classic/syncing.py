@@ -1,7 +1,7 @@
 """SyncGroup, Heartbeat and LeaveGroup for classic groups.
 
-The step from CompletingRebalance to Stable is made here: the leader's assignment is written, and given
-out when it is durable, so a coordinator that takes over knows every assignment that a member acts on.
+This module makes the step from CompletingRebalance to Stable. It writes the leader's assignment, and gives it
+out when it is durable. So a coordinator that takes over knows every assignment that a member acts on.
 """
 
 from penstock.groups.classic.group import ClassicGroup, State

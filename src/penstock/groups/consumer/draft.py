@@ -1,8 +1,8 @@
 """A change to one group of the consumer protocol, decided record by record and made all at once.
 
-The first record copies the group; the copy takes the changes, so that what is decided next sees them, and
-the group itself stays as it was. An error on the way throws the draft away. `commit` puts the copy in its
-place and leaves the original with the journal, to go back to if the write fails.
+The first record copies the group. The copy takes the changes, and later decisions see them; the group itself
+stays as it was. An error on the way throws the draft away. `commit` puts the copy in the group's place and
+leaves the original with the journal, which goes back to it if the write fails.
 """
 
 from penstock.groups.classic.group import ClassicGroup

@@ -1,12 +1,12 @@
 """A group of the consumer protocol (KIP-848): the fold of its records.
 
-The coordinator assigns. A group has an epoch that grows when something about its membership, its
-subscriptions or its topics changes; a target assignment computed for an epoch; and each member an epoch of
-its own, that of the target it has reached. A member gives up what it must before it gets anything that
-somebody else still holds, so a partition never has two owners.
+The coordinator assigns. A group has an epoch, which grows when its membership, its subscriptions or its
+topics change. It has a target assignment, computed for an epoch. Each member has an epoch of its own: that of
+the target it has reached. A member gives up its surplus partitions before it gets any that another member
+still holds, so a partition never has two owners.
 
-This module holds the state and how each record changes it. What decides about records is in
-`consumer_heartbeat`, `reconcile` and `migration`.
+This module holds the state and applies each record to it. `heartbeat`, `reconcile` and `migration` decide
+which records are written.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +45,7 @@ class MemberState(IntEnum):
 
 
 class ClassicSide(NamedTuple):
-    """What a member that still speaks the classic protocol said in JoinGroup."""
+    """The JoinGroup of a member that still speaks the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

@@ -1,13 +1,14 @@
-"""One member's way to its target: give up first, then take what is free.
+r"""One member's way to its target: give up first, then take what is free.
 
     STABLE --(new target)--> UNREVOKED_PARTITIONS --(member no longer owns them)--+
-       ^  \\                                                                       |
+       ^  \                                                                       |
        |   +--(nothing to give up)---------------------------------------------+  |
        |                                                                       v  v
        +--(all of it is free)-- UNRELEASED_PARTITIONS <--(others still hold some of it)
 
-A member keeps its epoch until it has given up what it must, and then moves to the epoch of the target. What
-it reports as owned decides when that is: a heartbeat that reports nothing (null) proves nothing.
+A member keeps its epoch until it has given up its surplus partitions, and then moves to the epoch of the
+target. The partitions that it reports as owned decide when that is: a heartbeat that reports nothing (null)
+proves nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence

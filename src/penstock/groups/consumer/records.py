@@ -1,7 +1,7 @@
 """Consumer groups to records and back.
 
-`replay` is how every record changes its group, whether it has just been decided or is being loaded: the two
-cannot drift apart.
+`replay` applies a record to its group. It runs for records that were just decided and for records that are
+loaded, so the two cannot drift apart.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
 """Subscriptions by regular expression, matched in time linear in the name.
 
-A client chooses the pattern and the coordinator matches it against every topic, on the loop that serves
-everybody. Python's `re` backtracks: one pattern could stop the broker for hours. So patterns are compiled to
-a non-deterministic automaton, run as a deterministic one that is built as it is needed, under a budget of
-steps. As in Kafka, a pattern must match the whole name.
+A client chooses the pattern, and the coordinator matches it against every topic, on the loop that serves all
+clients. Python's `re` backtracks: one pattern could stop the broker for hours. So this module compiles a
+pattern to a non-deterministic automaton. It runs it as a deterministic one, which it builds as it is needed,
+under a budget of steps. As in Kafka, a pattern must match the whole name.
 """
 
 from collections.abc import Iterable

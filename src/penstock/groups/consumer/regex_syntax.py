@@ -1,8 +1,8 @@
 """RE2's syntax, as far as it can say something about topic names, parsed to a tree.
 
 Topic names are ASCII, so a character class is a set of ASCII codes, held as a bit mask; a character outside
-of ASCII matches nothing. What RE2 leaves out because it cannot be matched in linear time (back-references,
-look-around, possessive repetition) is refused here too.
+of ASCII matches nothing. RE2 leaves out back-references, look-around and possessive repetition, because they
+cannot be matched in linear time. This module refuses them too.
 """
 
 from typing import NamedTuple

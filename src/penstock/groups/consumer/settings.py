@@ -1,4 +1,4 @@
-"""What holds for one group of the consumer protocol: its own settings if it has them, else the broker's."""
+"""The settings of one group of the consumer protocol: its own if it has them, else the broker's."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""From subscriptions to a target assignment: what topics there are, what they hash to, who gets what."""
+"""Computes a target assignment from subscriptions: topics, their hashes, and each member's partitions."""
 
 from collections.abc import Iterable
 from hashlib import blake2b

@@ -1,7 +1,7 @@
-"""Committed offsets: what a group will resume from, and what an open transaction would make of it.
+"""Committed offsets: where a group will resume, and the offsets that an open transaction would commit.
 
-Only durable records get here, in the order of the log, whether they were just written or are being
-loaded. So `get` can never show an offset that a crash would take back.
+Only durable records get here, in the order of the log, whether they were just written or are being loaded. So
+`get` can never show an offset that a crash would take back.
 """
 
 from collections.abc import Iterator

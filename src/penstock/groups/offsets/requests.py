@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, and what makes offsets go away by themselves.
+"""OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, and the expiry of offsets.
 
-Topics are known here by name: who speaks topic ids translates them first. Every partition that was asked
-about is in the answer, with its own code.
+This module knows topics by name: its callers translate topic ids first. Every partition that was asked about
+is in the answer, with its own code.
 """
 
 from collections.abc import Iterable
