@@ -217,7 +217,7 @@ def _same(value: Any) -> Any:
 
 
 class _Converters:
-    """What Arrow wants where that is not what fastavro gives. None: it is the same."""
+    """Conversions from fastavro's values to Arrow's, where the two differ. None: they are the same."""
 
     def __init__(self) -> None:
         self._named: dict[str, Convert | None] = {}

@@ -1,4 +1,4 @@
-"""Where outputs stand by their checkpoints: readable without Spark, by anybody, at any time."""
+"""The positions of outputs, read from their checkpoints. This needs no Spark and no running pipeline."""
 
 import json
 

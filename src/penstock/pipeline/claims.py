@@ -1,10 +1,10 @@
-"""Who may run a pipeline: the run with the newest claim.
+"""The run with the newest claim may run a pipeline.
 
     spark/claims/<pipeline>/<number>     created once, by the run that holds it
 
-A run that finds the pipeline free creates the claim after the newest one, so of two that start at the same
-moment one gets it. A run that was paused, taken for dead and replaced finds a newer claim than its own, and
-ends. It may find that late; what it does before must not matter, and `tables` says why it does not.
+A run that finds the pipeline free creates the claim after the newest one. If two start at the same moment,
+one gets it. A run that was paused, taken for dead and replaced finds a newer claim than its own, and ends. It
+may find that late. Its work until then must do no harm, and `tables` says why it does none.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""What a pipeline is: sources, and outputs that a plain function makes of them.
+"""A pipeline is a list of sources, and of outputs that a plain function makes of them.
 
     from penstock.pipeline import Json, Pipeline
 

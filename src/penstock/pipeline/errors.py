@@ -1,4 +1,4 @@
-"""What users of pipelines are told: one sentence, whatever Spark, Java or Python had to say."""
+"""Errors for users of pipelines: one sentence each, however long the report of Spark, Java or Python is."""
 
 import re
 

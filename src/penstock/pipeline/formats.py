@@ -1,8 +1,8 @@
-"""How the bytes of keys and values become columns, and what is said of those that do not.
+"""The formats of keys and values: how bytes become columns, and the reason if they cannot.
 
-Text and JSON are expressions that Spark runs in Java. Avro and Protobuf need a jar there that is not
-published for every Spark (there is none for Protobuf), so they are decoded in Python workers, a column at a
-time, by fastavro and protobuf, which are compiled libraries. No record becomes null because it is bad.
+Spark runs Text and JSON as expressions in Java. Avro and Protobuf need a jar there that is not published for
+every Spark (there is none for Protobuf). So Python workers decode them, a column at a time, with fastavro and
+protobuf, which are compiled libraries. No record becomes null because it is bad.
 """
 
 import functools
@@ -131,11 +131,11 @@ def _required(
 
 
 class Avro:
-    """Avro's binary encoding, with a schema as JSON text or what `json.loads` makes of it.
+    """Avro's binary encoding, with a schema as JSON text or as the result of `json.loads`.
 
-    With `registry`, a URL, values are in Confluent's wire format: each is read with the schema that it was
-    written with, by its number, and then fitted to `schema`, or if that is not given to the newest one of
-    `subject`. With `confluent` alone the number is skipped, and all are taken to be written with `schema`.
+    With `registry`, a URL, values are in Confluent's wire format: each names the schema that it was written
+    with by number. It is read with that schema and then fitted to `schema`; if none is given, to the newest
+    one of `subject`. With `confluent` alone the number is skipped, and all values are read with `schema`.
     """
 
     def __init__(
@@ -170,9 +170,9 @@ class Avro:
 class Protobuf:
     """Protocol Buffers: a generated message class, or a descriptor set and the full name of a message.
 
-    The set is what `protoc --descriptor_set_out --include_imports` writes, as bytes or the path of the file.
+    `protoc --descriptor_set_out --include_imports` writes the set; give its bytes or the path of the file.
     With `registry` and `subject` the newest schema of the subject is taken instead. `confluent`: values are
-    in Confluent's wire format, of which a field's number, not the schema's, says what it means.
+    in Confluent's wire format. A field's number gives its meaning; the schema's number is not used.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Definitions as DataFrames: what a source gives to functions, its dead letters, and what a topic is sent."""
+"""Definitions as DataFrames: a source's columns for functions, its dead letters, and the rows for a topic."""
 
 import traceback
 from pathlib import Path

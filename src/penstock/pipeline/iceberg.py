@@ -1,9 +1,9 @@
-"""Iceberg tables: files that Spark wrote, made part of a table by pyiceberg.
+"""Iceberg tables: pyiceberg makes files that Spark wrote part of a table.
 
-A commit carries the number of its query and its micro-batch, so one that is run again, because a driver died
-after it, is found in the table and left alone. The catalog, `penstock`, is by default a file beside the
-table; the options `catalog.NAME` are properties of another one (`catalog.type` is `rest`, say), and `table`
-is the table's name in it.
+A commit carries the number of its query and its micro-batch. If a driver died after the commit and the
+micro-batch runs again, the run finds the commit in the table and leaves the table alone. The catalog,
+`penstock`, is by default a file beside the table. The options `catalog.NAME` are properties of another one
+(for example `catalog.type` is `rest`), and `table` is the table's name in it.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""How a pipeline stands, put together from its last report, its checkpoints and the ends of its topics."""
+"""The state of a pipeline, put together from its last report, its checkpoints and the ends of its topics."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
 """Protobuf in Python workers: the types of a message, and a decoder by the protobuf library.
 
-A field that has no presence and is not in the bytes has its default, as the language defines; one that has
-presence (messages, `optional`, members of a oneof) is null.
+If a field is not in the bytes and has no presence, it has its default, as the language defines. If it has
+presence (messages, `optional`, members of a oneof), it is null.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""A schema registry that speaks Confluent's HTTP interface: what readers ask of it."""
+"""A client of schema registries that speak Confluent's HTTP interface. It only reads."""
 
 import base64
 import json

@@ -1,8 +1,8 @@
 """Runs a pipeline: a streaming query for each output, and one for the dead letters of each source.
 
-Each query has its own checkpoint, so each goes on from where it was, whatever became of the others; and
-each writes exactly once, because its sink tells a micro-batch that it has seen. Dead letters are a query and
-not a by-product of outputs: a record that is bad is told once, also if three outputs read it.
+Each query has its own checkpoint, so each goes on from its own position, whatever became of the others. Each
+writes exactly once, because its sink recognises a micro-batch that it has seen. Dead letters have a query of
+their own and are no by-product of outputs: a bad record is reported once, even if three outputs read it.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""What is known of pipelines, in the store: who runs each, how far its outputs are, and how it ended.
+"""Reports of pipelines in the store: the run, the positions of its outputs, and how it ended.
 
     spark/pipelines/<name>         a run's last word about itself, overwritten about every second
 
-It is a report, and decides nothing: where an output goes on is in its checkpoint. A run that was killed has
-no last word; its process is gone, or it has been silent for too long.
+A report decides nothing: an output goes on from its checkpoint. A run that was killed wrote no last word: its
+process is gone, or it has been silent for too long.
 """
 
 import os

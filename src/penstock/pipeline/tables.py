@@ -1,21 +1,21 @@
 """Tables: rows of micro-batches, each once, in files that any engine can read.
 
-Parquet. A micro-batch is written to a directory of its own beside the data, and then its files are moved to
-the table. So nobody ever sees half a file. Which files those are is decided once:
+Parquet. A run writes a micro-batch to a directory of its own beside the data, and then moves its files to the
+table. So no reader ever sees half a file. A plan decides once which files those are:
 
     spark/table/<query>/<batch>     the files of a micro-batch, and where they go; created once
 
-A micro-batch that is run again, because a driver died, finds the plan of the first time and carries that one
-out; what it wrote itself is deleted. So does a driver that was paused, replaced and wakes up: it moves files
-that are where they belong already. Only then is the plan of an old micro-batch gone, and such a driver could
-create it anew: therefore a run looks, after the plan is there and before it moves a file, whether it is still
-the one that runs the pipeline. Spark's own sink for files keeps a list of those that count, which only Spark
-reads: to everybody else, what a dead driver left behind are rows.
+If a driver died and a micro-batch runs again, the run finds the plan of the first time, carries that one out,
+and deletes its own files. A driver that was paused, replaced and wakes up does the same: it moves files that
+are in their place already. There is one danger: the plan of an old micro-batch may be deleted by then, and
+the driver could create it anew. Therefore a run looks, after the plan is there and before it moves a file,
+whether it still holds the pipeline. Spark's own sink for files keeps a list of the files that count, and only
+Spark reads that list: for every other reader, files that a dead driver left behind are rows.
 
 Delta. Spark's sink for it does the same with a log that every reader of Delta knows.
 
-Iceberg. No published jar fits this Spark. The files of a micro-batch are written as for Parquet, and become
-part of the table by pyiceberg in one commit, which carries the number of the micro-batch.
+Iceberg. No published jar fits this Spark. The files of a micro-batch are written as for Parquet. pyiceberg
+adds them to the table in one commit, which carries the number of the micro-batch.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """Topics as outputs: the rows of micro-batches, each once.
 
-The sink for streams that `format("penstock")` has is not used here, for two reasons that are Spark's: its
-interface for sinks in Python takes appended rows only, where an aggregate tells of changes, too; and it
-starts a process for the commit of each micro-batch, with ten seconds to begin. A write of a batch has neither
-limit. It is given the number of the query and of the micro-batch; tasks stage and the driver commits by the
-same means as that sink, so one that is run again finds its plan in the store, and is written once.
+This module does not use the sink for streams of `format("penstock")`, for two reasons that are Spark's. Its
+interface for sinks in Python takes appended rows only, but an aggregate also tells of changes. And it starts
+a process for the commit of each micro-batch, with ten seconds to begin. A write of a batch has neither limit.
+It is given the number of the query and of the micro-batch. Tasks stage and the driver commits, as in that
+sink. So a micro-batch that is run again finds its plan in the store, and is written once.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What Spark asks of brokers over the Kafka protocol: where the store is. Records never pass through them."""
+"""Asks brokers over the Kafka protocol where the store is. Records never pass through brokers."""
 
 from penstock.client import AnswerError, Client, ClientError
 from penstock.metadata.image import BROKER_CONFIG, ClusterImage

@@ -1,19 +1,19 @@
 """Loops as machine code, compiled once and kept where the next process finds it.
 
-numba compiles; but importing numba takes a second and more, which is longer than most micro-batches, and
-every worker of Spark would pay it. So what is kept is the object file, and what loads it is llvmlite alone,
-the part of numba that knows the machine: some hundredths of a second. numba is imported only where a loop
-was never compiled before, for this version of the code on this kind of processor.
+numba compiles. But the import of numba takes a second and more, which is longer than most micro-batches, and
+every worker of Spark would pay it. So this module keeps the object file. It loads it with llvmlite alone, the
+part of numba that knows the machine, in some hundredths of a second. It imports numba only if a loop was
+never compiled before, for this version of the code on this kind of processor.
 
-A kernel is a function with a signature, such as "i64(r:u8, i64, w:i64:2)": what it returns, then its
-arguments: a number, or an array that is read (r) or written (w), of which elements, of how many dimensions
-if not one. The functions that it calls are marked with `helper`. All of them are ordinary Python, and do
-the same if they are not compiled. Arrays must be contiguous; what is handed over is checked against the
-signature, since machine code would not notice.
+A kernel is a function with a signature, such as "i64(r:u8, i64, w:i64:2)": its result, then its arguments. An
+argument is a number, or an array that is read (r) or written (w), with the type of its elements and its
+dimensions if not one. The functions that a kernel calls are marked with `helper`. All of them are ordinary
+Python, and do the same if they are not compiled. Arrays must be contiguous. A call checks its arguments
+against the signature, since machine code would not notice.
 
-Object files lie beside the source file if one may write there, else in the user's cache directory; an
-executor may have neither, then a private directory for temporary files serves. What lies in them is run as
-code, so a directory that others could write to is not used.
+Object files lie beside the source file if one may write there, else in the user's cache directory. If an
+executor has neither, they lie in a private directory for temporary files. They are run as code, so a
+directory that others could write to is not used.
 """
 
 import ctypes

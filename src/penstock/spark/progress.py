@@ -1,8 +1,8 @@
-"""The progress of a streaming query, reported as that of a consumer group.
+"""Reports the progress of a streaming query as that of a consumer group.
 
 Commits go to the group's coordinator as from a consumer that assigns its partitions itself (generation -1),
-so any tool shows the lag. They are for people: the query's own checkpoint decides where it goes on. So a
-broker that cannot be reached never holds up or fails a query; the newest position is sent when one can.
+so any tool shows the lag. They are for people: the query goes on from its own checkpoint. So an unreachable
+broker never holds up or fails a query. The newest position is sent when a broker can be reached.
 """
 
 import logging

@@ -1,7 +1,8 @@
 """The data source that Spark knows by the name "penstock".
 
-Spark makes an instance on the driver for each read or write, in a worker process, and pickles what it
-returns; so this module imports little, and what reads the store is imported where it is used.
+Spark makes an instance on the driver for each read or write, in a worker process, and pickles the readers and
+writers that it returns. So this module imports little; code that reads the store is imported where it is
+used.
 """
 
 from tempfile import gettempdir

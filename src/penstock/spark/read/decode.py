@@ -1,11 +1,11 @@
-"""From record batches to Arrow: the driver of the compiled loops.
+"""Turns record batches into Arrow: the driver of the compiled loops.
 
-`Decoder.decode` takes bytes in which whole batches of one partition lie and gives Arrow record batches of a
-bounded size; what is left for a further one is kept until there is enough, or until `finish`. Control
-batches, records outside the asked range and those of aborted transactions are left out; the CRC of each batch
-that is decoded is checked unless told otherwise.
+`Decoder.decode` takes bytes in which whole batches of one partition lie, and gives Arrow record batches of a
+bounded size. It keeps the remaining rows until there are enough for another one, or until `finish`. It leaves
+out control batches, records outside the asked range and those of aborted transactions. It checks the CRC of
+each batch that it decodes unless told otherwise.
 
-A compressed batch of which only offsets are wanted stays compressed, if its header tells them.
+If only offsets are wanted and the header of a compressed batch tells them, the batch stays compressed.
 
 Per batch there is one pass over a row of numbers and one CRC; per record there is no Python at all.
 """

@@ -1,8 +1,8 @@
 """Which records a query reads, and how they are dealt out to tasks. Decisions only: no input or output.
 
-Sizes. Records in write-ahead logs are known batch by batch. Of a segment the manifest tells its offsets and
-bytes; within it, bytes are taken to be spread evenly over offsets. That is exact enough for dealing out and
-for admission, and means that planning a terabyte reads no index.
+Sizes. Records in write-ahead logs are known batch by batch. For a segment, the manifest tells its offsets and
+bytes; planning takes the bytes to be spread evenly over the offsets. That is exact enough to deal out and to
+admit records, and so planning a terabyte reads no index.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""What a task does: reads the batches of its stretches from the store and gives Arrow record batches.
+"""A task reads the batches of its stretches from the store and gives Arrow record batches.
 
 The plan says where records lay when the query was planned. Since then a broker may have settled a write-ahead
-log, or merged segments, and deleted what they replace. A task that misses an object looks at the store
-again, from the offset that it has reached, and goes on; offsets are what counts, places are hints.
+log, or merged segments, and deleted the objects that they replace. A task that misses an object looks at the
+store again, from the offset that it has reached, and goes on. Offsets count; places are hints.
 """
 
 import gc

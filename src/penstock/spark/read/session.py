@@ -1,4 +1,4 @@
-"""What the driver knows of a query's topics: the view of the store, and where reading starts and ends."""
+"""The driver's knowledge of a query's topics: the view of the store, and where reading starts and ends."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping

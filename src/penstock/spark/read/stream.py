@@ -1,8 +1,8 @@
 """`spark.readStream.format("penstock")`: follows the log, tail included, from the store.
 
-One of these lives as long as the query, in a process beside the driver. A position is the offset of the next
-record of each partition, and carries the id of its topic: a topic that was deleted and created again
-under its name is another one, and offsets in the old one mean nothing in the new.
+A reader lives as long as the query, in a process beside the driver. A position is the offset of the next
+record of each partition, and carries the id of its topic. A topic that was deleted and created again under
+its name is another topic: offsets in the old one mean nothing in the new.
 """
 
 import time

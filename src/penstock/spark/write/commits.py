@@ -1,16 +1,16 @@
-"""Writing a micro-batch once, however often Spark asks for it.
+"""Writes a micro-batch once, however often Spark asks for it.
 
 Spark may run a micro-batch again after its records were written: the driver died before it noted so in the
-checkpoint. The second run stages new objects, perhaps with other contents. What counts is decided once:
+checkpoint. The second run stages new objects, perhaps with other contents. These objects decide once:
 
     spark/producer/<query>         the producer id of the query, created once
     spark/plan/<query>/<batch>     what the micro-batch writes, created once: staged batches, their order,
                                    and the sequence number of the first record for each partition
 
-Whoever commits first creates the plan; whoever comes later finds it and carries that one out. Sequence
-numbers run on from plan to plan, so that partitions refuse a batch that they have. A commit that finds a plan
-learns from the partitions how far it was carried out: from what they remember of the producer or, if they
-forgot it, from the log itself, from where it ended when the plan was made.
+The first commit creates the plan; a later commit finds it and carries that one out. Sequence numbers run on
+from plan to plan, so partitions refuse a batch that they have. A commit that finds a plan learns from the
+partitions how far it was carried out: from their memory of the producer or, if they forgot it, from the log
+itself, from its end at the time of the plan.
 
 A plan that was carried out is kept for a while without its data: a driver that was paused and wakes up late
 still finds it, and writes nothing.

@@ -1,8 +1,9 @@
-"""From Arrow to record batches: the driver of the compiled loops of the sink.
+"""Turns Arrow into record batches: the driver of the compiled loops of the sink.
 
 `encode_partitions` takes one Arrow record batch with the columns of Spark's Kafka sink (key, value, headers,
-topic, partition; value alone is required) and gives, per (topic, partition), record batches that are ready to
-be sent but for base offset, leader epoch and sequence numbers, which a broker and the committing driver fill.
+topic, partition; value alone is required). It gives record batches per (topic, partition). They are ready to
+be sent except for sequence numbers, which the committing driver fills, and base offset and leader epoch,
+which a broker fills.
 """
 
 import struct

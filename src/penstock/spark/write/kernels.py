@@ -1,8 +1,8 @@
 """Compiled loops from Arrow buffers to the records of a record batch.
 
 The caller hands over the buffers of the columns as Arrow lays them out (64-bit ends, bytes, one validity byte
-per row) and the rows that go into one batch, in order. Nothing here allocates; the caller sizes the output by
-`sizes`, which is exact up to the few bytes that length prefixes may save.
+per row) and the rows that go into one batch, in order. Nothing here allocates. The caller sizes the output
+with `sizes`, which is exact except for the few bytes that length prefixes may save.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Producing to brokers as one idempotent producer, in order within each partition.
+"""Produces to brokers as one idempotent producer, in order within each partition.
 
 A queue per partition holds batches that carry their sequence numbers already. A request takes the first batch
-of every partition that a broker leads; a batch leaves its queue when it was acknowledged, or when the
-partition says that it has it. So whatever fails and is tried again, each batch is in the log once.
+of every partition that a broker leads. A batch leaves its queue when it was acknowledged, or when the
+partition says that it has it. So each batch is in the log once, however often a request fails and is retried.
 """
 
 import time

@@ -1,7 +1,7 @@
 """`write` and `writeStream.format("penstock")`: tasks encode and stage, the driver commits.
 
-Columns are those of Spark's Kafka sink: value, and if there are such, key, topic, partition and headers; and
-timestamp, which is the record's time. Other columns are not written.
+The columns are those of Spark's Kafka sink: value is required; key, topic, partition and headers are used if
+they are there. A column `timestamp` is the record's time. Other columns are not written.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""What a writing task leaves behind: encoded batches by partition, in an object of the store.
+"""The output of a writing task: encoded batches by partition, in an object of the store.
 
-Nothing of it is visible to readers of topics. Few bytes travel to the driver inside the message itself, which
-saves the object. The objects of a micro-batch are named by query and batch, so that those which no commit
-names (of failed attempts, of drivers that died) can be found and deleted.
+Readers of topics see nothing of it. A few bytes travel to the driver inside the message itself, which saves
+the object. Objects of a micro-batch are named by query and batch. So objects that no commit names (of failed
+attempts, of drivers that died) can be found and deleted.
 """
 
 import os
