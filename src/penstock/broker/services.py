@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from penstock.metadata.image import OFFSETS_TOPIC
 from penstock.settings import parse_listeners
 
 if TYPE_CHECKING:
@@ -37,10 +39,22 @@ class Service(Protocol):
         """Nothing of it outlives this."""
 
 
+class _Coordination(NamedTuple):
+    """A coordinator that is at work when this broker leads a partition of its topic, asked or not."""
+
+    topic: str
+    module: str
+    build: Callable[[Services], Service]
+
+
+_COORDINATIONS = (_Coordination(OFFSETS_TOPIC, "penstock.broker.groups.coordinator", attrgetter("groups")),)
+
+
 class Services:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._to_stop: list[Service] = []
+        self._asleep = list(_COORDINATIONS)
         self._unsubscribe: Callable[[], None] | None = None
 
     @cached_property
@@ -110,7 +124,7 @@ class Services:
     # -- life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The broker serves. It coordinates groups as soon as it leads a partition of their topic."""
+        """The broker serves. It coordinates as soon as it leads a partition of a topic for that."""
         metadata = self._broker.metadata
         self._unsubscribe = metadata.subscribe(self._follow)
         self._follow(metadata.image, metadata.image)
@@ -122,20 +136,20 @@ class Services:
             await self._to_stop.pop().stop()
 
     def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
-        from penstock.metadata.image import OFFSETS_TOPIC
-
-        topic = new.topics.get(OFFSETS_TOPIC)
-        if topic is None or all(one.leader != self._broker.broker_id for one in topic.partitions):
-            return
-        self._stop_following()
-        self._broker.tasks.spawn(self._coordinate())
+        for one in list(self._asleep):
+            topic = new.topics.get(one.topic)
+            if topic is not None and any(p.leader == self._broker.broker_id for p in topic.partitions):
+                self._asleep.remove(one)
+                self._broker.tasks.spawn(self._wake(one))
+        if not self._asleep:
+            self._stop_following()
 
     def _stop_following(self) -> None:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
 
-    async def _coordinate(self) -> None:
+    async def _wake(self, coordination: _Coordination) -> None:
         # The modules are loaded by a thread: the first records should not have to wait for them.
-        await asyncio.to_thread(import_module, "penstock.broker.groups.coordinator")
-        _ = self.groups
+        await asyncio.to_thread(import_module, coordination.module)
+        coordination.build(self)
