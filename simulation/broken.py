@@ -44,6 +44,7 @@ from penstock.storage.stores import directory
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.file_tail import FileTail
 from penstock.storage.wal.log_file import LogFile
 from penstock.storage.wal.objects import SEAL, ObjectWalStore
 from penstock.storage.wal.port import ScannedFlush
@@ -120,15 +121,13 @@ def sealed_end() -> Changes:
             if number > end and size > len(SEAL):
                 yield await self._scan_one(wal, number - 1, size)
 
-    def collect(self: DirectoryWalStore, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
-        found: list[ScannedFlush] = []
-        for first in self._first_flushes(wal):
-            file = self._open(wal, first, None)
-            found += (flush for flush in file.flushes() if flush.number >= start)
-            file.close()
-        return found
+    async def scan_files(
+        self: DirectoryWalStore, wal: WalRef, start: int, end: int
+    ) -> AsyncIterator[ScannedFlush]:
+        for flush in (await FileTail(self._store, wal, start, self._boot).read_on()).flushes:
+            yield flush
 
-    return [(ObjectWalStore, "scan", scan), (DirectoryWalStore, "_collect", collect)]
+    return [(ObjectWalStore, "scan", scan), (DirectoryWalStore, "scan", scan_files)]
 
 
 def stale_image() -> Changes:

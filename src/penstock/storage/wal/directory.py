@@ -21,7 +21,7 @@ import asyncio
 import itertools
 import os
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.entropy import SYSTEM, Entropy
@@ -31,20 +31,12 @@ from penstock.storage.stores.files import store_error
 from penstock.storage.stores.lanes import Lane
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
-from penstock.storage.wal.log_file import LogFile, log_header
+from penstock.storage.wal.file_tail import OPEN, FileTail, LogFiles, file_key, log_directory
+from penstock.storage.wal.log_file import LogFile
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush
 from penstock.wire.buffers import Buffer
 
-_OPEN = "open"
 _SEALED = "sealed"
-
-
-def _directory(wal: WalRef) -> str:
-    return f"wal/{wal.broker}/{wal.epoch}"
-
-
-def _file_key(wal: WalRef, first_flush: int) -> str:
-    return f"{_directory(wal)}/{first_flush:020d}"
 
 
 class DirectoryWalWriter:
@@ -66,7 +58,7 @@ class DirectoryWalWriter:
         self._file_bytes = file_bytes
         self._boot = boot
         self._sync = store.sync
-        self._open_path = store.path(f"{_directory(wal)}/{_OPEN}")
+        self._open_path = store.path(f"{log_directory(wal)}/{OPEN}")
         self._fd = -1
         self._key = ""
         self._first_flush = 0
@@ -125,7 +117,7 @@ class DirectoryWalWriter:
 
     def _begin_file(self, number: int) -> None:
         """Close the present file and begin the next. On failure the present one stays usable."""
-        key = _file_key(self._wal, number)
+        key = file_key(self._wal, number)
         header = FileHeader(
             FILE_SYNCED if self._sync else 0,
             self._wal.broker,
@@ -182,7 +174,7 @@ class DirectoryWalStore:
         self._entropy = entropy
 
     async def create(self, wal: WalRef) -> DirectoryWalWriter | Fenced:
-        created = await self._store.run(self._appear, wal, _OPEN, lane=Lane.LOG)
+        created = await self._store.run(self._appear, wal, OPEN, lane=Lane.LOG)
         if not created:
             return Fenced()
         return DirectoryWalWriter(self._store, wal, self._entropy.token(8), self._file_bytes, self._boot)
@@ -190,7 +182,7 @@ class DirectoryWalStore:
     def _appear(self, wal: WalRef, marker: str) -> bool:
         """Make the log's directory appear with `marker` in it; False if it is there already."""
         files = self._files
-        path = self._store.path(_directory(wal))
+        path = self._store.path(log_directory(wal))
         try:
             temporary = self._store.temporary_name()
             files.make_directories(os.path.dirname(path), sync=self._store.sync)
@@ -216,12 +208,12 @@ class DirectoryWalStore:
         return await self._store.run(self._seal, wal, start, lane=Lane.LOG)
 
     def _seal(self, wal: WalRef, start: int) -> int:
-        path = self._store.path(_directory(wal))
+        path = self._store.path(log_directory(wal))
         try:
             if not self._files.exists(path):
                 self._appear(wal, _SEALED)
             try:
-                self._files.rename(f"{path}/{_OPEN}", f"{path}/{_SEALED}")
+                self._files.rename(f"{path}/{OPEN}", f"{path}/{_SEALED}")
             except FileNotFoundError:
                 if not self._files.exists(f"{path}/{_SEALED}"):
                     raise
@@ -236,11 +228,11 @@ class DirectoryWalStore:
     def _count(self, wal: WalRef, start: int) -> int:
         """Where a sealed log ends."""
         count = 0
-        firsts = self._first_flushes(wal)
-        log = self._log_header(wal, firsts)
+        files = LogFiles(self._store, wal, self._boot)
+        firsts = files.first_flushes()
         for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
             following = firsts[at + 1] if at + 1 < len(firsts) else None
-            file = self._open(wal, firsts[at], log)
+            file = files.open(firsts[at], firsts)
             try:
                 count = max(count, self._end_in(file, following))
             finally:
@@ -275,64 +267,32 @@ class DirectoryWalStore:
         """Files are read fast enough."""
 
     async def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
-        try:
-            found = await self._store.run(self._collect, wal, start, end, lane=Lane.READ)
-        except OSError as error:
-            raise store_error(error, f"could not scan {_directory(wal)}") from error
+        found = (await FileTail(self._store, wal, start, self._boot).read_on(end)).flushes
+        if len(found) < end - start:
+            raise ObjectMissingError(
+                f"the write-ahead log {log_directory(wal)} should hold flushes {start} to {end - 1},"
+                f" but only {len(found)} of them are there"
+            )
         for flush in found:
             yield flush
 
-    def _collect(self, wal: WalRef, start: int, end: int) -> list[ScannedFlush]:
-        found: list[ScannedFlush] = []
-        firsts = self._first_flushes(wal)
-        log = self._log_header(wal, firsts)
-        for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
-            following = firsts[at + 1] if at + 1 < len(firsts) else end
-            if firsts[at] >= end:
-                break
-            file = self._open(wal, firsts[at], log)
-            try:
-                flushes = list(file.flushes(stop=min(following, end)))
-                file.tell(flushes)
-            finally:
-                file.close()
-            found += (flush for flush in flushes if flush.number >= start)
-        if [flush.number for flush in found] != list(range(start, end)):
-            raise ObjectMissingError(
-                f"the write-ahead log {_directory(wal)} should hold flushes {start} to {end - 1},"
-                f" but only {len(found)} of them are there"
-            )
-        return found
-
-    def _open(self, wal: WalRef, first_flush: int, log: FileHeader | None) -> LogFile:
-        key = _file_key(wal, first_flush)
-        syncs = self._store.sync
-        return LogFile(self._files, self._store.path(key), key, first_flush, self._boot, log, syncs=syncs)
-
-    def _log_header(self, wal: WalRef, firsts: Sequence[int]) -> FileHeader | None:
-        return log_header(self._files, (self._store.path(_file_key(wal, first)) for first in firsts))
-
     def _first_flushes(self, wal: WalRef) -> list[int]:
-        try:
-            names = self._files.listdir(self._store.path(_directory(wal)))
-        except FileNotFoundError:
-            return []
-        return sorted(int(name) for name in names if name.isdecimal())
+        return LogFiles(self._store, wal, self._boot).first_flushes()
 
     async def delete_below(self, wal: WalRef, flush: int) -> None:
         firsts = await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP)
         for first, following in itertools.pairwise(firsts):
             if following > flush:
                 break
-            await self._store.delete(_file_key(wal, first))
+            await self._store.delete(file_key(wal, first))
 
     async def delete(self, wal: WalRef) -> None:
-        if self._files.exists(self._store.path(f"{_directory(wal)}/{_OPEN}")):
-            raise StoreError(f"the write-ahead log {_directory(wal)} is not sealed")
+        if self._files.exists(self._store.path(f"{log_directory(wal)}/{OPEN}")):
+            raise StoreError(f"the write-ahead log {log_directory(wal)} is not sealed")
         # The directory and `sealed` stay, for ever: an incarnation that slept since before it began its log
         # would begin it else, and acknowledge what it wrote there.
         for first in await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP):
-            await self._store.delete(_file_key(wal, first))
+            await self._store.delete(file_key(wal, first))
 
     async def close(self) -> None:
         """Nothing is held open here."""
