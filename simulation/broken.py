@@ -39,6 +39,7 @@ from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.moving import Mover
+from penstock.storage.settling.references import References
 from penstock.storage.settling.segment_writer import Attempt
 from penstock.storage.stores import directory
 from penstock.storage.stores.files import store_error
@@ -142,13 +143,13 @@ def stale_reads() -> Changes:
 
 
 def unopened() -> Changes:
-    async def refers(self: Garbage, partition: PartitionKey, key: str, image: ClusterImage) -> bool:
+    async def refers(self: References, partition: PartitionKey, key: str, image: ClusterImage) -> bool:
         info = image.partition(*partition)
-        if info is None or info.manifest is None or info.leader == self._own.broker:
+        if info is None or info.manifest is None or info.leader == self._holdings.own.broker:
             return False
         return key in await self._references_of(partition, info.manifest)
 
-    return [(Garbage, "_refers", refers)]
+    return [(References, "refers", refers)]
 
 
 def closed() -> Changes:

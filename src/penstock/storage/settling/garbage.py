@@ -29,18 +29,16 @@ commit nothing more, and those of the own one that no attempt is on.
 import asyncio
 import logging
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from penstock.log.manifest import Manifest
-from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.partition import Partition
-from penstock.storage.reader.manifests import load_object, manifest_of
-from penstock.storage.settling.segment_reader import read_footer
+from penstock.storage.settling.references import References
 from penstock.storage.settling.segment_writer import (
     FIRST_REPAIR_NAME,
     INDEX_SUFFIX,
@@ -69,7 +67,6 @@ _DELETES_PER_PASS = 400
 """So that a pass ends, and what else is due gets its turn."""
 _RETRY_FIRST_SECONDS = 5.0
 _RETRY_MAX_SECONDS = 600.0
-_MANIFESTS_REMEMBERED = 1000
 
 
 class _Doomed(NamedTuple):
@@ -105,7 +102,7 @@ class Garbage:
         self._files = holdings.files
         self._clock = holdings.clock
         self._partitions = holdings.partitions
-        self._writer = writer
+        self.references = References(holdings, writer)
         self._opening = opening
         self._held = held
         self.usage = Usage()
@@ -113,8 +110,6 @@ class Garbage:
         """What is being written, or was and is in doubt: not garbage yet."""
         self._doomed: dict[str, _Doomed] = {}
         self._witnesses: dict[str, PartitionKey] = {}
-        self._references: OrderedDict[ManifestRef, Mapping[str, int]] = OrderedDict()
-        """What manifests that were read lately refer to, and how many bytes they need of it."""
         self._logs: dict[WalRef, _Doomed] = {}
         self._own_starts: deque[tuple[int, float]] = deque()
         """Where the own log may begin, and when it may: one for each settling of the last while."""
@@ -304,18 +299,18 @@ class Garbage:
         if doomed.unproposed or not doomed.index_key:
             return _Verdict.UNUSED, None
         try:
-            pieces = await self._pieces(doomed.index_key)
+            pieces = await self.references.pieces(doomed.index_key)
         except ObjectMissingError as error:
             return await self._judge_gone(key, doomed, error)
         except StoreError as error:
             return _Verdict.UNKNOWN, error
-        if any(self._is_moving(partition, image) for partition in pieces):
+        if any(self.references.is_moving(partition, image) for partition in pieces):
             return _Verdict.UNKNOWN, None
         unreadable: StoreError | None = None
         witness = self._witnesses.get(key)
         for partition in (witness, *pieces) if witness is not None else pieces:
             try:
-                if await self._refers(partition, key, image):
+                if await self.references.refers(partition, key, image):
                     self._witnesses[key] = partition
                     return _Verdict.USED, None
             except StoreError as error:
@@ -332,55 +327,6 @@ class Garbage:
         except StoreError as refused:
             error = refused
         return _Verdict.UNKNOWN, error
-
-    async def _refers(self, partition: PartitionKey, key: str, image: ClusterImage) -> bool:
-        """Whether the partition's manifest refers to an object that none of those open here is known to."""
-        info = image.partition(*partition)
-        if info is None or info.manifest is None:
-            return False
-        if partition in self._partitions:
-            return False
-        return key in await self._references_of(partition, info.manifest)
-
-    def _is_moving(self, partition: PartitionKey, image: ClusterImage) -> bool:
-        """Whether a partition that is open here has another manifest than the image says."""
-        own, info = self._partitions.get(partition), image.partition(*partition)
-        return own is not None and info is not None and own.manifest_ref != info.manifest
-
-    async def _pieces(self, index_key: str) -> Collection[PartitionKey]:
-        """The partitions that a footer names."""
-        remembered = self._writer.contents(index_key)
-        if remembered is not None:
-            return remembered
-        size = await self._store.size(index_key)
-        if size is None:
-            raise ObjectMissingError(f"{index_key} is not there, and what it describes is not known")
-        footer = await read_footer(self._store, index_key, size)
-        return dict.fromkeys((piece.topic_id, piece.partition) for piece in footer.pieces)
-
-    async def _references_of(self, owner: PartitionKey, ref: ManifestRef) -> Mapping[str, int]:
-        known = self._references.get(ref)
-        if known is None:
-            segments = manifest_of(owner, (await load_object(self._store, (ref,)))[ref]).segments
-            found = dict.fromkeys((segment.index_key for segment in segments), 0)
-            for segment in segments:
-                found[segment.key] = found.get(segment.key, 0) + footprint(segment)
-            known = self._references[ref] = found
-            if len(self._references) > _MANIFESTS_REMEMBERED:
-                self._references.popitem(last=False)
-        return known
-
-    async def live_elsewhere(self, key: str, index_key: str, image: ClusterImage) -> int | None:
-        """How many bytes of an object partitions need that are not open here; None if it cannot be told."""
-        size = 0
-        try:
-            for partition in await self._pieces(index_key):
-                info = image.partition(*partition)
-                if partition not in self._partitions and info is not None and info.manifest is not None:
-                    size += (await self._references_of(partition, info.manifest)).get(key, 0)
-        except StoreError:
-            return None
-        return size
 
     def let_go(self) -> None:
         """Of files that others deleted and that are open here."""

@@ -94,7 +94,9 @@ class Mover:
 
     async def _is_dead_elsewhere(self, one: Sparse) -> bool:
         """Whether an object is mostly dead, also counting what partitions need that others lead."""
-        elsewhere = await self._garbage.live_elsewhere(one.key, one.index_key, self._holdings.image)
+        elsewhere = await self._garbage.references.live_elsewhere(
+            one.key, one.index_key, self._holdings.image
+        )
         if elsewhere is None:
             self._put_off(one.key)
             return False
