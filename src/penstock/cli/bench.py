@@ -1,8 +1,8 @@
 """`penstock bench`: how fast is this cluster, from here?
 
-The same against any cluster that speaks the protocol, so that two of them can be compared from one machine.
-Batches are made once and sent as they are, and what is read back is compared as bytes: what is measured is
-the cluster and the way to it, not the making of records.
+It does the same against any cluster that speaks the protocol, so two of them can be compared from one
+machine. It makes batches once and sends them as they are, and compares the read batches as bytes. So it
+measures the cluster and the way to it, not the making of records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Step = Callable[[int], object]
 
 
 class Load(NamedTuple):
-    """What is sent: the same batch again and again, to each of the partitions."""
+    """The load that is sent: the same batch again and again, to each of the partitions."""
 
     topic: str
     partitions: int

@@ -1,4 +1,4 @@
-"""The command line's client is the one that other rooms use, too: `penstock.client`."""
+"""The client of the command line is the one that other rooms use: `penstock.client`."""
 
 from penstock.client import AnswerError, Client, ClientError, Connection, error_code, messages
 

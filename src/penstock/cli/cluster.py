@@ -1,5 +1,6 @@
-"""`penstock cluster`: who is in it, what each broker leads, how far each has read the metadata log, and what
-all of them can read."""
+"""`penstock cluster`: its brokers, the partitions that each leads, how far each has read the metadata log,
+and the feature level that all of them can read.
+"""
 
 from __future__ import annotations
 

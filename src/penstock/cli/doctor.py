@@ -1,4 +1,4 @@
-"""`penstock doctor`: is this cluster of one mind, and would every client get on with it?"""
+"""`penstock doctor`: do all brokers say the same, and can every client work with them?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What `penstock doctor` makes of the answers: what would clients stumble over?
+"""Checks the answers that `penstock doctor` got: which of them would clients stumble over?
 
-What may be a moment's truth (a broker just left, a leader just moved) is asked for again before it is called
-a problem: `lasting`.
+A finding may be true for a moment only (a broker just left, a leader just moved). `lasting` asks again before
+it calls one a problem.
 """
 
 from __future__ import annotations

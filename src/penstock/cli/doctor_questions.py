@@ -1,4 +1,4 @@
-"""What `penstock doctor` asks: every broker that anybody names gets the same questions."""
+"""The questions of `penstock doctor`: every broker that any broker names gets the same ones."""
 
 from __future__ import annotations
 

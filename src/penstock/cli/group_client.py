@@ -1,7 +1,7 @@
-"""What the command line asks of group coordinators: committed offsets, and a member of its own.
+"""The command line's client of group coordinators: committed offsets, and a member of its own.
 
-`GroupMember` is a plain consumer of the classic protocol: it joins, is given partitions (or gives them out by
-range, if it is asked to lead), reads, commits what was handed on, and leaves.
+`GroupMember` is a plain consumer of the classic protocol. It joins and is given partitions (or gives them out
+by range, if it is asked to lead). It reads, commits the offsets of records that were handed on, and leaves.
 """
 
 from __future__ import annotations

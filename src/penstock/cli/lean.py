@@ -1,7 +1,7 @@
-"""Keeps libraries from loading what a starting broker does not need.
+"""Keeps libraries from loading modules that a starting broker does not need.
 
-`msgspec` prefers typing_extensions to the typing module that it can do with, and loading that takes a
-tenth of the time from the command to the first record. `wire.checksum` does the like for crc32c.
+`msgspec` prefers typing_extensions to the typing module, though it works with either, and loading that takes
+a tenth of the time from the command to the first record. `wire.checksum` does the same for crc32c.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What commands print: tables for people at a terminal, JSON for everybody else."""
+"""The output of commands: tables for people at a terminal, JSON for programs."""
 
 from __future__ import annotations
 

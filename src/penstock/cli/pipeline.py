@@ -1,4 +1,4 @@
-"""`penstock pipeline`: run one, list them, see how they stand."""
+"""`penstock pipeline`: run a pipeline, list pipelines, show their state."""
 
 from __future__ import annotations
 

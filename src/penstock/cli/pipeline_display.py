@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Live:
-    """A table that is drawn anew, with a bar for each output: how much of what is known of is done."""
+    """A table that is drawn anew, with a bar for each output: how much of the known input it has done."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._live = RichLive(console=console, refresh_per_second=4, transient=False)

@@ -1,8 +1,8 @@
 """The options of `penstock start`, in one table.
 
 Starting a broker must be quick, and loading a command-line library takes longer than starting. So `parse`
-reads the usual forms itself; whatever it does not know, --help and mistakes, it leaves to the library,
-which is given the same table.
+reads the usual forms itself. It leaves --help, mistakes and unknown forms to the library, which is given the
+same table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`penstock store scrub` and `penstock store repair`: what is hurt of what is stored, and healing it."""
+"""`penstock store scrub` finds damage in the store, and `penstock store repair` heals it."""
 
 from __future__ import annotations
 

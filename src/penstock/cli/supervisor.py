@@ -1,11 +1,11 @@
 """Several brokers on one machine: one process each, kept alive, one cluster in one store.
 
-The supervisor holds no state of the cluster. It starts a process per broker, starts one again that died,
-after a pause that grows while it keeps dying, and hands on the signal to stop. A broker that an administrator
-removed, or whose id another process took, is left alone: starting it again would undo that. So is one that
-cannot read what the others wrote. If one cannot start at all in the beginning, none is run. Brokers hold the
-reading end of a pipe that only the supervisor can write to: if it is closed, the supervisor is gone, and they
-stop too.
+The supervisor holds no state of the cluster. It starts a process per broker and hands on the signal to stop.
+It starts a dead one again, after a pause that grows while it keeps dying. It does not start a broker again
+that an administrator removed, or whose id another process took: that would undo their decision. Nor one that
+cannot read what the others wrote. If one broker cannot start at all in the beginning, none is run. Brokers
+hold the reading end of a pipe that only the supervisor can write to. If it is closed, the supervisor is gone,
+and they stop too.
 """
 
 from __future__ import annotations

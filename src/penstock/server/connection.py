@@ -1,29 +1,29 @@
 """One client connection: bytes in, requests to `handle`, answers out in order.
 
-Theory of operation. All connections of a server share one scratch buffer, because the event loop reads
-one socket at a time and hands us the bytes before it reads the next. Whole frames are handled where they
-lie in the scratch; what is left over is kept by the connection: a few bytes in `_backlog`, or, for a
-frame too large for that, a buffer of its own into which the rest is then received directly. So an idle
-connection holds no buffer at all, and a large batch is not copied on its way to the log.
+Theory of operation. All connections of a server share one scratch buffer, because the event loop reads one
+socket at a time and hands us the bytes before it reads the next. Whole frames are handled where they lie in
+the scratch. The connection keeps the remaining bytes: a few in `_backlog`, or, for a frame too large for
+that, in a buffer of its own into which the rest is then received directly. So an idle connection holds no
+buffer at all, and a large batch is not copied on its way to the log.
 
-A frame's own buffer grows with the bytes that really came (never by the announced length alone, unless the
-peer has kept such a promise before), so a peer that announces much and sends little costs little.
+A frame's own buffer grows with the bytes that really came. It grows to the announced length at once only if
+the peer has kept such a promise before. So a peer that announces much and sends little costs little.
 
-Requests are started one after the other. `_queue` holds the answers that are not sent yet, in request
-order. A request is held back (`_backlog` then keeps whole frames) while
+Requests are started one after the other. `_queue` holds the answers that are not sent yet, in request order.
+A request is held back (`_backlog` then keeps whole frames) while
 
 - an exclusive reply is under way (Kafka's rule: the next request of a connection starts after it);
 - too many replies are under way;
-- a byte of its answers is not taken by its socket yet (the transport called pause_writing), which is Kafka's
-  rule too;
-- more than a little of its answers is complete and waits for one before;
-- it has had its time in this turn of the loop, and others wait for theirs;
+- its socket has not taken every byte of earlier answers (the transport called pause_writing), which is
+  Kafka's rule too;
+- more than a little of its answers is complete and waits for an earlier answer;
+- the connection has had its time in this turn of the loop, and others wait for theirs;
 - the server holds too many bytes for its peers, and it is not this connection's turn to go on (`memory`).
 
-So a peer that asks and does not listen holds one answer and a little more, however much it asks for. An
-answer that the kernel takes but for its last bytes still holds all of its buffers, so it counts in full until
-the last byte is taken, whatever the kernel's buffers are. While requests are held back we go on reading up to
-a limit, so that a vanished peer is noticed.
+So a peer that asks and does not listen holds one answer and a little more, however much it asks for. If the
+kernel has taken all of an answer except its last bytes, the answer still holds all of its buffers. So it
+counts in full until the last byte is taken, however large the kernel's buffers are. While requests are held
+back the connection goes on reading up to a limit, so it notices a vanished peer.
 
 This is the hot path: it is written plainly, with few calls per request.
 """

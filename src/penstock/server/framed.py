@@ -1,7 +1,7 @@
-"""A request whose header is read only as far as somebody asks.
+"""A request whose header is read only as far as its handler asks.
 
-Key, version and correlation id stand at fixed places. The client id and where the body begins take longer
-to find out, and the Produce handler usually knows them from the request before.
+Key, version and correlation id stand at fixed places. The client id and where the body begins take longer to
+find out, and the Produce handler usually knows them from the request before.
 """
 
 from __future__ import annotations

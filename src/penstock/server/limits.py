@@ -1,4 +1,4 @@
-"""Every bound that the server puts on what peers can make it hold."""
+"""Every bound on the bytes and connections that peers can make the server hold."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
 """The account of bytes that the server holds for its peers, over all connections.
 
-Counted are frames on their way in that have a buffer of their own, requests that are not answered yet, reads
+It counts frames on their way in that have a buffer of their own, requests that are not answered yet, reads
 for answers that are being built, and answers, in full, until a peer has taken the last byte. No connection
 can hold much more than one request and one answer, but hundreds that send half a request, or never read, can
 hold all there is. So beyond the limit
 
-- who holds memory by half a frame, or by an answer not taken, is not served any further;
-- others are, as long as a reserve lasts: requests that came whole are started;
-- so that half-received frames cannot wait for each other, the one that began first may always go on;
-- the server closes those who hold memory and do not get on, the longest first, until the sum has fallen
-  (`Server.shed`): they are the only ones who could give it back.
+- a connection that holds memory by half a frame, or by an answer not taken, is not served any further;
+- others are served as long as a reserve lasts: requests that came whole are started;
+- the half-received frame that began first may always go on, so such frames cannot wait for each other;
+- the server closes connections that hold memory and do not get on, the longest first, until the sum has
+  fallen (`Server.shed`): only they could give it back.
 
-What a crowd held goes back to the system when the crowd is gone, also one that stayed within the limit: the C
-library would keep it.
+When a crowd is gone, the server gives its memory back to the system, even if the crowd stayed within the
+limit: the C library would keep it.
 """
 
 from __future__ import annotations

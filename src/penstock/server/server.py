@@ -1,7 +1,7 @@
 """Listeners and the connections that came through them.
 
-A `Server` knows the wire and one function, `handle(request)`. It accepts, bounds and drains; what the
-requests mean is not its business.
+A `Server` knows the wire and one function, `handle(request)`. It accepts, bounds and drains; it does not know
+what requests mean.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Sizes and times that the connection's code is built around. What an operator may want to change is in
-`limits`."""
+"""Sizes and times that the connection's code is built around. `limits` has those that an operator may want to
+change.
+"""
 
 SCRATCH_BYTES = 262_144
 """What one read takes at most. Larger reads gain nothing, smaller ones cost system calls."""

@@ -1,4 +1,4 @@
-"""Where a test's broker runs: on a thread of this process, or in one of its own."""
+"""The place where a test's broker runs: on a thread of this process, or in a process of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Host(Protocol):
 
 
 class ThreadHost:
-    """An event loop on a thread: the quickest, and errors are where the test is."""
+    """An event loop on a thread: the quickest, and errors show up in the test's own process."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """A process of its own: what `penstock start` runs, and can be killed like it."""
+    """A process of its own, as `penstock start` runs it; it can be killed in the same way."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings

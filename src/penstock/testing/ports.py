@@ -1,9 +1,9 @@
-"""Ports that stay free for those who are to listen on them.
+"""Ports that stay free for the servers that will listen on them.
 
-A port that was free a moment ago may be somebody else's when it is used: another test's, in another process.
-So it is held, by a socket that has its address and does not listen. Whoever asks for any port is given
-another one; who wants this very one, and says SO_REUSEADDR as servers do, can listen on it. That is how Linux
-does it. Elsewhere a port may be all that can be had, and `hold` says so.
+A port that was free a moment ago may be taken when it is used, by another test in another process. So this
+module holds it, with a socket that has its address and does not listen. A process that asks for any port is
+given another one. A server that wants this very port, and says SO_REUSEADDR as servers do, can listen on it.
+Linux does it like this. Elsewhere a held port may not be possible, and `hold` says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for what comes in its own time: ask until the answer is yes, and fail when it does not come."""
+"""Waits for a condition: asks until the answer is yes, and fails if that takes too long."""
 
 import asyncio
 import time
