@@ -1,4 +1,4 @@
-"""Administrators, who create and delete topics through any broker; and the one who makes the first topics."""
+"""Administrators: they create and delete topics through any broker, and one makes the first topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention by time: what goes is old enough, by the clock of whichever broker looks.
+"""Retention by time: a record that goes is old enough, by the clock of the broker that looks.
 
 Nothing of it is promised where clocks are wrong, so worlds that check it have clocks that differ by little.
 """

@@ -1,16 +1,16 @@
-"""The promises, checked while things happen. What is found is kept, and ends the world.
+"""The promises, checked while things happen. A broken promise is kept and ends the world.
 
-    P1  every image that a broker holds is the image of that version of the one log; whoever an answer names
-        is in the broker list of the same answer, or alive in the image that it came from
-    P2  a broker that starts while its store works serves soon, whoever else is there; in the end, those that
-        run are those that are listed
-    P3  what is acknowledged or readable is written; one offset has one value and one value one offset; no
-        holes; the end of a partition, and a committed offset, never go back for whoever asks later
-    P4  what is acknowledged lies before the end at which its log was sealed
-    P5  all that was asked for is answered
+    P1  every image that a broker holds is the image of that version of the one log; a broker that an answer
+        names is in the broker list of the same answer, or alive in the image that it came from
+    P2  a broker that starts while its store works serves soon, whichever others are there; in the end the
+        brokers that run are the brokers that are listed
+    P3  a record that is acknowledged or readable is written; one offset has one value and one value one
+        offset; no holes; the end of a partition, and a committed offset, never go back for a later question
+    P4  an acknowledged record lies before the end at which its log was sealed
+    P5  every request is answered
 
-The truth about the metadata log and the write-ahead logs is read off the store's own writes as they take
-effect, not asked of brokers.
+The checker reads the truth about the metadata log and the write-ahead logs off the store's own writes as they
+take effect. It does not ask brokers for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all simulated clients do: connect, ask, look for leaders and coordinators, and check whole answers."""
+"""The common part of all simulated clients: connect, ask, find leaders and coordinators, check answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of groups: what they committed is what they, or anybody, is told afterwards."""
+"""Members of groups: after a commit, every client is told the committed offset."""
 
 from __future__ import annotations
 

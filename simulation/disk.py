@@ -1,8 +1,8 @@
 """One process's way to a file system that several broker processes share.
 
-Between any two system calls a process may be stopped for a while, or killed: that is where a protocol of
-several calls (append, then look for the seal) can go wrong. Calls fail at times, before they did anything or
-after they did it, in part or whole.
+A process may be stopped for a while, or killed, between any two system calls. There a protocol of several
+calls (append, then look for the seal) can go wrong. Calls fail at times, before they did anything or after
+they did it, in part or whole.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""etcd, where a world keeps its metadata log and leases there, and what goes wrong with it alone.
+"""etcd, for worlds that keep their metadata log and leases in it, and its own faults.
 
 It is a store of its own: it may be out while records are read and written, and the reverse. Its creates are
 linearizable, as the port promises. A request that timed out may have taken effect, and may do so later. A
-cluster of etcd that lost its leader answers nobody for some seconds.
+cluster of etcd that lost its leader answers no request for some seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: a seeded choice of faults, each of which ends after a while."""
+"""A seeded choice of faults and of their times; each ends after a while."""
 
 from __future__ import annotations
 

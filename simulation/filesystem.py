@@ -1,10 +1,10 @@
-"""A file system in memory: what every process of its machine sees, and what a power cut leaves of it.
+"""A file system in memory: the view of the processes of its machine, and the state that a power cut leaves.
 
-Contents are on disk as far as a file was synced. What was not synced may survive a power cut too, in part,
-with holes, or not at all. A sync that failed leaves its bytes in the page cache as if they had been written:
-they are read, and never reach the disk. Names are kept in a journal, as ext4, XFS and btrfs do it: a
-directory that is synced takes all changes with it that came before its own last one, and a power cut undoes
-some of the newest, in order.
+Contents are on disk as far as a file was synced. Unsynced contents may survive a power cut too, in part, with
+holes, or not at all. A sync that failed leaves its bytes in the page cache as if they had been written: they
+are read, and never reach the disk. Names are kept in a journal, as ext4, XFS and btrfs do it. If a directory
+is synced, all changes before its own last one are synced too. A power cut undoes some of the newest, in
+order.
 """
 
 from __future__ import annotations

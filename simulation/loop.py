@@ -1,17 +1,17 @@
 """An event loop for a whole world of processes, in which nothing takes time and everything has an order.
 
-Every callback belongs to a *process*: the one that was current when it was scheduled, which a context
-variable carries along. A process is what an operating system would have given its own loop: its callbacks
-run in the order in which it scheduled them, as asyncio promises. Between processes there is no such promise,
-so after each callback a seeded choice says whose turn is next. When nobody has anything to do, time jumps to
+Every callback belongs to a *process*: the process that was current when it was scheduled. A context variable
+carries it along. A process stands for a process of an operating system with its own loop: its callbacks run
+in the order in which it scheduled them, as asyncio promises. Between processes there is no such promise, so
+after each callback a seeded choice says whose turn is next. If no process has anything to do, time jumps to
 the next timer.
 
     pause     the callbacks of a process wait, while its timers run out; then it wakes, late for everything
     sleep     a pause in which its timers wait too, as when its machine is suspended
-    crash     its callbacks are gone, and whatever its coroutines held is never seen again
+    crash     its callbacks are gone, and the objects of its coroutines are never seen again
     preempt   a pause in the middle of a callback, between two system calls: the others run meanwhile, nested
 
-Threads do not exist: what would run in one is a callback of the same process a little later.
+Threads do not exist: work for a thread is a callback of the same process a little later.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Halted(Exception):
 
 
 class Turn:
-    """What a process is to do once: asyncio's handle, without what only people who debug look at."""
+    """One callback of a process: asyncio's handle, without the parts that only debuggers look at."""
 
     __slots__ = ("_when", "arguments", "callback", "context", "is_cancelled", "process")
 
@@ -75,7 +75,8 @@ class Turn:
 
 
 class Arrival(Turn):
-    """What somebody else makes a process do at some time: unlike a timer, it does not sleep with it."""
+    """A callback that another process causes in this one at some time. Unlike a timer, it does not sleep with
+    it."""
 
     __slots__ = ()
 

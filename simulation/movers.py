@@ -1,4 +1,4 @@
-"""Who gives partitions to other brokers: reassignments, preferred leaders, and what is wished back."""
+"""Clients that give partitions to other brokers: reassignments, cancelled ones too, and elections."""
 
 from __future__ import annotations
 

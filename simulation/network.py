@@ -1,8 +1,8 @@
 """Connections without sockets: the real server and its connections, with transports made of callbacks.
 
-Bytes arrive in order and after a delay. A client may be cut off from a broker: what either sends waits until
-the cut heals, as with TCP, and who has no patience gives up. A broker that died resets its connections; a
-paused one takes them, as its kernel would, and finds the requests when it wakes.
+Bytes arrive in order and after a delay. A client may be cut off from a broker: the bytes of both wait until
+the cut heals, as with TCP, and an impatient side gives up. A broker that died resets its connections. A
+paused one accepts them, as its kernel would, and finds the requests when it wakes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writers: idempotent ones that try again until they are heard, as clients do, and bare ones that do not."""
+"""Writers: idempotent ones try again until they are answered, as clients do; bare ones do not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Readers, each of which reads one partition from its beginning and is given every offset once, in order; and
-observers, who only ask where a partition ends."""
+"""Readers and observers. A reader reads one partition from its beginning and gets every offset once, in
+order. An observer only asks where a partition ends.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A topic that is deleted and created again under its name, while it is written, read and committed to.
 
-Its incarnations differ by id, and whoever means one says its id. What belongs to one that was deleted may be
-gone or refused; what belongs to the one that is there now is promised as ever. The same producer goes on with
-the next incarnation, from the first sequence number. A deletion whose answer is lost is asked for again; it
-names the id, so that it cannot mean the next incarnation when it comes late.
+Its incarnations differ by id, and a client that means one says its id. Records and commits of a deleted one
+may be gone or refused; those of the present one are promised as ever. The same producer goes on with the next
+incarnation, from the first sequence number. A deletion whose answer is lost is asked for again. It names the
+id, so it cannot mean the next incarnation if it comes late.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Recreator(Admin):
 
 
 class IncarnationCommitter(Committer):
-    """What is committed for one incarnation is promised as long as that is not deleted."""
+    """A commit for one incarnation is promised as long as the incarnation is not deleted."""
 
     _incarnation = b""
     _before = 0

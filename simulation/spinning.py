@@ -1,4 +1,4 @@
-"""A step that never ends: time stands still in it, so that no deadline of the world finds it."""
+"""Finds a step that never ends: time stands still in it, so no deadline of the world finds it."""
 
 from __future__ import annotations
 

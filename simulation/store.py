@@ -1,10 +1,10 @@
 """Shared storage as brokers meet it: slow at times, out at times, and not always telling what it did.
 
-`SharedStore` is the truth, which nothing happens to but rot. `StoreView` is one broker's way to it. A request
-goes out, takes effect, and its answer comes back; each of these may be late, and either message may be lost.
-A request whose sender was told that it failed may still take effect, much later, and one that was answered
-may take effect again: the sender has gone on by then, or died, or deleted what it wrote. The effects are the
-store's own: they happen whether the sender is paused or dead.
+`SharedStore` is the truth; only rot happens to it. `StoreView` is one broker's way to it. A request goes out,
+takes effect, and its answer comes back. Each of these may be late, and either message may be lost. A request
+that was reported as failed may still take effect, much later, and an answered one may take effect again. The
+sender has gone on by then, or died, or deleted the object. The effects are the store's own: they happen even
+if the sender is paused or dead.
 """
 
 from __future__ import annotations

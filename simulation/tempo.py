@@ -1,6 +1,6 @@
-"""What takes minutes or megabytes outside takes seconds or kilobytes here: sweeps, retries, deadlines.
+"""Bounds that are minutes or megabytes outside are seconds or kilobytes here: sweeps, retries, deadlines.
 
-Everything that people can set is set in `scene.SETTINGS`; this is the rest.
+`scene.SETTINGS` sets all that people can set; this module sets the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happened in one world, in order, and a hash of all of it: two runs of one seed have equal hashes."""
+"""The events of one world, in order, and a hash of all of them: two runs of one seed have equal hashes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trace:
 
 
 class TraceHandler(logging.Handler):
-    """Puts what brokers log into the trace, and tells of what no broker should have to log."""
+    """Puts the log lines of brokers into the trace, and reports lines that no broker should have to log."""
 
     def __init__(self, trace: Trace, who: Callable[[], str], on_bug: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)

@@ -1,4 +1,4 @@
-"""Who deletes records: what goes is what was asked for, and it does not come back."""
+"""Clients that delete records: exactly the records that they asked for go, and none comes back."""
 
 from __future__ import annotations
 

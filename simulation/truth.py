@@ -1,4 +1,4 @@
-"""What is really stored, whatever brokers say of it: read without a broker, and hurt without asking one."""
+"""The real contents of the store: read without a broker, and damaged without asking one."""
 
 from __future__ import annotations
 

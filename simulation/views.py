@@ -1,4 +1,4 @@
-"""What brokers say about the cluster (P1, P2, P5), each answer checked by itself and against the one log."""
+"""The answers of brokers about the cluster (P1, P2, P5), each checked by itself and against the one log."""
 
 from __future__ import annotations
 

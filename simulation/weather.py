@@ -1,4 +1,4 @@
-"""How a store is at the moment, for one broker."""
+"""The present state of a store, for one broker."""
 
 from __future__ import annotations
 

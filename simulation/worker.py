@@ -1,7 +1,7 @@
 """One of several processes that run seeds: every so many of them, an outcome a line.
 
-Taking a world apart costs a tenth of what running it does. So a few seeds at a time are run by a child, which
-ends without.
+To take a world apart costs a tenth of what running it does. So a child process runs a few seeds at a time,
+and ends without taking them apart.
 """
 
 import os

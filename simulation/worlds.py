@@ -1,4 +1,4 @@
-"""What one world has and another has not, beside its faults: drawn apart from everything else of a seed."""
+"""The differences between worlds beside their faults, drawn apart from all other choices of a seed."""
 
 from __future__ import annotations
 
