@@ -1,7 +1,8 @@
 """`python -m benchmarks`: measure, print the table, write the JSON and the plot to `benchmarks/out`.
 
-Ends with 1 when a broker failed or when something read back differed from what was acknowledged. A row that
-misses its goal is reported as short, and with --profile beside it the profile that says where the time goes.
+It ends with 1 if a broker failed, or if a record that was read back differed from the acknowledged one. A row
+that misses its goal is reported as short. With --profile its profile, which says where the time goes, is
+written beside it.
 """
 
 import argparse

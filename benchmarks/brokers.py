@@ -1,7 +1,7 @@
 """The brokers under test, as they are started for measurement.
 
-`conformance` starts Apache Kafka with a small heap and a light JIT, which suits short tests. Here it gets
-what Kafka's own start script gives it, or the comparison would be unfair.
+`conformance` starts Apache Kafka with a small heap and a light JIT, which suits short tests. Here Kafka gets
+the options of its own start script, or the comparison would be unfair.
 """
 
 import mmap
@@ -48,7 +48,7 @@ class MeasuredKafka(ApacheKafka):
 
 
 class NullBroker(Server):
-    """native/null.c: answers as a broker would and keeps nothing; what is left is the clients' own limit."""
+    """native/null.c answers as a broker would and keeps nothing. Its figure is the limit of the clients."""
 
     name = "null broker"
 
@@ -61,7 +61,8 @@ class NullBroker(Server):
 
 
 class FileBroker(NullBroker):
-    """The null broker that also appends what it receives to a file: the limit of one that keeps anything."""
+    """The null broker that also appends received bytes to a file: the limit of a broker that keeps
+    anything."""
 
     name = "null broker with a file"
 

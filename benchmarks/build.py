@@ -1,4 +1,4 @@
-"""Compile the programs in `native/` when their sources are newer than what was built of them."""
+"""Compile the programs in `native/` if their sources are newer than the built programs."""
 
 import os
 import shutil

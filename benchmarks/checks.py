@@ -3,10 +3,10 @@
     python -m benchmarks.checks --against HEAD~20            both as they are, durability=os
     python -m benchmarks.checks --against v0.9 --rounds 12   more rounds, a narrower spread
 
-The revision is unpacked by `git archive`. Each round measures every load on a fresh broker of one tree and then of
-the other, and the next round begins with the other. What is compared is the broker's processor
-time for a request (and for a megabyte read again from the store), which a busy machine disturbs less than
-throughput; throughput is printed beside it. A ratio above 1 means that this tree costs more.
+`git archive` unpacks the revision. Each round measures every load on a fresh broker of one tree and then of
+the other, and the next round begins with the other. It compares the broker's processor time for a request
+(and for a megabyte read again from the store), which a busy machine disturbs less than throughput. Throughput
+is printed beside it. A ratio above 1 means that this tree costs more.
 
 Ends with 1 if a load costs more than the limit beyond doubt: when three rounds of four say so.
 """

@@ -1,7 +1,7 @@
 """The clients that put load on a broker, each a program of its own that prints what it measured.
 
-Java's ProducerPerformance is Kafka's own; the others are in `native/` and say there how they work. What a
-client produces it reads back: `Measured.digest` is a checksum over contents and offsets, from the
+Java's ProducerPerformance is Kafka's own; the others are in `native/` and say there how they work. A client
+reads back all that it produces. `Measured.digest` is a checksum over contents and offsets, from the
 acknowledgements when producing and from the records when consuming, and the two must be equal.
 """
 

@@ -1,7 +1,7 @@
 """The few requests that the harness sends itself: create and delete a topic, and the first record of a start.
 
-Written out by hand, in versions that every broker here speaks, so that no client library's own start-up time
-or retries get into a measurement.
+They are written out by hand, in versions that every broker here speaks. So no client library's own start-up
+time or retries get into a measurement.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Where the broker's time goes while a scenario runs: py-spy samples the process from outside.
 
-Two files per scenario land in `out/profile`: `.collapsed`, which flame graph tools read (speedscope among
-them), and `.txt`, the functions by their own samples and by samples in which they were on the stack.
+Each scenario writes two files to `out/profile`. Flame graph tools (speedscope among them) read `.collapsed`.
+`.txt` lists the functions by their own samples and by samples in which they were on the stack.
 """
 
 import contextlib

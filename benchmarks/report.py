@@ -1,4 +1,4 @@
-"""The table, the JSON and the plot of what was measured."""
+"""The table, the JSON and the plot of the measurements."""
 
 import json
 import math

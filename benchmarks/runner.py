@@ -1,8 +1,7 @@
 """Run scenarios on all brokers, rounds interleaved, and collect the figures.
 
 Within a round each broker gets the same load one after the other, and the next round starts with another
-broker, so what else the machine does at that moment falls on all of them; a ratio is the median of the ratios
-of rounds.
+broker. So other work of the machine falls on all of them. A ratio is the median of the ratios of rounds.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""What is measured: each scenario puts one kind of load on one broker and gives one figure per row.
+"""The scenarios: each puts one kind of load on one broker and gives one figure per row.
 
-A row says what its figure means, which direction is better, and what is expected of it.
+A row says what its figure means, which direction is better, and which value is expected.
 """
 
 import itertools
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One load; `run` gives a figure for each row's key, as far as the broker offers what the row needs."""
+    """One load. `run` gives a figure for each row's key, if the broker offers what the row needs."""
 
     key: str
     rows: tuple[Row, ...]

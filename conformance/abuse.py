@@ -1,8 +1,8 @@
-"""Hostile bytes of every kind while a healthy client runs beside them and must notice nothing.
+"""Hostile bytes of every kind, while a healthy client runs beside them and must notice nothing.
 
-The broker must stay up, its memory flat, and the healthy client's answers right and in time: it produces
-and reads back throughout, first alone, then beside the attacks of `attacks.py`; its latencies are printed
-for both.
+The broker must stay up, its memory flat, and the healthy client's answers right and in time. The client
+produces and reads back throughout, first alone, then beside the attacks of `attacks.py`. Its latencies are
+printed for both.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Hostile peers for `conformance.abuse`: each attack is a function that does harm for a moment and lets go.
 
-An attack may see its connection closed, get errors or get nothing: that is the broker's right. What the
-broker may not do is fall over, grow, or make others wait.
+An attack may see its connection closed, get errors or get nothing: that is the broker's right. The broker may
+not fall over, grow, or make others wait.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """kill -9 the broker again and again under idempotent producers, then read everything back.
 
-In each round several producers of different clients send records with acks=all, the broker is killed at a
-random moment while they do, and is started again on the same data; now and then it is killed once more
-while it starts. The same producers go on until everything they sent is acknowledged. Each acknowledged
-record must then be there exactly once, at the offset it was acknowledged with; offsets have no holes; each
-producer's records keep their order in each partition; the high watermark never goes back.
+In each round several producers of different clients send records with acks=all. The broker is killed at a
+random moment meanwhile, and is started again on the same data; now and then it is killed once more while it
+starts. The same producers go on until everything they sent is acknowledged. Each acknowledged record must
+then be there exactly once, at the offset it was acknowledged with. Offsets have no holes, each producer's
+records keep their order in each partition, and the high watermark never goes back.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class Producer:
 
 
 class Reader:
-    """Reads what is new in each partition and holds it against what the producers were told."""
+    """Reads the new records of each partition and compares them with the answers that the producers got."""
 
     def __init__(self, server: Server, producers: list[Producer]) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""An earlier version of Penstock, out of git's history: what its brokers run is truly what they ran then."""
+"""An earlier version of Penstock, out of git's history: its brokers run truly the code of that time."""
 
 import io
 import os

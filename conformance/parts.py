@@ -1,8 +1,8 @@
 """Fetch the real parts: Apache Kafka, the client programs, and the sources whose tests are run.
 
-Everything lands in `.parts/` at the root of the repository, which git ignores, through the ordinary client
-of each registry (Maven, Go, npm, pip, apt). A part that cannot be had raises `PartMissing` with one
-sentence that says which, and why.
+Everything lands in `.parts/` at the root of the repository, which git ignores, through the ordinary client of
+each registry (Maven, Go, npm, pip, apt). If a part cannot be had, `PartMissing` is raised with one sentence
+that says which, and why.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The one interface of a broker under test, whoever wrote it: start, stop, kill, start again.
+"""The one interface of a server under test, Penstock or Apache Kafka: start, stop, kill, start again.
 
 `oracle.ApacheKafka` and `target.Penstock` are its two implementations. Both keep their data in a temporary
 folder that is removed on exit, listen on loopback, and are ready when they answer a Metadata request that
@@ -138,7 +138,7 @@ class Server(ABC):
 
 
 class Running(Server):
-    """A broker that somebody else started and looks after, named by its address."""
+    """A server that was started elsewhere and is not stopped here, named by its address."""
 
     name = "the running broker"
 

@@ -1,13 +1,13 @@
-"""A rolling upgrade: three brokers of the last version become three of this one, while clients write and read.
+"""A rolling upgrade: three brokers of the last version become three of this one, under clients.
 
 One of them is replaced first, works for a while beside the others, and is taken back: until the feature level
 is raised, either version reads what the other wrote. Then all are replaced one by one, stopped in order or
-killed. The level cannot be raised while one of them is left, and is then. A broker of the last version is
-refused from there on, with one sentence.
+killed. The level cannot be raised while an old one is left; then it is raised. From there on a broker of the
+last version is refused, with one sentence.
 
-What clients saw is checked as in `conformance.faults`: every record that was acknowledged is there once, in
-order; a group resumes where it committed. Brokers settle, write snapshots and compact every few moments, so
-that each reads what the other made of the records too.
+The answers to clients are checked as in `conformance.faults`: every record that was acknowledged is there
+once, in order; a group resumes where it committed. Brokers settle, write snapshots and compact every few
+moments, so each version also reads the segments and snapshots of the other.
 """
 
 import argparse

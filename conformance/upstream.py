@@ -1,7 +1,7 @@
 """Run the integration tests that client libraries ship in their own source packages against a running broker.
 
-Every test of the chosen files is either selected or listed with the reason why it is not. What a package
-does not ship cannot be run: that is said too.
+Every test of the chosen files is either selected or listed with the reason why it is not. Tests that a
+package does not ship cannot be run, and the report says so.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""kcat: one run of the command for what its options can say at once.
+"""kcat: one run of the command for everything that its options can say at once.
 
-Read by `-J`, whose strings carry the record's bytes unchanged (only quotes, backslashes and control
-characters are escaped), so the output is taken as Latin-1 and nothing is lost. Written one file a record,
-which is how kcat takes arbitrary bytes, or as a line that holds a key alone, since kcat skips what is
-empty. kcat makes topics only by asking for them, and has no option for timestamps.
+It reads with `-J`, whose strings carry the record's bytes unchanged (only quotes, backslashes and control
+characters are escaped). So the output is taken as Latin-1 and nothing is lost. It writes one file a record,
+because kcat takes arbitrary bytes only so, or a line that holds a key alone, since kcat skips empty values.
+kcat makes topics only by asking for them, and has no option for timestamps.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a client program written in Python says while it is a member of a group."""
+"""The events that a client program written in Python reports while it is a member of a group."""
 
 import json
 import sys
@@ -20,8 +20,8 @@ STATIC_SESSION_TIMEOUT_MS = 120_000
 class Voice:
     """Speaks the events of the `member` command, and hears the order to leave.
 
-    It remembers what is owned, so that a client that gives partitions up without saying so when it closes can
-    be made to say so: `stopped` is called when the program has consumed and committed for the last time.
+    It remembers which partitions are owned. Some clients give partitions up in silence when they close: the
+    program calls `stopped` when it has consumed and committed for the last time, and that reports them.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,12 @@
 """Three brokers that never contradict themselves or each other, while brokers stop, die and come back.
 
-For each broker as the only bootstrap address, and for each other broker: a controlled stop, a start, a
-kill -9 and a start. Before, during and after each of these, every broker that runs is asked for Metadata,
-DescribeCluster and the coordinators of hundreds of groups: whatever is named must be in the broker list of
-the same broker, the list is exactly the live brokers (a killed one until its lease runs out), and the brokers
-agree. Meanwhile group consumers of many libraries, which know only that one address, read a topic that is
-being written, and must come to its end without a gap. When a broker is back, leaders are spread evenly again.
+For each broker as the only bootstrap address, and for each other broker: a controlled stop, a start, a kill
+-9 and a start. Before, during and after each of these, every broker that runs is asked for Metadata,
+DescribeCluster and the coordinators of hundreds of groups. Every broker that an answer names must be in the
+broker list of the same broker. The list is exactly the live brokers (a killed one until its lease runs out).
+The brokers agree. Meanwhile group consumers of many libraries, which know only that one address, read a topic
+that is being written, and must come to its end without a gap. When a broker is back, leaders are spread
+evenly again.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Single requests for one partition, without a library: what the broker answers is what the caller gets."""
+"""Single requests for one partition, without a library: the caller gets the broker's own answer."""
 
 import time
 

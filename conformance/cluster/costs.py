@@ -1,11 +1,11 @@
 """What partitions cost: requests to an object store per flush, and the time and requests of a restart.
 
-A broker runs on a store that counts its requests (the store in memory, used as an object store is: one
-object a flush). The same number of Produce requests is sent for 1, 100 and 3,000 partitions, each request
-with a batch for every partition; the number of PUTs must not grow with the partitions. Then brokers are
-killed and started again as processes, on a directory, with few and with 3,000 partitions: how long until
-each partition answers. At last one broker of three is killed, and another stopped: how long until every
-partition of the cluster takes a record again.
+A broker runs on a store that counts its requests (the store in memory, used as an object store is: one object
+a flush). The same number of Produce requests is sent for 1, 100 and 3,000 partitions, each request with a
+batch for every partition. The number of PUTs must not grow with the partitions. Then brokers are killed and
+started again as processes, on a directory, with few and with 3,000 partitions: how long until each partition
+answers? At last one broker of three is killed, and another stopped: how long until every partition of the
+cluster takes a record again?
 """
 
 import argparse

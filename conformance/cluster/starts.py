@@ -1,10 +1,10 @@
 """A cluster starts in any order, and each broker serves as soon as it listens.
 
 Brokers are started in every order, one alone, two and then the third, all at once, and all at once after a
-kill -9 of all of them; then many times over, stopped or killed, in random orders. From the moment at which a
-port accepts, the broker behind it must answer, list itself and lead what it is said to lead. What was
-acknowledged before is there after. A start that takes more than five seconds fails the run; `--patience 4` makes
-that twenty, and all other bounds four times as long, on a machine that is slow or busy with other things.
+kill -9 of all of them; then many times over, stopped or killed, in random orders. As soon as a port accepts,
+the broker behind it must answer, list itself and lead the partitions that it is said to lead. Every record
+that was acknowledged before is there after. A start that takes more than five seconds fails the run.
+`--patience 4` makes that twenty, and all other bounds four times as long, on a machine that is slow or busy.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Kafka's own administration tools move leaders, change failover orders and remove brokers.
 
-kafka-reassign-partitions, kafka-leader-election, kafka-metadata-quorum, kafka-features and kafka-cluster are run
-against three brokers, each time through a broker that is not the one it concerns, while records are written
-and read: nothing of them may be lost on the way.
+The run calls kafka-reassign-partitions, kafka-leader-election, kafka-metadata-quorum, kafka-features and
+kafka-cluster against three brokers, each time through a broker that is not concerned. Clients write and read
+records meanwhile, and none of these may be lost.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Thousands of topics created by many threads through all brokers, beside Apache Kafka in the same run.
 
-Ten topics first, then thousands, by a hundred threads that each have a KafkaAdminClient of kafka-python;
-these are spread over the brokers. As soon as the last creator is answered every broker must list every
-topic, each with a leader that is alive. Time and memory are reported for both systems. `--tools` adds
-topics made by Kafka's own kafka-topics.
+A hundred threads, each with a KafkaAdminClient of kafka-python, create first ten topics and then thousands.
+They are spread over the brokers. As soon as the last creator is answered every broker must list every topic,
+each with a leader that is alive. Time and memory are reported for both systems. `--tools` adds topics made by
+Kafka's own kafka-topics.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What one broker says about its cluster, asked over the network, and what must hold of it."""
+"""One broker's answers about its cluster, asked over the network, and the rules that they must keep."""
 
 import contextlib
 import time

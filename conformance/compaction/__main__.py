@@ -1,15 +1,15 @@
-"""Key compaction while a topic is written and read: each key settles to its last value, at its own offset.
+"""Key compaction while a topic is written and read: each key comes down to its last value, at its own offset.
 
-One idempotent producer writes numbered updates to each partition, in order, so the number of an update is
+One idempotent producer writes numbered updates to each partition, in order. So the number of an update is
 also its offset, and every reader can tell from the record alone whether it lies where it was written. A
 consumer reads along from the beginning, and the broker is killed now and then with kill -9, whether it cleans
 or not. In the end every partition must hold exactly the last update of each key: nothing less, and nothing
 more. Keys whose last update was a tombstone are found as such, and are gone once delete.retention.ms has
-passed and the partition was cleaned again. Readers that begin inside of a gap get what comes next
+passed and the partition was cleaned again. Readers that begin inside of a gap get the next record after it
 (`updates.py`).
 
-Then every client of the matrix reads a compacted partition (`readers.py`), and LogCompactionTester,
-the torture test that Apache Kafka ships, runs against the same kind of broker.
+Then every client of the matrix reads a compacted partition (`readers.py`), and LogCompactionTester, the
+torture test that Apache Kafka ships, runs against the same kind of broker.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Every client reads a compacted partition: gaps, batches without records, tombstones with a delete horizon.
 
-An idempotent producer writes uncompressed and compressed updates; what compaction leaves of them is what it
-leaves in Apache Kafka, so a client that reads the one reads the other. Each client reads from the beginning
-and from inside of gaps, and must get the same records at the same offsets and with their own times.
+An idempotent producer writes uncompressed and compressed updates. Compaction leaves the same of them as in
+Apache Kafka, so a client that reads the one reads the other. Each client reads from the beginning and from
+inside of gaps, and must get the same records at the same offsets and with their own times.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Numbered updates of keys: written, read along, and settled to the last of each, at its own offset."""
+"""Numbered updates of keys: written, read along, and compared in the end with the last of each key."""
 
 import multiprocessing
 import random
@@ -98,7 +98,7 @@ def consumer(bootstrap: str, **settings: str) -> Consumer:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes the plan, a partition at a time in turns, and remembers what was not delivered."""
+    """Writes the plan, a partition at a time in turns, and remembers the updates that were not delivered."""
 
     plan: Plan
     bootstrap: str

@@ -1,7 +1,7 @@
-"""Compare two normalised answers field by field, and print what differs so that somebody can fix it.
+"""Compare two normalised answers field by field, and print each difference in a form that helps to fix it.
 
 Lists whose items have a natural key (a topic's name, a partition's index, a config's name) are compared by
-that key, since their order means nothing to clients; the key stands in the path,
+that key, since their order means nothing to clients. The key stands in the path,
 `Topics[orders].Partitions[0].LeaderId`.
 """
 

@@ -1,7 +1,6 @@
-"""Take out of an answer what may rightly differ between two brokers: ids, addresses, times, sizes on disk.
+"""Take out of an answer the values that may rightly differ between two brokers: ids, addresses, times, sizes.
 
-What is unknown stays visible: an id that belongs to no topic, a port that is not the broker's, a CRC that
-is wrong.
+Unknown values stay visible: an id that belongs to no topic, a port that is not the broker's, a wrong CRC.
 """
 
 import hashlib

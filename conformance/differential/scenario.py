@@ -1,8 +1,8 @@
-"""What a scenario is: a generator of steps, registered under the API that it is about.
+"""A scenario is a generator of steps, registered under the API that it is about.
 
-A scenario runs once for every version of its API that both brokers serve. What it yields is sent to both
-brokers in the same order; values that differ between brokers (topic ids, producer ids, fetch sessions) are
-written as `Ref` and filled in for each broker from what it answered before.
+A scenario runs once for every version of its API that both brokers serve. The steps that it yields are sent
+to both brokers in the same order. Values that differ between brokers (topic ids, producer ids, fetch
+sessions) are written as `Ref`, and filled in for each broker from its earlier answers.
 """
 
 import random

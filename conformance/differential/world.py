@@ -1,4 +1,4 @@
-"""One broker as the differential run sees it: a connection, and what was learned from its answers."""
+"""One broker as the differential run sees it: a connection, and the values learned from its answers."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Who may write to etcd, and how much."""
+"""Users and passwords of etcd, and an etcd whose space is used up."""
 
 import asyncio
 import os

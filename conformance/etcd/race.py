@@ -14,7 +14,7 @@ WRITERS = 4
 
 
 class Race:
-    """Writers of one metadata log, each of whose changes takes a number that nobody else may get."""
+    """Writers of one metadata log. Each of their changes takes a number that no other change may get."""
 
     def __init__(self, etcd: Etcd) -> None:
         self._etcd = etcd

@@ -1,15 +1,15 @@
-"""Brokers are killed and paused, their store goes out and grows slow, and clients notice nothing worse than a
-pause: they record what they see, and a checker looks for what a log that keeps its promises cannot show.
+"""Brokers are killed and paused, their store fails and grows slow, and clients notice nothing worse than a
+pause. Clients record what they see, and a checker finds what a log that keeps its promises cannot show.
 
-Three brokers with a session time-out of 3 s, as processes. An idempotent producer of librdkafka, a bare
-writer for each partition that sends to whoever leads and waits for its answer whatever happens, readers, a
-group, observers of the ends of partitions, and somebody who creates and deletes topics run all the while. In
-each round the leader of a partition is
+Three brokers run as processes, with a session time-out of 3 s. Beside them run all the while: an idempotent
+producer of librdkafka, a bare writer for each partition that sends to the leader and waits for its answer
+whatever happens, readers, a group, observers of the ends of partitions, and an administrator who creates and
+deletes topics. In each round the leader of a partition is
 
     killed          kill -9, and started again when the others have noticed
     restarted       kill -9, and started again at once
-    paused          SIGSTOP until it is fenced, or until about then, and SIGCONT: what it acknowledges when it
-                    wakes must be in the log
+    paused          SIGSTOP until it is fenced, or until about then, and SIGCONT: records that it acknowledges
+                    when it wakes must be in the log
     blinked         SIGSTOP for less than the session time-out
     cut off         its store fails for longer than the session time-out
     stopped         a controlled stop, and a start

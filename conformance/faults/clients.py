@@ -98,8 +98,9 @@ def _settle(write: Write, error: KafkaError | None, message: Message) -> None:
 
 
 class BareWriter(Actor):
-    """Sends one batch at a time to whoever leads and waits for the answer, however long it takes. It never
-    tries a value again, so it needs no idempotence; and it hears what a leader says that slept meanwhile."""
+    """Sends one batch at a time to the leader and waits for the answer, however long it takes. It
+    never tries a value again, so it needs no idempotence; and it hears the late answer of a leader
+    that slept meanwhile."""
 
     def __init__(self, bootstrap: str, topic: str, history: History, partition: int, every_s: float) -> None:
         super().__init__(f"bare-{partition}", bootstrap, topic, history)
@@ -168,9 +169,9 @@ class Reader(Actor):
 
 
 class GroupReader(Actor):
-    """A member of a group that commits what it read, waits for the answer, and leaves and comes back now and
-    then. Each assignment is a reader of its own in the history, since what was read and not committed is read
-    again."""
+    """A member of a group that commits the records that it read, waits for the answer, and leaves and comes
+    back now and then. Each assignment is a reader of its own in the history, since records that were read and
+    not committed are read again."""
 
     def __init__(self, bootstrap: str, topic: str, history: History, group: str) -> None:
         super().__init__(group, bootstrap, topic, history)

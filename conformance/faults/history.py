@@ -1,6 +1,6 @@
 """What clients saw while things broke, and whether a log that keeps its promises could have shown it.
 
-Every write is a value that is written once. A history is what each client was told: which write was
+Every write is a value that is written once. A history holds the answers that each client got: which write was
 acknowledged at which offset, which records each reader was given in which order, which end of a partition
 each observer was told; and at last the whole log as it is when everything is healthy again. `check` finds:
 
@@ -11,11 +11,11 @@ each observer was told; and at last the whole log as it is when everything is he
     unstable        a record was read that is not in the log: it was readable before it was durable
     hole            the log lacks an offset, or a reader was not shown one
     backwards       a reader was given an offset that is not beyond the one before
-    watermark       a partition ends before where it was known to end earlier, by whatever was told
+    watermark       a partition ends before an end that some client was told earlier
     order           two writes of one writer are in the log in the other order
     forgotten       a group resumed before an offset whose commit it had been told of
     skipped         a group resumed beyond what it had read
-    topic           one whose creation was acknowledged is not there, or one whose deletion was is there
+    topic           a topic whose creation was acknowledged is not there, or a deleted one is there
 """
 
 from collections import defaultdict

@@ -4,9 +4,9 @@
     no-fencing      a writer does not look whether its log was sealed: a paused leader that wakes acknowledges
     early-answers   writes are acknowledged, and readable, a moment before they are written
 
-Brokers of any variant look into the folder that PENSTOCK_FAULTS names: while a file `outage` or `outage-N`
-(N: the broker's id) is there, every file operation fails; while `slow` or `slow-N` is there, each takes as
-many seconds longer as it says. A checker that finds nothing wrong with the last two variants finds nothing.
+Brokers of any variant look into the folder that PENSTOCK_FAULTS names. While it has a file `outage` or
+`outage-N` (N: the broker's id), every file operation fails. While it has `slow` or `slow-N`, each takes as
+many seconds longer as the file says. A checker must find something wrong with the last two variants.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """Every kind of group member: consume a part, commit, leave, come back at the exact next record.
 
 All groups read one topic of several partitions. Each goes through the same stages, each in a process of its
-own: a new group takes the first records of every partition, the same group takes the next ones, the broker
-is killed with -9 and started again, the same group takes the rest. After each stage Kafka's own tool,
-kafka-consumer-groups, must show the offsets and the lag that follow. Last, offsets are asked for in plain
-requests at every version.
+own: a new group takes the first records of every partition, the same group takes the next ones, the broker is
+killed with -9 and started again, the same group takes the rest. After each stage Kafka's own tool,
+kafka-consumer-groups, must show the offsets and the lag that follow. At the end plain requests ask for
+offsets at every version.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """franz-go's TestGroupETL: chains of groups whose members come and go; each record is seen once and in order.
 
-The test is the module's own, built from its source as published, and run with the number of records that its
-authors run it with. It counts as passed only if every part of it ran, passed, and compared what it read: a
-part that was skipped, or that met a stale commit and then compared nothing, is a failure here.
+The test is the module's own, built from its source as published, and run with as many records as its authors
+use. It counts as passed only if every part of it ran, passed, and compared the records that it read. A part
+that was skipped, or that met a stale commit and then compared nothing, is a failure here.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""What the members of a group said and what was committed, and whether that is how a group must behave.
+"""The events and commits of the members of a group, and whether a group must behave like this.
 
 Pure: events in, complaints out. Times are milliseconds since the epoch on one machine's clock.
 
-A partition belongs to a member from `assigned` to `revoked`, `lost` or the death of its process. Of such
-holdings this demands:
+A partition belongs to a member from `assigned` to `revoked`, `lost` or the death of its process: a holding.
+These rules hold:
 
-- no two of one partition overlap;
-- whatever is consumed is consumed by its holder, offset by offset;
-- each begins exactly where the last commit before it says, or at the log's start if there was none. So a
-  record is consumed twice only if the one who consumed it died before its commit;
-- commits of a partition never go back, and in the end they say what was consumed, which is everything.
+- no two holdings of one partition overlap;
+- every record is consumed by the holder of its partition, offset by offset;
+- each holding begins exactly at the last commit before it, or at the log's start if there was none. So a
+  record is consumed twice only if its first consumer died before its commit;
+- commits of a partition never go back, and in the end they cover all that was consumed, which is everything.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Client programs that stay in a group, and the record of what they say."""
+"""Client programs that stay in a group, and the history of their events."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ class MemberFailed(Exception):
 
 @dataclass
 class History:
-    """Everything that members say, in the order in which it is heard. One lock for all of it."""
+    """All events of members, in the order in which they are heard. One lock for all of it."""
 
     events: list[Event] = field(default_factory=list)
     owned: dict[str, set[int]] = field(default_factory=dict)

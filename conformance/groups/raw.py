@@ -1,7 +1,7 @@
 """Members of groups made of plain requests on asyncio sockets: thousands fit into one process.
 
-They do what the protocols ask of a member and nothing else: no topic is read. Times are therefore the
-broker's, and a heartbeat costs the sender almost nothing.
+They only do what the protocols ask of a member: they read no topic. Times are therefore the broker's, and a
+heartbeat costs the sender almost nothing.
 """
 
 import asyncio
@@ -135,7 +135,7 @@ class Member(ABC):
 
 
 class ClassicMember(Member):
-    """JoinGroup, SyncGroup, Heartbeat. Whoever leads gives every member the name of the generation."""
+    """JoinGroup, SyncGroup, Heartbeat. The leader gives every member the name of the generation."""
 
     api, version, error_at = "Heartbeat", HEARTBEAT_VERSION, 9
 

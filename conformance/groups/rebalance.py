@@ -1,9 +1,9 @@
 """Members of many clients join, leave and die while records flow: nothing is lost, nothing is owned twice.
 
-Each scenario is a list of steps. After each step the group must settle: every partition has one owner and
-the shares are even. Members that answer must get there without waiting for any time-out, which is measured.
-In the end every record has been consumed, by its owner and in order, and the history of the group, with every
-commit in the broker's own log, is checked as a whole (see group_history.py).
+Each scenario is a list of steps. After each step the group must come to rest: every partition has one owner
+and the shares are even. Members that answer must get there without waiting for any time-out, which is
+measured. In the end every record has been consumed, by its owner and in order. The history of the group, with
+every commit in the broker's own log, is checked as a whole (see history.py).
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Kafka's own tools read, change and configure groups; what they print is compared with what was done.
+"""Kafka's own tools read, change and configure groups; their output is compared with the facts.
 
 kafka-console-consumer reads `__consumer_offsets` through Kafka's formatters and must show every commit and
-every tombstone in order; kafka-consumer-groups describes, resets and deletes; kafka-groups lists;
+every tombstone in order. kafka-consumer-groups describes, resets and deletes; kafka-groups lists.
 kafka-configs sets the times of a group, which its members must be told and held to. Last, offsets of groups
 without members expire when their time has come, not before, and those of a group at work stay.
 """

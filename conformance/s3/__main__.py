@@ -1,8 +1,8 @@
-"""Penstock on a real S3 server: the store's behaviour, races for one key, a network that loses answers, stores
-that are refused, requests that hang, and a cluster that loses a broker.
+"""Penstock on a real S3 server that hangs, refuses and loses answers, and a cluster that loses a broker.
 
-Everything runs on loopback. Latency and throughput are printed beside the same run on a local directory: an
-object store answers each flush with a round trip, and that shows.
+The run checks the store's behaviour, races for one key, a network that loses answers, stores that are
+refused, and requests that hang. Everything is on loopback. Latency and throughput are printed beside the same
+run on a local directory: an object store answers each flush with a round trip, and that shows.
 """
 
 import argparse

@@ -251,7 +251,7 @@ class Proxy:
 
 
 class Bursts(threading.Thread):
-    """Adds a rule for a second or three, rests, takes the next: as services do that have a bad hour."""
+    """Adds a rule for a second or three, rests, takes the next: like a service that has a bad hour."""
 
     def __init__(self, proxy: Proxy, rules: list[Rule], seed: int, rest_s: tuple[float, float]) -> None:
         super().__init__(name="bursts", daemon=True)

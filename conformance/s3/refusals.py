@@ -1,4 +1,4 @@
-"""What `penstock start` says of an S3 store that it cannot use: one sentence and an exit code."""
+"""`penstock start` on an S3 store that it cannot use: it prints one sentence and ends with an exit code."""
 
 import asyncio
 import os

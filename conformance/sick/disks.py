@@ -1,7 +1,7 @@
 """File systems of a scene's own, which can be full, cut off, read-only, or lose power. Root can mount them.
 
-A power cut is a real one to the file system: ext4 is told to go down without writing its journal, so that
-whatever was not synced is gone, and every call fails with EIO until it is mounted again.
+A power cut is a real one to the file system: ext4 is told to go down without writing its journal. So all
+unsynced bytes are gone, and every call fails with EIO until it is mounted again.
 """
 
 import fcntl

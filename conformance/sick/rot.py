@@ -1,7 +1,6 @@
 """Where bytes can rot: a flipped bit at chosen places of a write-ahead file, and at any place of an object.
 
-The layout is written down here once more, on purpose: it is not the broker's own reader that says where a
-header is.
+The layout is written down here once more, on purpose: the broker's own reader must not say where a header is.
 """
 
 import random

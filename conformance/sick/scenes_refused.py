@@ -1,4 +1,4 @@
-"""A store that says no for a while: what cannot be read is unknown, not gone, and is asked for again."""
+"""A store that refuses for a while: an unreadable object is unknown, not gone, and is asked for again."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""What rots is found by `penstock store scrub` and healed by `penstock store repair`, or cut out when told to."""
+"""`penstock store scrub` finds rot, and `penstock store repair` heals it, or cuts it out when told to."""
 
 import random
 import subprocess

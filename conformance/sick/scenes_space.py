@@ -1,4 +1,4 @@
-"""What is kept, and what comes back: retention by size, and garbage beside rotten objects."""
+"""Which objects are kept, and which space comes back: retention by size, garbage beside rot."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Who writes and reads in a scene: bare requests, and librdkafka beside them."""
+"""The clients of a scene: bare requests, and librdkafka beside them."""
 
 import contextlib
 import itertools
@@ -43,7 +43,7 @@ PASSING = frozenset(
 
 
 class Speaker:
-    """Writes unique values, remembers what was acknowledged where, reads everything."""
+    """Writes unique values, remembers the offset at which each was acknowledged, reads everything."""
 
     def __init__(self, bootstrap: Callable[[], str], told: Told) -> None:
         self._bootstrap = bootstrap

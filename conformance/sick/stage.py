@@ -1,4 +1,4 @@
-"""One scene's cluster, its store and its clients, and what a scene can say at its end."""
+"""One scene's cluster, its store and its clients, and the checks that a scene can make at its end."""
 
 import json
 import os

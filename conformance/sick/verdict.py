@@ -1,4 +1,4 @@
-"""What clients were told beside what can be read: pure, so that the judge can be judged."""
+"""The answers that clients got beside the records that can be read. Pure, so the judge can be tested."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ class Told:
 
 @dataclass(slots=True)
 class Reading:
-    """One partition, read from its start to its end by somebody who steps over what is hurt."""
+    """One partition, read from its start to its end by a client that steps over hurt ranges."""
 
     start: int = 0
     end: int = 0

@@ -1,10 +1,11 @@
-"""A mixed load for an hour: what is stored levels off, and so do files, descriptors and memory.
+"""A mixed load for an hour: the store levels off, and so do files, descriptors and memory.
 
 A busy topic with retention.bytes, many topics with a record now and then, a compacted topic, topics that are
-created and deleted, groups that come and go, and a kill -9 of a broker every few minutes. Every few seconds it is
-noted what lies in the store, what can be read, and what the brokers hold. At the end everything that must be there
-is read, and the verdict says whether each figure levelled off and whether the store holds at most about twice
-what can be read. `--out` gets samples.csv, result.json and soak.svg. A short run scales its delays with it.
+created and deleted, groups that come and go, and a kill -9 of a broker every few minutes. Every few seconds
+the run notes the bytes in the store, the bytes that can be read, and the memory and files of the brokers. At
+the end it reads every record that must be there. The verdict says whether each figure levelled off, and
+whether the store holds at most about twice what can be read. `--out` gets samples.csv, result.json and
+soak.svg. A short run scales its delays with it.
 """
 
 import argparse

@@ -1,10 +1,8 @@
-"""The mixed load of a long run: each kind of topic has a writer, who knows what must be there at the end.
+"""The mixed load of a long run: each kind of topic has a writer that knows what must be there at the end.
 
-Busy       one topic with retention.bytes, written all the while
-Slow       many topics with a record now and then; nothing of them may go
-Compacted  updates to some keys; the newest of each must be there
-Comers     topics that are created, written and deleted
-Groups     groups that come, read, commit and go
+Busy       one topic with retention.bytes, written all the while Slow       many topics with a record now and
+then; none of these records may go Compacted  updates to some keys; the newest of each must be there Comers
+topics that are created, written and deleted Groups     groups that come, read, commit and go
 """
 
 import array

@@ -1,4 +1,4 @@
-"""What a long run measures, whether that levels off, and the picture of it. Pure but for reading sizes of files."""
+"""The figures of a long run, whether each levels off, and a picture of them. Pure but for file sizes."""
 
 import csv
 import io

@@ -1,12 +1,12 @@
-"""The same rows whoever is asked: format("penstock"), and Spark's own Kafka connector on Penstock and on Kafka.
+"""Three readers give the same rows: format("penstock"), and Spark's Kafka connector on Penstock and Kafka.
 
     python -m conformance.spark.connector [--oracle kafka|none] [--only TEXT]
 
-The same records are written to both brokers by one client (`spark_records`). Then each way of reading must
-give the same rows, in the same micro-batches where it is a stream: nulls, empty values, headers, all codecs,
-both kinds of timestamps, compacted topics, logs whose beginning was deleted, large values, transactions,
-patterns, bounds by offset and by time, restarts from a checkpoint. What one way refuses, all refuse. What the
-connector writes to Penstock must come back. One line a check; the exit code says whether all held.
+One client writes the same records to both brokers (`records.py`). Then each way of reading must give the same
+rows, in the same micro-batches where it is a stream: nulls, empty values, headers, all codecs, both kinds of
+timestamps, compacted topics, logs whose beginning was deleted, large values, transactions, patterns, bounds
+by offset and by time, restarts from a checkpoint. If one way refuses, all refuse. Rows that the connector
+writes to Penstock must come back. One line a check; the exit code says whether all held.
 """
 
 import argparse

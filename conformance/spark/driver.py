@@ -1,8 +1,8 @@
 """A Spark driver that expects to be killed: the child process of `conformance.spark.exactly_once`.
 
-It starts a session, says "ready" and waits. Told "go N", it runs two streaming queries from one topic, N records
-a micro-batch: to another topic, and to a Parquet table. Told "finish", it lets both catch up, writes the table's values, one hex string
-a line, to a file and ends. Standard input and output carry nothing but these words.
+It starts a session, says "ready" and waits. On "go N" it runs two streaming queries from one topic, N records
+a micro-batch: to another topic, and to a Parquet table. On "finish" it lets both catch up, writes the table's
+values to a file, one hex string a line, and ends. Standard input and output carry nothing but these words.
 """
 
 import json

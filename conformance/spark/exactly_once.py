@@ -1,16 +1,16 @@
-"""Exactly once, whatever happens to the driver: topic to topic and topic to table, killed with -9 again and again.
+"""Exactly once, whatever happens to the driver: topic to topic and topic to table, killed again and again.
 
     python -m conformance.spark.exactly_once [--kills N] [--seed S]
 
 Numbered records are written to a topic all the time. A Spark driver (`spark.driver`) copies them to another
-topic through format("penstock") and to a Parquet table. It is killed with everything that it started, and the
-next one, whose session came up meanwhile, takes its checkpoints over. A third of the kills come at a
-random moment; the others are aimed: as soon as the plan of a micro-batch lies in the store, when it was just
-carried out, or when the table's own log has the micro-batch; so before the checkpoint knows of it. In the end
-the topic and the table must hold each record once.
+topic through format("penstock") and to a Parquet table. It is killed with everything that it started. The
+next one, whose session came up meanwhile, takes its checkpoints over. A third of the kills come at a random
+moment. The others are aimed at moments before the checkpoint knows of a micro-batch: when its plan lies in
+the store, when the plan was just carried out, or when the table's own log has the micro-batch. In the end the
+topic and the table must hold each record once.
 
-With --sink kafka the topic is written by Spark's own connector, which does not promise that: a run that is
-expected to find duplicates, and shows that they would be found.
+With --sink kafka Spark's own connector writes the topic. It does not promise that: this run is expected to
+find duplicates, and shows that they would be found.
 """
 
 import argparse
@@ -145,7 +145,7 @@ class Driver:
 
 
 class Aim:
-    """Where to strike: what the store and the checkpoints show of a micro-batch on its way."""
+    """The moment of a kill: what the store and the checkpoints show of a micro-batch on its way."""
 
     def __init__(self, store: Path, home: Path) -> None:
         self._plans = store / "spark" / "plan"

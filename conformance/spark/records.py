@@ -1,6 +1,6 @@
-"""What `conformance.spark.connector` reads: topics with every kind of record that a reader can get wrong.
+"""The topics for `conformance.spark.connector`, with every kind of record that a reader can get wrong.
 
-The same records go to every broker by the same client, so that the rows must be the same, offset by offset.
+One client writes the same records to every broker, so the rows must be the same, offset by offset.
 """
 
 import time

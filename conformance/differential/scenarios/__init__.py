@@ -1,4 +1,4 @@
-"""What is asked of both brokers, one module a family of APIs; importing this package registers all of it."""
+"""The requests to both brokers, one module a family of APIs; importing this package registers all of them."""
 
 from conformance.differential.scenarios import (
     acls,

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls: what a broker without an authorizer says."""
+"""DescribeAcls, CreateAcls, DeleteAcls: the answers of a broker without an authorizer."""
 
 from collections.abc import Iterator
 from typing import Any

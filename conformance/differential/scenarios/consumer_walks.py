@@ -1,7 +1,7 @@
-"""Members of the new protocol do what comes into their heads: whatever that is, both brokers answer alike.
+"""Members of the new protocol take random steps, and both brokers must answer alike.
 
-What they do is drawn by the seed. They subscribe to one topic, and the assignor is `range`, so that who gets
-what does not depend on the ids that brokers make up.
+The seed draws the steps. All members subscribe to one topic, and the assignor is `range`. So the assignment
+does not depend on the ids that brokers make up.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""UpdateFeatures: what is refused. What can be raised differs: each has features of its own."""
+"""UpdateFeatures: the refusals. The levels that can be raised differ: each broker has features of its own."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, UnregisterBroker: what one node shows."""
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, UnregisterBroker on one node."""
 
 from collections.abc import Iterator
 from typing import Any
