@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from penstock.metadata.commands import SetConfig
+from penstock.metadata.configs import broker_value
 from penstock.metadata.image import BROKER_CONFIG
 from penstock.settings import Settings, SettingsError, load, parse_listeners
 from tests.metadata.worlds import cluster, do
@@ -90,6 +91,14 @@ def test_a_bound_follows_what_is_set() -> None:
     assert load(["group.consumer.session.timeout.ms=90000"]).group_consumer_max_session_timeout_ms == 90000
     assert load(["broker.session.timeout.ms=1500"]).broker_heartbeat_interval_ms == 500
     assert load(["socket.request.max.bytes=300000000"]).queued_max_request_bytes == 300000000
+
+
+def test_a_bound_that_followed_is_in_force_for_groups_too() -> None:
+    given = load(["group.consumer.session.timeout.ms=6000", "broker.session.timeout.ms=1500"]).given
+    lowest = "group.consumer.min.session.timeout.ms"
+    assert (given[lowest], given["broker.heartbeat.interval.ms"]) == ("6000", "500")
+    assert broker_value(cluster(1), 1, given, lowest) == "6000"
+    assert load(["broker.session.timeout.ms=9000"]).given == {"broker.session.timeout.ms": "9000"}
 
 
 def test_bounds_that_are_both_set_must_fit() -> None:

@@ -3,6 +3,6 @@
 from penstock.settings.brokers import Settings
 from penstock.settings.listeners import parse_listeners
 from penstock.settings.loading import load
-from penstock.settings.problems import SettingsError
+from penstock.settings.setting import SettingsError
 
 __all__ = ["Settings", "SettingsError", "load", "parse_listeners"]

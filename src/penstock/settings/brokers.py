@@ -1,8 +1,8 @@
 """The settings of brokers: what a person can set when starting one.
 
 A setting has Kafka's name where Kafka has the setting (`offsets.topic.num.partitions`) and ours where it has
-none (`durability`); the attribute is the name with '.' written as '_'. What gives the
-default of a topic setting is in `topic_defaults`.
+none (`durability`); the attribute is the name with '.' written as '_'. Settings that give the default of a
+topic setting are in `topic_defaults`.
 
 Values come, later ones winning, from the defaults here, a file and `--set NAME=VALUE`. An unknown name or a
 bad value is a `SettingsError` of one sentence.
@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from penstock.settings.checks import at_least, one_of
 from penstock.settings.groups import COORDINATOR_SETTINGS, GroupSettings
 from penstock.settings.listeners import parse_listeners
-from penstock.settings.problems import SettingsError
 from penstock.settings.setting import (
     DOUBLE_MAX,
     HIDDEN,
@@ -24,6 +23,7 @@ from penstock.settings.setting import (
     Kind,
     Rows,
     Setting,
+    SettingsError,
     ValueProblem,
     value_text,
 )
@@ -340,7 +340,8 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
     )
 
     given: Mapping[str, str] = {}
-    """What was set and not left at its default, by name, as text: DescribeConfigs tells the difference."""
+    """What was set, or moved along with what was set, by name, as text: DescribeConfigs tells it from
+    defaults."""
 
     def __repr__(self) -> str:
         shown = ((name, BROKER_SETTINGS[name].shown(text)) for name, text in self.given.items())
@@ -362,7 +363,12 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
             if name in _ATTRIBUTES:
                 changes[setting.field] = value
         changed = replace(self, given={**self.given, **texts}, **changes)
-        changed = replace(changed, **changed._moved_along())
+        moved = changed._moved_along()
+        if moved:
+            # Whoever asks is told what is in force.
+            given = {**changed.given, **{name: str(value) for name, value in moved.items()}}
+            fields: dict[str, Any] = {_field(name): value for name, value in moved.items()}
+            changed = replace(changed, given=given, **fields)
         changed.validate()
         return changed
 
@@ -399,18 +405,18 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
                     raise SettingsError(f"advertised.listeners names {listener.name}, which listeners lacks.")
 
     def _moved_along(self) -> dict[str, int]:
-        """Bounds that were not set, moved to where those that were set need them."""
+        """By name, bounds that were not set, moved to where those that were set need them."""
         moved: dict[str, int] = {}
         for lower, upper in _ORDERED:
-            low = moved.get(_field(lower), self._number(lower))
-            high = moved.get(_field(upper), self._number(upper))
+            low = moved.get(lower, self._number(lower))
+            high = moved.get(upper, self._number(upper))
             if low > high and upper not in self.given:
-                moved[_field(upper)] = low
+                moved[upper] = low
             elif low > high and lower not in self.given:
-                moved[_field(lower)] = high
-        if "broker.heartbeat.interval.ms" not in self.given:
-            interval = min(self.broker_heartbeat_interval_ms, max(1, self.broker_session_timeout_ms // 3))
-            moved["broker_heartbeat_interval_ms"] = interval
+                moved[lower] = high
+        interval = max(1, self.broker_session_timeout_ms // 3)
+        if "broker.heartbeat.interval.ms" not in self.given and interval < self.broker_heartbeat_interval_ms:
+            moved["broker.heartbeat.interval.ms"] = interval
         return moved
 
     def _number(self, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.settings.problems import SettingsError
+from penstock.settings.setting import SettingsError
 
 
 class Address(NamedTuple):

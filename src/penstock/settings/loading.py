@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.settings.brokers import Settings
-from penstock.settings.problems import SettingsError
+from penstock.settings.setting import SettingsError
 
 
 def load(assignments: Iterable[str] = (), *, toml: bytes | None = None) -> Settings:

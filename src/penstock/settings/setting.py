@@ -55,6 +55,10 @@ class ValueProblem(ValueError):
     """A value that a setting cannot have. The message is one sentence for a person."""
 
 
+class SettingsError(ValueError):
+    """A broker cannot start with these settings. The message is one sentence for a person."""
+
+
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One setting.
 

@@ -1,2 +1,0 @@
-class SettingsError(ValueError):
-    """A setting is unknown or its value is bad. The message is one sentence for a person."""
