@@ -315,3 +315,25 @@ async def test_a_gap_below_the_log_start_is_no_reason_to_look_again(world: World
     view = (await log_view.refresh())[partition.topic_id, 0]
     assert (view.log_start, view.end, view.hurt) == (10, 11, ())
     assert images.looks == 2, "one before and one after the logs were read"
+
+
+async def test_a_view_ends_where_the_new_leader_begins_after_damage(world: World) -> None:
+    """Of the last flush of a sealed log nothing is known: the leader goes on far beyond it, and says so."""
+    ledger, partition = await start(world)
+    await append_ok(ledger, partition, batch(b"x"))
+    await append_ok(ledger, partition, batch(b"y" * 100))
+    await world.kill(ledger)
+    keys = [key for key in await keys_of(world.store, "wal/1/") if key.rpartition("/")[2].isdecimal()]
+    stored = await world.store.get(keys[-1]) or b""
+    at = stored.rindex(b"PWF1")
+    await world.store.put(keys[-1], stored[:at], b"x" * (len(stored) - at))
+    ledger = await world.start()
+    partition = own_partition(ledger, partition.topic_id)
+    assert partition.high_watermark > 1 << 32
+    log_view, _images = look(world, "events")
+    for _ in range(3):
+        for one in (log_view, look(world, "events")[0]):
+            view = (await one.refresh())[partition.topic_id, 0]
+            assert (view.end, view.hurt) == (partition.high_watermark, partition.hurt)
+            assert view.stable_end == partition.last_stable_offset
+        await append_ok(ledger, partition, batch(b"z"))

@@ -96,6 +96,11 @@ class Replay:
         return True
 
     @property
+    def in_doubt(self) -> bool:
+        """Whether records may be lost behind the last batch."""
+        return bool(self._doubt)
+
+    @property
     def lost_at_end(self) -> HurtRange | None:
         """What is lost behind the last batch, if nothing comes any more."""
         start = max(self._log.next_offset, self.log_start)

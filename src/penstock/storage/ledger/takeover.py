@@ -1,6 +1,6 @@
 """Partitions that are led here and not open yet: recovered, again and again until the store gives them.
 
-A recovery opens all that it can (`storage.recovery`). What it was refused waits and is tried anew, beside
+A recovery opens all that it can (`recovery`). What it was refused waits and is tried anew, beside
 what comes later: nobody waits for a partition that the store does not give.
 """
 

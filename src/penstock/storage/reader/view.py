@@ -17,7 +17,6 @@ writer knows: it is lost when a later batch shows it.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from penstock.log.checking import Rules
@@ -85,10 +84,6 @@ class PartitionView:
         self._replay = Replay(self._log, 0)
         self._after_sealed: tuple[int, HurtRange] | None = None
         """What sealed logs lost behind their last batch, and where that batch ends."""
-
-    @property
-    def key(self) -> PartitionKey:
-        return self.topic_id, self.index
 
     @property
     def log_start(self) -> int:
@@ -163,13 +158,19 @@ class PartitionView:
     def take(self, wal: WalRef, found: Sequence[Block | Damaged], *, gaps: bool) -> None:
         """Take over what a log holds beyond what was taken from it. With `gaps`, records that are missing
         without a damaged flush to explain it are lost; else GapError says that they are missing."""
-        fresh = found[self._taken.get(wal, 0) :]
-        replay_log(self._replay, fresh, self.unsettled, self._file_number, gaps=gaps)
-        self._taken[wal] = len(found)
+        taken = self._taken.get(wal, 0)
+        if len(found) > taken:
+            replay_log(self._replay, found[taken:], self.unsettled, self._file_number, gaps=gaps)
+            self._taken[wal] = len(found)
 
-    def has_taken(self, wals: Sequence[WalRef]) -> bool:
-        """Whether one of these logs held something of it."""
-        return any(map(self._taken.get, wals))
+    def has_taken(self, wal: WalRef) -> bool:
+        """Whether this log held something of it."""
+        return wal in self._taken
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a damaged flush may have held records of it, and no batch came since."""
+        return self._replay.in_doubt
 
     def nothing_follows(self) -> None:
         """All logs that held something of it so far are sealed."""
@@ -338,7 +339,16 @@ class LogView:
         for key, one in changed:
             self.partitions[key] = self._begun(key, one, manifests)
         for key, one in chosen.items():
-            self._bring_forward(self.partitions[key], one.info, image)
+            view = self.partitions[key]
+            view.advance_log_start(one.info.log_start)
+            sealed = True
+            for wal in one.info.wals:
+                if sealed and view.in_doubt and wal not in image.sealed and not view.has_taken(wal):
+                    view.nothing_follows()
+                sealed = sealed and wal in image.sealed
+                view.take(wal, self._logs[wal].contents.of(key), gaps=self._gaps)
+            if sealed and view.in_doubt:
+                view.nothing_follows()
 
     def _begun(
         self, key: PartitionKey, one: Chosen, manifests: Mapping[ManifestRef, Loaded]
@@ -350,15 +360,3 @@ class LogView:
         for wal in one.info.wals:
             self._logs[wal].contents.forget_settled(key, manifest.end_offset if manifest is not None else 0)
         return view
-
-    def _bring_forward(self, view: PartitionView, info: PartitionInfo, image: ClusterImage) -> None:
-        view.advance_log_start(info.log_start)
-        sealed = sum(1 for _ in takewhile(image.sealed.__contains__, info.wals))
-        self._take(view, info.wals[:sealed])
-        if not view.has_taken(info.wals[sealed:]):
-            view.nothing_follows()
-        self._take(view, info.wals[sealed:])
-
-    def _take(self, view: PartitionView, wals: Sequence[WalRef]) -> None:
-        for wal in wals:
-            view.take(wal, self._logs[wal].contents.of(view.key), gaps=self._gaps)
