@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Never, TypeVar
 
 T = TypeVar("T")
 
@@ -15,10 +15,10 @@ class Tasks:
     __slots__ = ("_running",)
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[Any], None] = {}
+        self._running: dict[asyncio.Task[object], None] = {}
         """In the order in which they began. A set of tasks has the order of their addresses."""
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def spawn(self, work: Coroutine[object, Never, T]) -> asyncio.Task[T]:
         """Run a coroutine on this loop and keep it from being garbage collected meanwhile."""
         task = asyncio.get_running_loop().create_task(work)
         self._running[task] = None

@@ -106,7 +106,7 @@ class _StretchReader:
             try:
                 wanted_windows = windows(self._store, plan, self._next_offset)
                 for wanted, data in self._store.read(wanted_windows, room):
-                    window: Window = wanted.about
+                    window = wanted.about
                     yield from self._decode(data, window, plan.rules)
                     # The decoder has all of it now, also what it has not given yet.
                     self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, Never, TypeVar
 
 from penstock.log.manifest import Manifest
 from penstock.log.replaying import Replay
@@ -86,7 +86,7 @@ class Recovery:
             for key, together in by_object(refs).items()
         }
 
-    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
+    def _begin(self, work: Callable[[], Coroutine[object, Never, T]]) -> asyncio.Task[T]:
         """Some are under way at a time: what they wait for is a distant store."""
 
         async def do() -> T:
@@ -152,7 +152,7 @@ class Recovery:
         partition.lead()
 
 
-async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _end(tasks: Iterable[asyncio.Task[object]]) -> None:
     """Give up what is not done."""
     tasks = tuple(tasks)
     for task in tasks:

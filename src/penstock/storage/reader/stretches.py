@@ -95,7 +95,7 @@ def stretch_of(view: PartitionView, low: int, high: int) -> Stretch:
     )
 
 
-def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[Read]:
+def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[Read[Window]]:
     """The reads that bring a stretch from `start` on, in order; `about` is the Window. HurtIndexError if the
     index of a segment is hurt beyond mending, and other StoreErrors."""
     for segment in plan.segments:
@@ -126,7 +126,7 @@ def _index(store: BlockingStore, segment: SegmentRef) -> Extents:
         raise HurtIndexError(segment, str(error)) from None
 
 
-def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[Read]:
+def _of_extents(extents: Extents, keys: Sequence[str], start: int, high: int) -> Iterator[Read[Window]]:
     at = extents.find(start)
     while at < len(extents) and extents.base_offsets[at] < high:
         # Partitions that are written at the same time lie in turns in a file: many ranges make a window.

@@ -10,7 +10,7 @@ A call ends when an attempt is answered, when `ATTEMPTS_MAX` failed, or when the
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, Never, TypeVar
 
 from obstore import exceptions
 
@@ -71,7 +71,7 @@ class Caller:
 
     async def call(
         self,
-        request: Callable[[], Coroutine[Any, Any, T]],
+        request: Callable[[], Coroutine[object, Never, T]],
         size: int = 0,
         *,
         hedge: bool = True,
@@ -106,7 +106,7 @@ class Caller:
 
     async def _attempt(
         self,
-        request: Callable[[], Coroutine[Any, Any, T]],
+        request: Callable[[], Coroutine[object, Never, T]],
         size: int,
         seconds: float,
         *,
@@ -148,7 +148,7 @@ class Caller:
         raise failure
 
     def _begin(
-        self, request: Callable[[], Coroutine[Any, Any, T]], size: int, attempts: Attempts
+        self, request: Callable[[], Coroutine[object, Never, T]], size: int, attempts: Attempts
     ) -> asyncio.Task[T]:
         attempts.begun += 1
         self.requests += 1
@@ -156,7 +156,7 @@ class Caller:
         task.add_done_callback(_see)
         return task
 
-    async def _timed(self, request: Callable[[], Coroutine[Any, Any, T]], size: int) -> T:
+    async def _timed(self, request: Callable[[], Coroutine[object, Never, T]], size: int) -> T:
         loop = asyncio.get_running_loop()
         began = loop.time()
         answer = await request()
@@ -164,7 +164,7 @@ class Caller:
         return answer
 
 
-def _see(task: asyncio.Task[Any]) -> None:
+def _see(task: asyncio.Task[object]) -> None:
     """What failed after another answer counted concerns nobody."""
     if not task.cancelled():
         task.exception()

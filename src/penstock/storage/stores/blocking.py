@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Never, TypeVar
 
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError
@@ -18,6 +18,7 @@ from penstock.storage.stores.opening import open_store
 from penstock.wire.buffers import Buffer
 
 T = TypeVar("T")
+About = TypeVar("About")
 
 _READS_AHEAD = 3
 """With reads of a few megabytes this hides a store's latency, and bounds the memory of a task."""
@@ -33,11 +34,11 @@ class Range(NamedTuple):
     length: int
 
 
-class Read(NamedTuple):
+class Read(NamedTuple, Generic[About]):
     """Ranges whose bytes are wanted one after the other in one buffer; `about` is the caller's."""
 
     ranges: Sequence[Range]
-    about: Any = None
+    about: About
 
     @property
     def size(self) -> int:
@@ -58,18 +59,18 @@ class BlockingStore:
         self._free = asyncio.Semaphore(_RANGES_AT_ONCE)
         self.store: ObjectStore = self.run(_opened(location))
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, Never, T]) -> T:
         """Wait for a coroutine that uses the store."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def read_range(self, wanted: Range) -> Buffer:
         """The bytes of one range."""
-        ((_read, data),) = self.read((Read((wanted,)),))
+        ((_read, data),) = self.read((Read((wanted,), None),))
         return data
 
     def read(
-        self, wanted: Iterable[Read], room: Callable[[int], memoryview] = _fresh
-    ) -> Iterator[tuple[Read, Buffer]]:
+        self, wanted: Iterable[Read[About]], room: Callable[[int], memoryview] = _fresh
+    ) -> Iterator[tuple[Read[About], Buffer]]:
         """Each read with its bytes, in order. ObjectMissingError if an object is gone or shorter.
 
         `room(size)` gives memory to read into, where that saves a copy."""
@@ -77,8 +78,8 @@ class BlockingStore:
             return _read_files(self.store.local, wanted, room)
         return self._read_ahead(wanted)
 
-    def _read_ahead(self, wanted: Iterable[Read]) -> Iterator[tuple[Read, Buffer]]:
-        under_way: deque[tuple[Read, Future[Buffer]]] = deque()
+    def _read_ahead(self, wanted: Iterable[Read[About]]) -> Iterator[tuple[Read[About], Buffer]]:
+        under_way: deque[tuple[Read[About], Future[Buffer]]] = deque()
         reads = iter(wanted)
         failure: StoreError | None = None
         more = True
@@ -119,8 +120,8 @@ class BlockingStore:
 
 
 def _read_files(
-    store: LocalDirectory, wanted: Iterable[Read], room: Callable[[int], memoryview]
-) -> Iterator[tuple[Read, Buffer]]:
+    store: LocalDirectory, wanted: Iterable[Read[About]], room: Callable[[int], memoryview]
+) -> Iterator[tuple[Read[About], Buffer]]:
     # Not kept open beyond this: an idle worker would keep the space of deleted files taken.
     key, fd = "", -1
     root = store.root

@@ -21,7 +21,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -271,7 +271,7 @@ class EtcdStore:
 
     # Requests.
 
-    async def _ask(self, path: str, message: dict[str, Any]) -> Answer:
+    async def _ask(self, path: str, message: dict[str, object]) -> Answer:
         try:
             return await self._gateway.ask(path, message)
         except StoreError as error:

@@ -13,7 +13,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -133,7 +133,7 @@ class Gateway:
         self.requests = 0
         self.name = ",".join(str(member) for member in members)
 
-    async def ask(self, path: str, message: Any) -> Answer:
+    async def ask(self, path: str, message: object) -> Answer:
         """The answer to one request. StoreUnavailableError if no member gave one in time."""
         body = msgspec.json.encode(message)
         loop = asyncio.get_running_loop()
