@@ -31,8 +31,8 @@ STEP_LIMIT_S = 3 * 3600.0
 END_LIMIT_S = 60.0
 FIGURES = 8
 """So many of the last lines of a step are in the report: proofs end with their figures."""
-PROBLEMS_MAX = 12
-TELLING = ("FAILED", "BROKEN", "not run", "skipped", "SKIPPED", "ERROR", "Traceback")
+PROBLEMS_MAX = 40
+TELLING = ("FAILED", "BROKEN", "brokers with", "not run", "skipped", "SKIPPED", "ERROR", "Traceback")
 """Lines that begin so are in the report, wherever they stand."""
 
 
