@@ -29,8 +29,8 @@ from penstock.cluster.leases import lease_key
 from penstock.cluster.reading import ImageReader
 from penstock.cluster.snapshots import HINT_KEY, entry_key
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
+from penstock.storage.reader.footers import read_footer
 from penstock.storage.reader.manifests import Loaded, load_manifests, manifest_of
-from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.storage.stores.objects import (
     DatedObject,
@@ -242,7 +242,7 @@ class Audit:
             if size is None:
                 index_key = key
                 size = await self._store.size(key)
-            footer = await read_footer(self._store, index_key, size or 0)
+            footer = await read_footer(self._store.get_range, index_key, size or 0)
         except StoreError:
             return True
         return any((piece.topic_id, piece.partition) in partitions for piece in footer.pieces)

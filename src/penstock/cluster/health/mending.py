@@ -13,10 +13,11 @@ from penstock.log.checking import Hurt, Rules, Whole, check_extent, correct_batc
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
-from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
+from penstock.log.segment import PieceEntry
 from penstock.metadata.image import PartitionKey
+from penstock.storage.reader.footers import read_footer
 from penstock.storage.reader.indexes import mended_index
-from penstock.storage.stores.objects import ObjectMissingError
+from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError
 from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import BatchError, WireError
@@ -173,14 +174,13 @@ class Mender:
         size = await self._bench.store.size(segment.key)
         assert size is not None
         try:
-            length = footer_size(await self._bench.read(segment.key, size - TRAILER_SIZE, TRAILER_SIZE))
-            footer = decode_footer(await self._bench.read(segment.key, size - length, length))
+            footer = await read_footer(self._bench.read, segment.key, size)
             start = 0
             for piece in footer.pieces:
                 if piece.index_start == segment.index_start:
                     return start
                 start = await self._end(Window(self._bench, segment.key, size), start, piece)
-        except (SegmentError, BatchError, ObjectMissingError):
+        except (DamagedObjectError, BatchError, ObjectMissingError):
             pass
         return None
 

@@ -12,9 +12,10 @@ from penstock.cluster.health.findings import BATCH, FOOTER, INDEX, SEGMENT, Find
 from penstock.log.checking import Hurt, Rules, check_extent
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.manifest import Manifest, SegmentRef
-from penstock.log.segment import TRAILER_SIZE, SegmentError, decode_footer, footer_size
+from penstock.log.segment import TRAILER_SIZE
 from penstock.metadata.image import PartitionInfo
-from penstock.storage.stores.objects import ObjectMissingError, StoreError
+from penstock.storage.reader.footers import read_footer
+from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError, StoreError
 from penstock.wire.buffers import Buffer
 
 
@@ -148,11 +149,8 @@ def check_stretch(stored: Buffer, stretch: Sequence[Extent], rules: Rules) -> Ch
 async def check_footer(bench: Bench, key: str, size: int, pieces: Sequence[Piece]) -> list[Finding]:
     """The footer of an object that holds the indexes of these pieces, and maybe of others."""
     try:
-        length = footer_size(await bench.read(key, size - TRAILER_SIZE, TRAILER_SIZE))
-        if length > size:
-            raise SegmentError("the footer is longer than the object")
-        footer = decode_footer(await bench.read(key, size - length, length))
-    except SegmentError as error:
+        footer = await read_footer(bench.read, key, size)
+    except DamagedObjectError as error:
         return [Finding(FOOTER, key, str(error), max(0, size - TRAILER_SIZE), TRAILER_SIZE)]
     except ObjectMissingError as error:
         return [Finding(FOOTER, key, str(error))]

@@ -17,8 +17,9 @@ from penstock.cluster.health.logs import Span
 from penstock.log.checking import Rules, Whole, check_extent
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, FlushError, iter_blocks
-from penstock.log.segment import TRAILER_SIZE, PieceEntry, SegmentError, decode_footer, footer_size
+from penstock.log.segment import PieceEntry
 from penstock.metadata.image import PartitionKey
+from penstock.storage.reader.footers import read_footer
 from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
@@ -61,7 +62,7 @@ class Sources:
             works.append(partial(self._look_at_segment, info.key, info.size))
 
         async def tolerant(work: Callable[[], Awaitable[None]]) -> None:
-            with contextlib.suppress(StoreError, FlushError, SegmentError, ExtentsError):
+            with contextlib.suppress(StoreError, FlushError, ExtentsError):
                 await work()
 
         await self._bench.at_once(partial(tolerant, work) for work in works)
@@ -92,10 +93,7 @@ class Sources:
             flush = await any_flush(window, position, number + 1, nonce, in_file=True)
 
     async def _look_at_segment(self, key: str, size: int) -> None:
-        if size < TRAILER_SIZE:
-            return
-        length = footer_size(await self._bench.read(key, size - TRAILER_SIZE, TRAILER_SIZE))
-        footer = decode_footer(await self._bench.read(key, size - length, length))
+        footer = await read_footer(self._bench.read, key, size)
         for piece in footer.pieces:
             if self._is_wanted((piece.topic_id, piece.partition), piece.base_offset, piece.end_offset):
                 await self._look_at_piece(key, piece)

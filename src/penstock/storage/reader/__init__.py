@@ -7,8 +7,9 @@ Spark, audits and scrubs. It needs a store and a cluster image, and no broker.
     contents    what the flushes of a write-ahead log hold of each partition, and what is damaged of them
     replaying   a partition brought forward: from its manifest, through its logs, to its end
     indexes     where the batches of a segment lie
+    footers     which partitions a segment holds records of
     times       offsets by time
-    windows     the batches of a range of offsets, read a stretch at a time
+    stretches   the batches of a range of offsets, read a window at a time
     view        all of it for some partitions, kept up to date while brokers write
 
 Where the image comes from is the caller's affair: `cluster.reading` reads it from the store. A log that is

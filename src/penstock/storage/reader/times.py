@@ -11,7 +11,7 @@ from penstock.log.manifest import SegmentRef
 from penstock.log.times import RecordTime, first_at_or_after
 from penstock.storage.reader.indexes import read_index
 from penstock.storage.reader.view import PartitionView
-from penstock.storage.stores.objects import ObjectStore
+from penstock.storage.stores.objects import ObjectStore, ReadRange
 from penstock.wire.buffers import Buffer
 
 
@@ -37,8 +37,6 @@ class Span(NamedTuple):
     """What is told as the epoch of records that are lost."""
 
 
-Read = Callable[[str, int, int], Awaitable[Buffer]]
-"""`length` bytes from a position of an object."""
 Work = Callable[[int | None], RecordTime | None]
 """Called with how far a batch may expand; None: as far as any may. BatchError if one expands further."""
 Run = Callable[[Work], Awaitable[RecordTime | None]]
@@ -46,7 +44,7 @@ Run = Callable[[Work], Awaitable[RecordTime | None]]
 
 
 async def search(
-    sources: AsyncIterator[Source], time_ms: int, span: Span, read: Read, run: Run
+    sources: AsyncIterator[Source], time_ms: int, span: Span, read: ReadRange, run: Run
 ) -> RecordTime | None:
     """The first record of this time or a later one. If it may be among records that are lost, the first of
     those: who reads on from there is told."""

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey
 from penstock.storage.ledger.holdings import Holdings
+from penstock.storage.reader.footers import read_footer
 from penstock.storage.reader.manifests import load_object, manifest_of
-from penstock.storage.settling.segment_reader import read_footer
 from penstock.storage.settling.segment_writer import SegmentWriter
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
 
@@ -49,7 +49,7 @@ class References:
         size = await self._store.size(index_key)
         if size is None:
             raise ObjectMissingError(f"{index_key} is not there, and what it describes is not known")
-        footer = await read_footer(self._store, index_key, size)
+        footer = await read_footer(self._store.get_range, index_key, size)
         return dict.fromkeys((piece.topic_id, piece.partition) for piece in footer.pieces)
 
     async def _references_of(self, owner: PartitionKey, ref: ManifestRef) -> Mapping[str, int]:

@@ -8,7 +8,7 @@ Keys are slash-separated, relative, and made of [A-Za-z0-9._-] segments. Impleme
 behaviour suite.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from penstock.wire.buffers import Buffer
@@ -62,6 +62,10 @@ class HurtRangeError(DamagedObjectError):
         self.partition = partition
         self.start = start
         self.end = end
+
+
+ReadRange = Callable[[str, int, int], Awaitable[Buffer]]
+"""`ObjectStore.get_range`, or what stands before it: key, start, length."""
 
 
 class ObjectInfo(NamedTuple):
