@@ -245,6 +245,7 @@ async def test_a_live_broker_is_unregistered_and_stops(nodes: Nodes, through: in
 
 async def test_the_quorum_is_the_brokers_and_how_far_they_have_come(nodes: Nodes) -> None:
     await create(nodes, "t", (3, 1))
+    await nodes.nodes[2].broker.metadata.catch_up()
     await nodes.kill(3)
     partitions = [PartitionData(partition_index=0), PartitionData(partition_index=1)]
     request = DescribeQuorumRequest(
