@@ -87,15 +87,23 @@ async def caught_up(broker: Broker) -> bool:
     waits for it."""
     if broker.metadata.unavailable_since is not None:
         return False
-    catching = asyncio.ensure_future(broker.metadata.catch_up())
+    loop = asyncio.get_running_loop()
     try:
-        for _ in range(_LOOKS):
-            await asyncio.wait((catching,), timeout=CATCH_UP_SECONDS_MAX / _LOOKS)
-            if catching.done():
-                catching.result()
-                return True
+        # In this task, not in one of its own: who is told by the new image to stop answers before it does.
+        async with asyncio.timeout(None) as limit:
+
+            def look(left: int) -> None:
+                nonlocal timer
+                if left:
+                    timer = loop.call_later(CATCH_UP_SECONDS_MAX / _LOOKS, look, left - 1)
+                else:
+                    limit.reschedule(loop.time())
+
+            timer = loop.call_later(CATCH_UP_SECONDS_MAX / _LOOKS, look, _LOOKS - 1)
+            try:
+                await broker.metadata.catch_up()
+            finally:
+                timer.cancel()
+        return True
+    except (MetadataUnavailableError, TimeoutError):
         return False
-    except MetadataUnavailableError:
-        return False
-    finally:
-        catching.cancel()
