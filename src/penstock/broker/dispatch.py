@@ -78,7 +78,13 @@ def _raw_route(broker: Broker, row: Api) -> Handle:
 
 
 class _Messages:
-    """The way of the requests of one API whose messages are decoded here."""
+    """The way of the requests of one API whose messages are decoded here. Written with few calls: Fetch and
+    the general way of Produce come by."""
+
+    __slots__ = (
+        "_broker", "_function", "_looks", "_names", "_opened", "_refuse", "_request_class", "_response_class",
+        "_row", "_surely", "_takes_permit", "_versions",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, row: Api) -> None:
         self._broker = broker
@@ -87,34 +93,42 @@ class _Messages:
         self._refuse = row.part("refused")
         self._names = row.part("named") if Fresh.KNOWN in row.fresh else None
         self._request_class, self._response_class = row.messages()
+        self._versions = range(row.min_version, row.max_version + 1)
+        self._takes_permit = bool(row.items)
         self._looks = row.fresh is not Fresh.AT_HAND
         self._opened = Fresh.OPEN in row.fresh
         self._surely = bool(row.fresh & (Fresh.SURE | Fresh.LED))
 
     def route(self, request: Request) -> Answer:
-        row, broker = self._row, self._broker
+        broker = self._broker
         version = request.api_version
-        if not row.min_version <= version <= row.max_version:
+        if version not in self._versions:
             return _closed(request, "unsupported version")
         try:
-            message = self._decode(request)
+            message, _end = decode(self._request_class, version, request.frame, request.body_at)
         except WireError as error:
             return _closed(request, str(error))
         permit = EVERYTHING
         if broker.rules is not None:
             permit = Permit(broker.rules, request.session.principal, request.session.peer_host)
-            if row.whole is not None and not permit.allows(row.whole, _name_of(row.whole, message)):
-                refusal = self._refusal(request, message, row.whole.code)
+            whole = self._row.whole
+            if whole is not None and not permit.allows(whole, _name_of(whole, message)):
+                refusal = self._refusal(request, message, whole.code)
                 return _closed(request, "not authorised") if refusal is None else refusal
         try:
-            if self._looks and not is_fresh(
-                broker, self._named(message, version), opened=self._opened, surely=self._surely
+            names = self._names
+            if self._looks and (
+                names is None
+                or not is_fresh(broker, names(broker, message, version), self._opened, self._surely)
             ):
                 request.keep_frame()
-                message = self._decode(request)
+                message, _end = decode(self._request_class, version, request.frame, request.body_at)
                 result = self._freshened(request, message, permit)
             else:
-                result = self._call(request, message, permit)
+                if self._takes_permit:
+                    result = self._function(broker, request, message, permit)
+                else:
+                    result = self._function(broker, request, message)
                 if isinstance(result, Reply):
                     return result
                 if not isinstance(result, Awaitable):
@@ -126,15 +140,6 @@ class _Messages:
         broker.tasks.spawn(self._finish(request, message, relay, result))
         return relay
 
-    def _decode(self, request: Request) -> Any:
-        message, _end = decode(self._request_class, request.api_version, request.frame, request.body_at)
-        return message
-
-    def _call(self, request: Request, message: Any, permit: Permit) -> Any:
-        if self._row.items:
-            return self._function(self._broker, request, message, permit)
-        return self._function(self._broker, request, message)
-
     # -- what must wait -------------------------------------------------------------------------------
 
     def _named(self, message: Any, version: int) -> Named | None:
@@ -145,11 +150,14 @@ class _Messages:
 
     async def _freshened(self, request: Request, message: Any, permit: Permit) -> Any:
         """Call the handler when the image is as its row says."""
-        row = self._row
-        sure = await freshen(self._broker, row.fresh, lambda: self._named(message, request.api_version))
-        if not sure and Fresh.SURE in row.fresh:
-            permit = permit._replace(leads=False)
-        result = self._call(request, message, permit)
+        fresh = self._row.fresh
+        sure = await freshen(self._broker, fresh, lambda: self._named(message, request.api_version))
+        if self._takes_permit:
+            if not sure and Fresh.SURE in fresh:
+                permit = permit._replace(leads=False)
+            result = self._function(self._broker, request, message, permit)
+        else:
+            result = self._function(self._broker, request, message)
         return await result if isinstance(result, Awaitable) else result
 
     async def _finish(self, request: Request, message: Any, relay: Relay, waiting: Awaitable[Any]) -> None:

@@ -49,7 +49,7 @@ class LeadershipDoubt(Exception):
     """Another broker may lead what this one leads by its image. Dispatch answers NOT_LEADER_OR_FOLLOWER."""
 
 
-def is_fresh(broker: Broker, named: Named | None, *, opened: bool, surely: bool) -> bool:
+def is_fresh(broker: Broker, named: Named | None, opened: bool, surely: bool) -> bool:
     """Is everything that was named known here; `opened`: and open as far as this broker leads it; `surely`:
     which it does for sure? None names whatever there is."""
     if named is None or (surely and not broker.leads_surely):
@@ -71,7 +71,7 @@ async def freshen(broker: Broker, fresh: Fresh, named: Callable[[], Named | None
     sure = await confirmed(broker)
     if Fresh.LED in fresh and not sure:
         raise LeadershipDoubt
-    if Fresh.OPEN in fresh and not is_fresh(broker, named(), opened=True, surely=False):
+    if Fresh.OPEN in fresh and not is_fresh(broker, named(), True, False):
         await broker.opened()
     return sure
 
@@ -91,6 +91,7 @@ async def caught_up(broker: Broker) -> bool:
     try:
         # In this task, not in one of its own: who is told by the new image to stop answers before it does.
         async with asyncio.timeout(None) as limit:
+            timer = loop.call_later(CATCH_UP_SECONDS_MAX / _LOOKS, lambda: look(_LOOKS - 1))
 
             def look(left: int) -> None:
                 nonlocal timer
@@ -99,7 +100,6 @@ async def caught_up(broker: Broker) -> bool:
                 else:
                     limit.reschedule(loop.time())
 
-            timer = loop.call_later(CATCH_UP_SECONDS_MAX / _LOOKS, look, _LOOKS - 1)
             try:
                 await broker.metadata.catch_up()
             finally:

@@ -259,11 +259,9 @@ def key_of(wanted: Wanted, by_id: bool) -> Key:
 
 
 def _named_by(message: FetchRequest, version: int) -> Iterable[Key]:
-    by_id = version >= TOPIC_IDS_FROM
-    for topic in message.topics:
-        key = topic.topic_id if by_id else topic.topic
-        for asked in topic.partitions:
-            yield key, asked.partition
+    if version >= TOPIC_IDS_FROM:
+        return [(topic.topic_id, asked.partition) for topic in message.topics for asked in topic.partitions]
+    return [(topic.topic, asked.partition) for topic in message.topics for asked in topic.partitions]
 
 
 def wanted_by(message: FetchRequest, version: int) -> dict[Key, Wanted]:
