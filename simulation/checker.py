@@ -228,8 +228,6 @@ class Checker:
     def power_lost(self, settled: dict[PartitionKey, int]) -> None:
         """What was not settled may be gone, or not; what comes next may have its offsets."""
         self.cuts += 1
-        for key in set(self.where.values()):
-            self.hurt[key] = min(settled.get(key, 0), self.hurt.get(key, settled.get(key, 0)))
         for key in list(self.ends):
             end = settled.get(key, 0)
             before = self.torn.get(key, range(end, end))

@@ -95,12 +95,14 @@ class Node:
                 left -= kept
                 self._put(start, self.data[start : start + kept])
         else:
+            before = bytes(self._on_disk)
             for start, end in dirty:
                 self._put(start, self.data[start:end])
-                if chance < 0.9 and end > start:
-                    sector = rng.randrange(start, end) // SECTOR_BYTES * SECTOR_BYTES
-                    hole = max(start, sector)
-                    self._put(hole, bytes(min(sector + SECTOR_BYTES, end) - hole))
+            for start, end in dirty if chance < 0.9 else ():
+                if end > start:
+                    at = rng.randrange(start, end) // SECTOR_BYTES * SECTOR_BYTES
+                    size = min(len(self._on_disk) - at, SECTOR_BYTES)
+                    self._put(at, before[at : at + size].ljust(size, b"\0"))
         self.data = bytearray(self._on_disk)
         self.locks.clear()
 

@@ -312,7 +312,7 @@ class Scene:
                         self.checker.fail("liveness", f"{topic.name}-{partition} cannot be read to its end")
                 key = (topic.id, partition)
                 self.checker.log_is(key, reader.records, reader.start, end, reader.hurt)
-                whole = key not in self.checker.hurt
+                whole = key not in self.checker.hurt and not self.checker.cuts
                 if topic.kind == BOUNDED and whole and reader.start and reader.read_bytes < BOUND_BYTES:
                     self.checker.fail(
                         "P3 retention", f"{topic.name}-{partition} is left with {reader.read_bytes} bytes"

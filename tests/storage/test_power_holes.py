@@ -171,6 +171,25 @@ async def test_a_page_that_was_written_before_the_flush_that_ends_in_it() -> Non
             assert await check(written, path, bytes(hurt), 1 << 20)
 
 
+async def test_a_flush_of_which_nothing_is_left_to_tell_what_it_held() -> None:
+    """Blocks may come back with what some deleted file held. Nobody's offsets jump for it."""
+    written = await write(1 << 20)
+    (path,) = written.files()
+    whole = bytes(written.disk.contents[path])
+    for begin, end in flush_spans(whole):
+        stale = (bytes(range(1, 256)) * len(whole))[: end - begin]
+        assert await check(written, path, whole[:begin] + stale + whole[end:], 1 << 20)
+
+
+async def test_zeros_in_which_a_bit_rots_are_still_what_the_power_left() -> None:
+    written = await write(1 << 20)
+    (path,) = written.files()
+    for at in (0, 8, 57):
+        hurt = bytearray(len(written.disk.contents[path]))
+        hurt[at] ^= 4
+        assert await check(written, path, bytes(hurt), 1 << 20) == len(written.acknowledged)
+
+
 async def test_a_count_that_is_greater_than_what_is_left() -> None:
     """A log was sealed by a version that did not sync it, and then the power went."""
     written = await write(9000)

@@ -14,8 +14,9 @@ by the boot that wrote the file:
                             zeros. If they are not, it is damaged.
     another boot            A loss of power takes what nobody synced: sectors anywhere in the file are zeros,
                             and the file ends anywhere. A flush with such a hole is torn, also if whole ones
-                            follow. If its index is whole, so are those batches that the hole spared. What is
-                            hurt in another way is damaged, if a whole flush follows.
+                            follow, and so is one of which too little is left to tell what it held. If its
+                            index is whole, so are those batches that the hole spared. What is hurt in
+                            another way is damaged, if a whole flush follows.
 
 All files of a log are one process's: where the header of one is gone, the others tell boot and sync.
 """
@@ -80,6 +81,11 @@ def log_header(files: Files, paths: Iterable[str]) -> FileHeader | None:
 _TORN = FlushDamage("a loss of power took it", complete=True, torn=True)
 
 
+def _is_blank(header: bytes) -> bool:
+    """Whether a file header never reached the disk: zeros, of which rot may have changed a byte."""
+    return len(header) - header.count(0) <= 1
+
+
 class _HurtBatch(NamedTuple):
     position: int
     """In its flush."""
@@ -127,7 +133,7 @@ class LogFile:
         self.may_be_torn = (
             not told.flags & FILE_SYNCED and (boot == _UNKNOWN_BOOT or told.boot not in (boot, _ANY_BOOT))
             if told is not None
-            else not syncs and not any(self._bytes(0, FILE_HEADER_SIZE))
+            else not syncs and _is_blank(self._bytes(0, FILE_HEADER_SIZE))
         )
         """Whether a loss of power may have taken any of it."""
 
@@ -157,7 +163,7 @@ class LogFile:
             return proven
         if log is not None:
             return log._replace(number=self.first_flush, first_flush=self.first_flush)
-        if not self._syncs and not any(raw):
+        if not self._syncs and _is_blank(raw):
             return None
         # What is not known to be of another boot is judged by the stricter rules.
         header = unpack_file_body(raw[:-4])
@@ -234,7 +240,12 @@ class LogFile:
         found = salvage(region, number, self.nonce, time_ms)
         if found.damage is not None and at_end and not sealed:
             return
-        if self.may_be_torn and found.damage is not None and (cut_short or self._holes(position, found.size)):
+        if (
+            self.may_be_torn
+            and found.damage is not None
+            # Where nothing bounds what it held, all is gone that the power may have taken.
+            and (cut_short or not found.damage.complete or self._holes(position, found.size))
+        ):
             found = found._replace(blocks=b"", damage=_TORN)
         yield ScannedFlush(number, self.key, position, found.time_ms, found.size, found.blocks, found.damage)
         if found.damage is None:
