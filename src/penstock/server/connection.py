@@ -6,8 +6,7 @@ the scratch. The connection keeps the remaining bytes: a few in `_backlog`, or, 
 that, in a buffer of its own into which the rest is then received directly. So an idle connection holds no
 buffer at all, and a large batch is not copied on its way to the log.
 
-A frame's own buffer grows with the bytes that really came. It grows to the announced length at once only if
-the peer has kept such a promise before. So a peer that announces much and sends little costs little.
+A frame's own buffer grows with the bytes that really came (`incoming`).
 
 Requests are started one after the other. `_queue` holds the answers that are not sent yet, in request order.
 A request is held back (`_backlog` then keeps whole frames) while
@@ -40,11 +39,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from penstock.server.framed import FramedRequest
+from penstock.server.incoming import IncomingFrame
 from penstock.server.memory import pinned_bytes
 from penstock.server.sizes import (
     FRAME_BYTES_MIN,
-    GROWTH,
-    GROWTH_FLOOR,
     JOINED_BYTES_MAX,
     JOINED_PIECE_BYTES,
     KEPT_BYTES_MAX,
@@ -79,9 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         "_closed",
         "_done",
         "_eof",
-        "_filled",
         "_frame",
-        "_frame_size",
         "_handle",
         "_held_bytes",
         "_kept",
@@ -93,7 +89,6 @@ class Connection(asyncio.BufferedProtocol):
         "_queued_bytes",
         "_reading",
         "_ready",
-        "_seen",
         "_server",
         "_stalled_at",
         "_stopping",
@@ -129,11 +124,9 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes in `_out`, of answers that were there at once."""
         self._backlog = bytearray()
         self._kept = 0
-        self._frame: bytearray | None = None
-        self._frame_size = 0
-        self._filled = self._seen = 0
+        self._frame: IncomingFrame | None = None
         self._trusted = 0
-        """A buffer of this size is given at once: the peer has sent a frame as large before."""
+        """How large a frame the peer has sent before."""
         self._held_bytes = 0
         self._unsent = 0
         """Bytes that answers hold which the transport has, and of which the peer has not taken all."""
@@ -210,10 +203,12 @@ class Connection(asyncio.BufferedProtocol):
         self.proceed()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is not None:
-            if self._filled == len(self._frame):
-                self._grow()
-            return memoryview(self._frame)[self._filled :]
+        frame = self._frame
+        if frame is not None:
+            if frame.is_full:
+                frame.grow()
+                self._account(len(frame.buffer))
+            return memoryview(frame.buffer)[frame.filled :]
         server = self._server
         kept = len(self._backlog)
         if kept == 0:
@@ -232,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.active = True
         if self._frame is not None:
-            self._frame_updated(nbytes)
+            self._frame_updated(self._frame, nbytes)
             return
         server = self._server
         end = nbytes
@@ -327,36 +322,21 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = bytearray(rest)
 
     def _begin_frame(self, size: int, beginning: memoryview) -> None:
-        received = len(beginning)
-        frame = bytearray(min(size, max(GROWTH_FLOOR, GROWTH * received, self._trusted)))
-        frame[:received] = beginning
-        self._frame = frame
-        self._frame_size = size
-        self._filled = self._seen = received
+        self._frame = IncomingFrame(size, beginning, self._trusted)
         self._stalled_at = self._server.now()
         self._memory.queue_up(self)
-        self._account(len(frame))
+        self._account(len(self._frame.buffer))
 
-    def _grow(self) -> None:
-        """Make room for more of the frame, as much as its progress deserves."""
-        assert self._frame is not None
-        frame = bytearray(min(self._frame_size, GROWTH * self._filled))
-        frame[: self._filled] = self._frame
-        self._frame = frame
-        self._account(len(frame))
-
-    def _frame_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
-        if self._filled < self._frame_size:
+    def _frame_updated(self, frame: IncomingFrame, nbytes: int) -> None:
+        frame.filled += nbytes
+        if frame.filled < frame.size:
             if self._memory.short and not self._memory.may_go_on(self):
                 self._pause_reading()
             return
-        frame = self._frame
-        assert frame is not None
-        self._trusted = max(self._trusted, min(self._frame_size, TRUSTED_MAX))
+        self._trusted = max(self._trusted, min(frame.size, TRUSTED_MAX))
         self._drop_frame()
         if not self._stopping:
-            self._start(memoryview(frame), True)
+            self._start(memoryview(frame.buffer), True)
         if self._out:
             self._send()
 
@@ -609,8 +589,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame is None:
             return None
         if self._reading:
-            if self._filled - self._seen >= PROGRESS_BYTES:
-                self._seen = self._filled
+            if self._frame.filled - self._frame.seen >= PROGRESS_BYTES:
+                self._frame.seen = self._frame.filled
                 self._stalled_at = now
             return self._stalled_at + limits.stalled_timeout_ms / 1000
         return self._stalled_at + limits.paused_timeout_ms / 1000
