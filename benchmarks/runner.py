@@ -19,7 +19,7 @@ from benchmarks.scenarios import Row, Scenario, Size, Target
 
 NAMES = ("penstock", "kafka", "null", "file")
 # Long enough for a JVM to finish its own start; then its memory counts as idle.
-SETTLE_S = 1.5
+REST_S = 1.5
 
 Say = Callable[[str], None]
 
@@ -78,7 +78,7 @@ def run_on_running(plan: Plan, durability: str, chosen: Sequence[Scenario], say:
                 say(f"without {name}: {missing}")
                 continue
             targets.append(Target(name, stack.enter_context(server)))
-        time.sleep(SETTLE_S)
+        time.sleep(REST_S)
         bulk = any("/bulk/" in scenario.key for scenario in chosen)
         idle, loaded = (Figures(row) for row in scenarios.memory_rows(durability))
         read_memory(idle, targets)

@@ -38,9 +38,9 @@ REFUSED_WITHIN_S = 30.0
 class Rolling(World):
     """Brokers of two versions."""
 
-    def __init__(self, settle_s: float) -> None:
+    def __init__(self, rest_s: float) -> None:
         super().__init__(Cluster(3, CHANGING, program=[sys.executable, "-m", "penstock"]))
-        self._settle_s = settle_s
+        self._rest_s = rest_s
         self._old = earlier.unpack(self.cluster.folder / "earlier")
         self._new = parts.ROOT / "src"
 
@@ -48,12 +48,12 @@ class Rolling(World):
         for member in self.cluster.members.values():
             member.environment = earlier.environment(self._old)
         super().begin()
-        self.settle()
+        self.come_to_rest()
 
-    def settle(self, within_s: float = 30.0) -> None:
+    def come_to_rest(self, within_s: float = 30.0) -> None:
         """Let them work for a while, too."""
-        super().settle(within_s)
-        time.sleep(self._settle_s)
+        super().come_to_rest(within_s)
+        time.sleep(self._rest_s)
 
     def replace(self, broker: int, source: Path, *, kill: bool) -> None:
         member = self.cluster[broker]
@@ -64,7 +64,7 @@ class Rolling(World):
         assert (levels(member).level is None) == (source == self._old), (
             f"broker {broker} is the wrong version"
         )
-        self.settle()
+        self.come_to_rest()
         how = "killed" if kill else "stopped"
         version = "the last" if source == self._old else "this"
         print(
@@ -85,7 +85,7 @@ class Rolling(World):
     def raise_level(self) -> None:
         assert upgrade(self.cluster.bootstrap, "--dry-run") == 0
         assert upgrade(self.cluster.bootstrap) == 0
-        self.settle()
+        self.come_to_rest()
         assert {levels(member).level for member in self.cluster.running} == {LEVEL_MAX}
         print(f"the feature level is {LEVEL_MAX}", flush=True)
 
@@ -102,7 +102,7 @@ class Rolling(World):
         print(f"a broker of the last version was refused: {said.splitlines()[-1]}", flush=True)
         member.environment = earlier.environment(self._new)
         member.start()
-        self.settle()
+        self.come_to_rest()
 
 
 def levels(member: Member) -> Features:
@@ -117,8 +117,8 @@ def upgrade(bootstrap: str, *options: str) -> int:
     return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
 
-def run(settle_s: float) -> bool:
-    world = Rolling(settle_s)
+def run(rest_s: float) -> bool:
+    world = Rolling(rest_s)
     with world.cluster:
         world.begin()
         world.take_back(1)
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     with interrupted_cleanly():
         try:
-            well = run(settle_s=1.0 if chosen.short else 8.0)
+            well = run(rest_s=1.0 if chosen.short else 8.0)
         except parts.PartMissing as why:
             return parts.not_run(why)
         except (AssertionError, ServerFailed) as problem:

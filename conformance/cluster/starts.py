@@ -149,7 +149,7 @@ def agree(cluster: Brokers, groups: Iterable[str] = ()) -> View:
     return agreed_view(cluster.running, groups, AGREEMENT_MAX_S * cluster.patience)
 
 
-def settle(cluster: Brokers, within_s: float = FAILOVER_MAX_S) -> float:
+def come_to_rest(cluster: Brokers, within_s: float = FAILOVER_MAX_S) -> float:
     """Everything is led by brokers that run, and all agree."""
     running = [member.broker for member in cluster.running]
     seconds = wait_for_brokers(cluster.running, GROUPS, running, within_s * cluster.patience)
@@ -163,7 +163,7 @@ def every_order(cluster: Brokers, kept: Kept, short: bool) -> None:
         slowest = start(cluster, order, pause_s=0.3)
         if TOPIC not in {topic for topic, _ in agree(cluster).leaders}:
             prepare(cluster, kept)
-        settle(cluster)
+        come_to_rest(cluster)
         kept.write(cluster, 30)
         cluster.kill()
         print(f"order {order}: slowest start {slowest:.2f} s", flush=True)
@@ -172,7 +172,7 @@ def every_order(cluster: Brokers, kept: Kept, short: bool) -> None:
 def one_alone(cluster: Brokers, kept: Kept) -> None:
     for broker in cluster.members:
         slowest = start(cluster, [broker])
-        taken = settle(cluster)
+        taken = come_to_rest(cluster)
         kept.write(cluster, 30)
         kept.check(cluster)
         cluster.kill()
@@ -182,10 +182,10 @@ def one_alone(cluster: Brokers, kept: Kept) -> None:
 def late_third(cluster: Brokers, kept: Kept) -> None:
     first, second, third = cluster.members
     slowest = start(cluster, [first, second])
-    taken = settle(cluster)
+    taken = come_to_rest(cluster)
     kept.write(cluster, 30)
     late = start(cluster, [third])
-    settle(cluster, 1.0)
+    come_to_rest(cluster, 1.0)
     kept.write(cluster, 30)
     kept.check(cluster)
     print(f"two in {slowest:.2f} s, leading everything {taken:.2f} s later; the third in {late:.2f} s")
@@ -195,7 +195,7 @@ def late_third(cluster: Brokers, kept: Kept) -> None:
 def restarts(cluster: Brokers, kept: Kept, count: int, chance: random.Random) -> list[float]:
     """Full restarts: killed, stopped, or some of each; started at once or one after the other."""
     times = [start(cluster, list(cluster.members))]
-    settle(cluster)
+    come_to_rest(cluster)
     for number in range(count):
         kept.write(cluster, 12)
         how = ("kill", "stop", "mixed")[number % 3]
@@ -210,7 +210,7 @@ def restarts(cluster: Brokers, kept: Kept, count: int, chance: random.Random) ->
                 member.wait_until_ended(time.monotonic())
         order = chance.sample(list(cluster.members), len(cluster.members))
         slowest = start(cluster, order, pause_s=chance.choice((0.0, 0.0, 0.2)))
-        taken = settle(cluster)
+        taken = come_to_rest(cluster)
         times.append(slowest)
         print(
             f"restart {number + 1} ({how}, {order}): slowest start {slowest:.2f} s, whole {taken:.2f} s later"

@@ -70,11 +70,11 @@ def reassign(cluster: Cluster) -> None:
     began = time.monotonic()
     while True:
         found = replicas(cluster, 1)
-        settled = all(
+        done = all(
             sorted(found[index][1]) == sorted(order) and found[index][0] in order
             for index, order in wanted.items()
         )
-        if settled:
+        if done:
             break
         assert time.monotonic() - began < 10, f"after 10 s partitions are at {found}, not at {wanted}"
     said = tool("reassign.ReassignPartitionsCommand", *common, "--verify")

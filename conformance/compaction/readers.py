@@ -27,7 +27,7 @@ SETTINGS = {
     "segment.ms": "500",
     "delete.retention.ms": "3600000",
 }
-SETTLED_WITHIN_S = 120.0
+COMPACTED_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ def prepare(server: Server) -> Left:
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=SETTINGS)])[TOPIC].result(30)
     left = write(server.bootstrap)
     confluent = next(client for client in CLIENTS if client.name == "confluent-kafka")
-    deadline = time.monotonic() + SETTLED_WITHIN_S
+    deadline = time.monotonic() + COMPACTED_WITHIN_S
     with Session(confluent, server.bootstrap) as session:
         while True:
             found = session.consume(TOPIC, 0, 0, len(left.records))
             if [record.offset for record in found] == sorted(left.records):
                 return left
             if time.monotonic() > deadline:
-                raise ClientFailed(f"the topic was not compacted within {SETTLED_WITHIN_S:.0f} s")
+                raise ClientFailed(f"the topic was not compacted within {COMPACTED_WITHIN_S:.0f} s")
             time.sleep(0.5)
 
 

@@ -32,7 +32,7 @@ VALUE_BYTES = 64
 PADDING = random.Random(1).randbytes(4001 + VALUE_BYTES)
 STRIDE = 7919
 """A prime: update n is to key n * STRIDE modulo the number of keys, so that all keys change all the time."""
-SETTLE_TIMEOUT_S = 180.0
+CLEAN_TIMEOUT_S = 180.0
 STUCK_S = 60.0
 
 
@@ -213,7 +213,7 @@ def read_all(plan: Plan, bootstrap: str, start: int = 0) -> list[dict[int, Messa
         reader.close()
 
 
-def wait_until_settled(plan: Plan, server: Server) -> tuple[list[dict[int, Message]], float]:
+def wait_until_clean(plan: Plan, server: Server) -> tuple[list[dict[int, Message]], float]:
     """Read again and again until nothing but the last updates is left."""
     began = time.monotonic()
     expected = set(plan.last().values())
@@ -224,8 +224,8 @@ def wait_until_settled(plan: Plan, server: Server) -> tuple[list[dict[int, Messa
         left = [len(records) for records in found]
         if all(records.keys() <= expected for records in found):
             return found, time.monotonic() - began
-        if time.monotonic() - began > SETTLE_TIMEOUT_S:
-            raise Broken(f"{left} records were left after {SETTLE_TIMEOUT_S:.0f} s, of {plan.keys} keys each")
+        if time.monotonic() - began > CLEAN_TIMEOUT_S:
+            raise Broken(f"{left} records were left after {CLEAN_TIMEOUT_S:.0f} s, of {plan.keys} keys each")
         time.sleep(1.0)
 
 
@@ -269,7 +269,7 @@ def _first_record(reader: Consumer) -> Message:
 def check_tombstones_go(plan: Plan, server: Server) -> None:
     """More updates to each partition, and tombstones that have served their time are gone."""
     producer = Producer({"bootstrap.servers": server.bootstrap, "log_level": 2, "enable.idempotence": True})
-    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    deadline = time.monotonic() + CLEAN_TIMEOUT_S
     left = -1
     while time.monotonic() < deadline:
         time.sleep(RETENTION_MS / 1000)
@@ -283,7 +283,7 @@ def check_tombstones_go(plan: Plan, server: Server) -> None:
         left = sum(_tombstones(server, plan))
         if not left:
             return
-    raise Broken(f"{left} tombstones were left {SETTLE_TIMEOUT_S:.0f} s after their time")
+    raise Broken(f"{left} tombstones were left {CLEAN_TIMEOUT_S:.0f} s after their time")
 
 
 def _tombstones(server: Server, plan: Plan) -> Iterator[int]:
@@ -366,9 +366,9 @@ def updates_run(against: str, plan: Plan, kills: int) -> None:
         if any(one != plan.last() for one in last):
             raise Broken("the reader along ended with another last update of some key")
         print(f"a consumer that read along saw {count:,} of them, with the last of each key", flush=True)
-        found, settled = wait_until_settled(plan, server)
+        found, seconds = wait_until_clean(plan, server)
         left = sum(map(len, found))
-        print(f"settled to {left:,} records within {settled:.1f} s; every offset is unchanged", flush=True)
+        print(f"cleaned to {left:,} records within {seconds:.1f} s; every offset is unchanged", flush=True)
         check_gaps(plan, server, found)
         check_tombstones_go(plan, server)
         watch.ended.set()

@@ -68,7 +68,7 @@ class Run:
         raw = [_only(world.ask(api, version, step), step.only) for world in worlds]
         self.requests += 1
         if is_change(api, step):  # before anything is compared, so that new topic ids are known
-            list(self.pool.map(World.settle, worlds))
+            list(self.pool.map(World.catch_up, worlds))
         answers = [normalise(answer, world) for answer, world in zip(raw, worlds, strict=True)]
         for path, kafka, other in differences(*answers):
             shown = str(step.frame) if step.frame is not None else _brief(step.body)

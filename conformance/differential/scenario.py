@@ -51,7 +51,7 @@ class Step:
     """Go on when this holds: what is under way on another connection has arrived."""
     only: str = ""
     """Of the groups that are listed, compare those whose id begins so: others come and go by themselves."""
-    settle: bool = False
+    catch_up: bool = False
     """Wait afterwards until what was changed can be seen: some changes come without asking to change."""
     note: str = ""
 

@@ -132,7 +132,7 @@ class World:
             return [self.resolve(inner) for inner in value]
         return value
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """Wait until every change so far can be seen.
 
         Kafka's broker applies the metadata log some time after the controller has answered. The log is
@@ -173,7 +173,7 @@ def _connect(server: Server) -> Connection:
 
 
 def is_change(api: str, step: Step) -> bool:
-    return step.settle or api in CHANGING
+    return step.catch_up or api in CHANGING
 
 
 def pin(step: Step, api: str, version: int) -> tuple[str, int, Step]:

@@ -85,13 +85,15 @@ class LibraryWriter(Actor):
                 value = b"%s-%d-%d" % (self.name.encode(), partition, number)
                 write = Write(f"{self.name}-{partition}", partition, value, time.monotonic())
                 self.history.writes.append(write)
-                producer.produce(self.topic, value, partition=partition, on_delivery=partial(_settle, write))
+                producer.produce(
+                    self.topic, value, partition=partition, on_delivery=partial(_delivered, write)
+                )
             number += 1
             producer.poll(0)
         producer.flush(60)
 
 
-def _settle(write: Write, error: KafkaError | None, message: Message) -> None:
+def _delivered(write: Write, error: KafkaError | None, message: Message) -> None:
     write.answered_at = time.monotonic()
     if error is None:
         write.offset = message.offset()

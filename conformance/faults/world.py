@@ -75,7 +75,7 @@ class World:
         for actor in self.actors:
             actor.start()
 
-    def settle(self, within_s: float = 30.0) -> None:
+    def come_to_rest(self, within_s: float = 30.0) -> None:
         """Wait until all brokers are back and everything is led."""
         wait_for_brokers(self.cluster.running, ("group-1",), self.cluster.members, within_s, patient=True)
         # Topics come and go all the while, and a broker on S3 hears of it a fifth of a second later.
@@ -83,7 +83,7 @@ class World:
 
     def finish(self) -> list[Violation]:
         """End the clients, read the log, check."""
-        self.settle()
+        self.come_to_rest()
         for actor in self.actors:
             actor.end()
         for actor in self.actors:
@@ -145,7 +145,7 @@ class FaultyWorld(World):
         victim = self.cluster[self.chance.choice(candidates)]
         began = time.monotonic()
         fault.act(self, victim)
-        self.settle()
+        self.come_to_rest()
         # Everybody has a moment of peace, in which all must be seen to go on.
         time.sleep(0.5)
         ended = time.monotonic()

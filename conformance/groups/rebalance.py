@@ -30,7 +30,7 @@ from conformance.target import add_against, server_named
 PARTITIONS = 12
 RECORDS_PER_S = 200
 FLOW_S = 1.0
-"""How long records flow after each step, once the group has settled."""
+"""How long records flow after each step, once the group is at rest."""
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 GAP_MAX_S = 10.0
 """The longest that a partition may have no owner between members that answer: less than any time-out."""
@@ -207,7 +207,7 @@ class Rebalance:
                 member.close()
 
     def _do(self, step: Step) -> None:
-        """Take the step and wait until the group has settled."""
+        """Take the step and wait until the group is at rest."""
         began = time.time() * 1000
         limit_s, what = JOINED_MAX_S, ""
         match step.action:
@@ -226,16 +226,16 @@ class Rebalance:
                 for member in gone:
                     member.kill()
                 limit_s, what = DEATH_MAX_S, "killed: " + ", ".join(member.name for member in gone)
-        settled_s = self._settle(began, limit_s)
+        rest_s = self._come_to_rest(began, limit_s)
         if step.action == "leave":
             for member in gone:
                 member.await_left()
         self.sizes.append(len(self.live))
-        if settled_s is None:
+        if rest_s is None:
             owned = {name: sorted(mine) for name, mine in self.history.owned.items() if mine}
-            self.failures.append(f"{what}: not settled after {limit_s:.0f} s: {owned}")
+            self.failures.append(f"{what}: not at rest after {limit_s:.0f} s: {owned}")
             raise MemberFailed(f"{self.name} cannot go on")
-        print(f"  {what}; {len(self.live)} members settled after {settled_s:.1f} s", flush=True)
+        print(f"  {what}; {len(self.live)} members at rest after {rest_s:.1f} s", flush=True)
 
     def _member(self, who: str) -> Member:
         client, _, variant = who.partition("/")
@@ -246,11 +246,11 @@ class Rebalance:
         self.members.append(member)
         return member
 
-    def _settle(self, began: float, limit_s: float) -> float | None:
+    def _come_to_rest(self, began: float, limit_s: float) -> float | None:
         """Seconds until every partition has one owner and shares are even; None if that does not come."""
         deadline = time.monotonic() + limit_s
         with self.history.heard:
-            while not self._settled():
+            while not self._is_at_rest():
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
@@ -258,7 +258,7 @@ class Rebalance:
             changes = [event.at for event in self.history.events if event.kind != "consumed"]
             return max(0.0, (max(changes) - began) / 1000)
 
-    def _settled(self) -> bool:
+    def _is_at_rest(self) -> bool:
         for member in self.live:
             if member.failure:
                 raise MemberFailed(member.failure)

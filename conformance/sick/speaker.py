@@ -141,11 +141,11 @@ class Speaker:
         for number, place in itertools.product(range(count), list(places)):
             value = self.value(size)
             self._told.doubtful.add(value)
-            settle = partial(self._settle, place, value)
+            delivered = partial(self._delivered, place, value)
             while True:
                 try:
                     producer.produce(
-                        place.topic, value, value[:KEY_BYTES], place.partition, on_delivery=settle
+                        place.topic, value, value[:KEY_BYTES], place.partition, on_delivery=delivered
                     )
                     break
                 except BufferError:
@@ -155,7 +155,7 @@ class Speaker:
                 producer.flush(60)
         producer.flush(60)
 
-    def _settle(self, place: Place, value: bytes, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, place: Place, value: bytes, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is None and offset is not None and offset >= 0:
             self._told.doubtful.discard(value)

@@ -158,13 +158,16 @@ class Busy(Load):
             value = b"%020d" % number + os.urandom(self.value_bytes - 20)
             try:
                 self._producer.produce(
-                    "busy", value, partition=partition, on_delivery=partial(self._settle, number, len(value))
+                    "busy",
+                    value,
+                    partition=partition,
+                    on_delivery=partial(self._delivered, number, len(value)),
                 )
             except BufferError:
                 self._producer.poll(0.5)
         self._producer.poll(0)
 
-    def _settle(self, number: int, size: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, number: int, size: int, error: KafkaError | None, message: Message) -> None:
         offset, partition = message.offset(), message.partition()
         if error is not None or offset is None or offset < 0 or partition is None:
             return
@@ -221,10 +224,10 @@ class Slow(Load):
     def act(self) -> None:
         topic = next(self._turn)
         value = os.urandom(100)
-        self._producer.produce(topic, value, partition=0, on_delivery=partial(self._settle, topic, value))
+        self._producer.produce(topic, value, partition=0, on_delivery=partial(self._delivered, topic, value))
         self._producer.poll(0)
 
-    def _settle(self, topic: str, value: bytes, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, topic: str, value: bytes, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         if error is None and offset is not None and offset >= 0:
             self.written_bytes += len(value)
@@ -271,11 +274,13 @@ class Compacted(Load):
                 value,
                 b"%d" % key,
                 key % self.partitions,
-                on_delivery=partial(self._settle, key, number, len(value)),
+                on_delivery=partial(self._delivered, key, number, len(value)),
             )
         self._producer.poll(0)
 
-    def _settle(self, key: int, number: int, size: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, key: int, number: int, size: int, error: KafkaError | None, message: Message
+    ) -> None:
         offset = message.offset()
         if error is None and offset is not None and offset >= 0:
             self.written_bytes += size
@@ -309,7 +314,7 @@ class Comers(Load):
         name = f"comer-{number}"
         self.create([name], 2)
         for at in range(200):
-            self._producer.produce(name, os.urandom(1000), partition=at % 2, on_delivery=self._settle)
+            self._producer.produce(name, os.urandom(1000), partition=at % 2, on_delivery=self._delivered)
         self._producer.flush(30)
         if number >= self._alive:
             old = f"comer-{number - self._alive}"
@@ -317,7 +322,7 @@ class Comers(Load):
                 with contextlib.suppress(KafkaException):
                     done.result(30)
 
-    def _settle(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.written_bytes += 1000
 

@@ -48,7 +48,7 @@ NASTY = (
     Sample(b"\x00\xff", bytes(range(256)), [("x" * 300, b"y" * 3000)]),
     Sample(b"large", b"z" * 900_000, []),
 )
-SETTLED = {
+COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
     "segment.ms": "1000",
@@ -63,7 +63,7 @@ def fill(bootstrap: str) -> bool:
     topics = [
         NewTopic("create", len(CODECS), 1, config={"message.timestamp.type": "CreateTime"}),
         NewTopic("append", len(CODECS), 1, config={"message.timestamp.type": "LogAppendTime"}),
-        NewTopic("compacted", 2, 1, config=SETTLED),
+        NewTopic("compacted", 2, 1, config=COMPACTED),
         NewTopic("shortened", 2, 1, config={}),
         NewTopic("large", 2, 1, config={"max.message.bytes": "16000000"}),
         NewTopic("empty", 2, 1, config={}),
@@ -174,7 +174,7 @@ def _compact(bootstrap: str) -> None:
             _flush(producer)
     _flush(producer)
     # Neither broker cleans what is newest. So one more record comes once the others are old enough.
-    time.sleep(float(SETTLED["segment.ms"]) / 1000 + 0.2)
+    time.sleep(float(COMPACTED["segment.ms"]) / 1000 + 0.2)
     for partition, keys in wanted.items():
         producer.produce("compacted", b"one", b"last", partition, timestamp=STARTED + 10_000)
         keys[b"last"] = offsets[partition]

@@ -80,7 +80,7 @@ def polled_until(members: list[Member], holds: Callable[[], bool]) -> None:
     until(look, SECONDS_MAX, "that among the members", every_s=0.0)
 
 
-def settled(members: list[Member], everything: set[tuple[str, int]]) -> bool:
+def all_owned(members: list[Member], everything: set[tuple[str, int]]) -> bool:
     owned = [member.owned for member in members]
     return all(owned) and set().union(*owned) == everything and sum(map(len, owned)) == len(everything)
 
@@ -94,7 +94,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(protocol: str, bootstrap:
     options = _quick(protocol)
     one = Member(bootstrap, group, ["t"], **options, **{"group.instance.id": "one"})
     two = Member(bootstrap, group, ["t"], **options, **{"group.instance.id": "two"})
-    polled_until([one, two], lambda: settled([one, two], EVERYTHING))
+    polled_until([one, two], lambda: all_owned([one, two], EVERYTHING))
     before, owned = one.changes, two.owned
     two.consumer.close()
     two = Member(bootstrap, group, ["t"], **options, **{"group.instance.id": "two"})
@@ -108,12 +108,12 @@ def test_a_static_member_that_restarts_disturbs_nobody(protocol: str, bootstrap:
 def test_members_share_by_their_own_strategy(strategy: str, bootstrap: str) -> None:
     options = {"partition.assignment.strategy": strategy, **_quick("classic")}
     members = [Member(bootstrap, f"by-{strategy}", ["t"], **options)]
-    polled_until(members, lambda: settled(members, EVERYTHING))
+    polled_until(members, lambda: all_owned(members, EVERYTHING))
     members.append(Member(bootstrap, f"by-{strategy}", ["t"], **options))
-    polled_until(members, lambda: settled(members, EVERYTHING))
+    polled_until(members, lambda: all_owned(members, EVERYTHING))
     assert [len(member.owned) for member in members] == [2, 2]
     members.pop().consumer.close()
-    polled_until(members, lambda: settled(members, EVERYTHING))
+    polled_until(members, lambda: all_owned(members, EVERYTHING))
     members.pop().consumer.close()
 
 
@@ -137,7 +137,7 @@ def test_members_do_not_notice_that_their_coordinator_was_killed(protocol: str) 
         bootstrap = broker.bootstrap_servers
         produce(bootstrap, "t", 4, 40)
         members = [Member(bootstrap, "g", ["t"], **_quick(protocol)) for _ in range(2)]
-        polled_until(members, lambda: settled(members, EVERYTHING))
+        polled_until(members, lambda: all_owned(members, EVERYTHING))
         polled_until(members, lambda: sum(len(member.read) for member in members) >= 40)
         before = [member.changes for member in members]
         broker.kill()

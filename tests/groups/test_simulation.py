@@ -121,7 +121,7 @@ class Simulation:
             described.members.sort(key=lambda member: member.member_id)
         assert loaded == live
 
-    def settle(self) -> None:
+    def come_to_rest(self) -> None:
         """From any state, with a store that works and members that respond, the group comes to rest."""
         self.come()
         for _ in range(200):
@@ -157,7 +157,7 @@ def test_whatever_happens(kinds: str, events: list[Event]) -> None:
         simulation.apply(*event)
         if event[0] in ("flush", "fail"):
             simulation.check_log()
-    simulation.settle()
+    simulation.come_to_rest()
     simulation.check_log()
 
 
@@ -166,7 +166,7 @@ def test_a_rebalance_of_responsive_members_waits_for_no_timer(kinds: str) -> Non
     """Ten members, no time passes at all, everybody gets something."""
     simulation = Simulation(KINDS[kinds])
     simulation.world.set_topics({"t": 20})
-    simulation.settle()
+    simulation.come_to_rest()
     before = simulation.world.ms
     for _ in range(9):
         simulation.names += 1
@@ -187,7 +187,7 @@ def test_heartbeats_write_nothing() -> None:
         simulation = Simulation(kinds)
         for _ in range(3):
             simulation.come()
-        simulation.settle()
+        simulation.come_to_rest()
         for _ in range(20):
             for consumer in simulation.live:
                 consumer.step()

@@ -73,7 +73,7 @@ def setup(world: World, now_ms: int) -> None:
                 f"{world.name} could not create {topic['Name']}: "
                 f"error {topic['ErrorCode']}, {topic['ErrorMessage']}"
             )
-    world.settle()
+    world.catch_up()
     # Enough groups that every partition of the topic that keeps them has one.
     await_coordinators(world.server, [f"base-{number}" for number in range(400)])
     # Kafka gives out producer ids only once its transaction coordinator has found its feet.

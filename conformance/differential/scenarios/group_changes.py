@@ -178,7 +178,7 @@ def consumers_share(draw: Draw, version: int) -> Iterator[Step]:
         yield Step(staying(group, "one", 2, **owns(DATA, 0)), note="one has let go of two")
         yield Step(staying(group, "one", 3), note="one, the new epoch")
         yield Step(staying(group, "two", 3), note="two, the new epoch")
-        yield described(group, note="settled")
+        yield described(group, note="at rest")
         yield Step(entering(group, "three", SubscribedTopicNames=[DATA, SMALL]), note="three enters")
         yield described(group, note="three entered")
         yield Step(staying(group, "one", LEAVING), note="one leaves")

@@ -70,7 +70,7 @@ def metadata_bad_names(draw: Draw, version: int) -> Iterator[Step]:
             yield Step(
                 {"Topics": [{"Name": name}], "AllowAutoTopicCreation": False},
                 note=repr(name[:20]),
-                settle=True,
+                catch_up=True,
             )
 
 
@@ -82,7 +82,9 @@ def metadata_repeated(draw: Draw, version: int) -> Iterator[Step]:
 @scenario("Metadata")
 def metadata_auto_create(draw: Draw, version: int) -> Iterator[Step]:
     name = draw.fresh("auto")
-    yield Step({"Topics": [{"Name": name}], "AllowAutoTopicCreation": True}, settle=True, note="first asking")
+    yield Step(
+        {"Topics": [{"Name": name}], "AllowAutoTopicCreation": True}, catch_up=True, note="first asking"
+    )
     yield Step({"Topics": [{"Name": name}], "AllowAutoTopicCreation": True}, note="second asking")
 
 

@@ -72,7 +72,7 @@ class MixedGroup:
         )
         claimed = {entry.topic: list(entry.partitions) for entry in subscription.owned_partitions}
         owned = [TopicPartitions(topic_id=t, partitions=p) for t, p in by_id(c.image, claimed).items()]
-        updated = self._heartbeat.settle(draft, member, updated, owned)
+        updated = self._heartbeat.advance(draft, member, updated, owned)
         if downgrade:
             self._migration.downgrade(draft, draft.group, leaving=None)
         return self._answer_join(draft, join, updated, downgrade=downgrade)

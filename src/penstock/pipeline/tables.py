@@ -57,7 +57,7 @@ class Plans:
         self.query: Future[str] = Future()
         """The id of the query, which lives in its checkpoint: known once it has started."""
 
-    def settle(self, batch: int, mine: Plan) -> Plan:
+    def decide(self, batch: int, mine: Plan) -> Plan:
         """The plan of a micro-batch: this one, unless there is one already."""
         key = self._key(batch)
         if not self._store.run(self._store.store.create(key, msgspec.json.encode(mine))):
@@ -101,7 +101,7 @@ class ParquetTable:
         if self._partition_by:
             writer = writer.partitionBy(*self._partition_by)
         writer.parquet(f"{self._path}/{staged}")
-        plan = self.plans.settle(batch, Plan(staged, files.moves(staged, f"batch-{batch:09d}-")))
+        plan = self.plans.decide(batch, Plan(staged, files.moves(staged, f"batch-{batch:09d}-")))
         for source, target in plan.files:
             files.move(source, target)
         for done in {staged, plan.staged}:

@@ -393,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _add_done(self, reply: Reply) -> None:
         if not self._queue:
-            self._settle(reply)
+            self._finish(reply)
             return
         self._queue.append(reply)
         self._count_queued(reply)
@@ -445,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
                 out.append(_pack_size(len(buffers[0])))
                 out.append(buffers[0])
             else:
-                self._settle(reply)
+                self._finish(reply)
                 out = self._out
         if self._busy is not None and self._busy.done:
             self._busy = None
@@ -454,7 +454,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog or self._stopping or self._eof or not self._reading:
             self.proceed()
 
-    def _settle(self, reply: Reply) -> None:
+    def _finish(self, reply: Reply) -> None:
         if reply.closed:
             self.close()
         elif reply.buffers is not None:

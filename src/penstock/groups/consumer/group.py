@@ -179,8 +179,8 @@ class ConsumerGroup:
             return "Empty"
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        settled = all(m.is_reconciled_to(self.assignment_epoch) for m in self.members.values())
-        return "Stable" if settled else "Reconciling"
+        reconciled = all(m.is_reconciled_to(self.assignment_epoch) for m in self.members.values())
+        return "Stable" if reconciled else "Reconciling"
 
     def member(self, member_id: str) -> Member:
         member = self.members.get(member_id)

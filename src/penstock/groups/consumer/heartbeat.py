@@ -118,7 +118,7 @@ class ConsumerHeartbeat:
             )
         member = self._member(draft, member_id, request)
         updated = _updated(member, request, client)
-        updated = self.settle(draft, member, updated, request.topic_partitions)
+        updated = self.advance(draft, member, updated, request.topic_partitions)
         self._watch(draft.group_id, updated)
         response = ConsumerGroupHeartbeatResponse(
             member_id=updated.id,
@@ -191,7 +191,7 @@ class ConsumerHeartbeat:
         draft.emit(current_record(group_id, new))
         return new
 
-    def settle(self, draft: Draft, member: Member, updated: Member, owned: Owned) -> Member:
+    def advance(self, draft: Draft, member: Member, updated: Member, owned: Owned) -> Member:
         """The three steps for one member; it is in the draft when they are done, as it then is."""
         c = self._c
         group_id = draft.group_id
