@@ -12,11 +12,12 @@ import pytest
 from penstock.log.checking import Rules
 from penstock.metadata.image import WalRef
 from penstock.storage.settling.composing import CopyRange, Promised, compose
-from penstock.storage.stores.blocking import BlockingStore, Range
+from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import Files, store_error
 from penstock.storage.stores.objects import (
     ObjectMissingError,
+    Range,
     StoreError,
     StoreFullError,
     StoreReadOnlyError,

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.storage.stores.blocking import BlockingStore, Range
+from penstock.storage.stores.blocking import BlockingStore
+from penstock.storage.stores.objects import Range
 from penstock.wire.buffers import Buffer
 
 STAGE_PREFIX = "spark/stage/"

@@ -13,8 +13,8 @@ from penstock.log.slicing import plan_ranges
 from penstock.log.verifying import ExtentBytes, Verification
 from penstock.storage.reader.indexes import decode_index
 from penstock.storage.reader.view import PartitionView, TailPiece
-from penstock.storage.stores.blocking import BlockingStore, Range, Read
-from penstock.storage.stores.objects import DamagedObjectError
+from penstock.storage.stores.blocking import BlockingStore, Read
+from penstock.storage.stores.objects import DamagedObjectError, Range
 from penstock.wire.buffers import Buffer
 
 WINDOW_BYTES = 8 * 1024 * 1024

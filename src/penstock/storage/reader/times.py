@@ -1,18 +1,22 @@
 """Offsets by time: extents narrow the search, then one extent is read and decoded."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.checking import Hurt, Rules, check_extent
 from penstock.log.extents import Extent, Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.times import RecordTime, first_at_or_after
 from penstock.storage.reader.indexes import read_index
-from penstock.storage.reader.view import PartitionView
 from penstock.storage.stores.objects import ObjectStore, ReadRange
 from penstock.wire.buffers import Buffer
+
+if TYPE_CHECKING:
+    from penstock.storage.reader.view import PartitionView  # A broker has partitions of its own, and no view.
 
 
 class Source(NamedTuple):

@@ -29,10 +29,9 @@ from typing import NamedTuple
 
 from penstock.log.checking import Rules
 from penstock.log.verifying import ExtentBytes, looks_whole
-from penstock.storage.stores.blocking import Range
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.local import LocalDirectory
-from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.stores.objects import ObjectStore, Range, StoreError, StoreUnavailableError
 from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)

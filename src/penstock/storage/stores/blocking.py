@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Generic, NamedTuple, Never, TypeVar
 
 from penstock.storage.stores.local import LocalDirectory
-from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError
+from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, Range, StoreError
 from penstock.storage.stores.opening import open_store
 from penstock.wire.buffers import Buffer
 
@@ -24,14 +24,6 @@ _READS_AHEAD = 3
 """With reads of a few megabytes this hides a store's latency, and bounds the memory of a task."""
 _RANGES_AT_ONCE = 16
 """Requests to a store that are under way at a time."""
-
-
-class Range(NamedTuple):
-    """`length` bytes from `start` of `key`."""
-
-    key: str
-    start: int
-    length: int
 
 
 class Read(NamedTuple, Generic[About]):

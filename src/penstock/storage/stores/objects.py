@@ -64,6 +64,14 @@ class HurtRangeError(DamagedObjectError):
         self.end = end
 
 
+class Range(NamedTuple):
+    """`length` bytes from `start` of `key`."""
+
+    key: str
+    start: int
+    length: int
+
+
 ReadRange = Callable[[str, int, int], Awaitable[Buffer]]
 """`ObjectStore.get_range`, or what stands before it: key, start, length."""
 
