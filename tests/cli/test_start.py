@@ -147,6 +147,7 @@ def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         (("--brokers", "3", "--broker-id", "1"), "--broker-id is for one broker alone"),
         (("--store", "a", "--set", "store=b"), "--store is the setting store: give one of the two."),
         (("--brokers=2", "--set=listeners=A://h:1"), "gives each broker its own listeners"),
+        (("--brokers=2", "--set=broker.id=2"), "gives each broker its own broker.id"),
         (("--config", "/no/such/file"), "cannot be read"),
         (("--log-level", "loud"), "--log-level is one of"),
     ],
@@ -289,7 +290,7 @@ def test_settings_from_options(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         settings({"listen": ["x"]})
     assert settings({"set": ["broker.id=5"]}).broker_id == 5
-    assert settings({}).given == {}
+    assert settings({}).given == {"broker.id": "1"}
     with pytest.raises(SettingsError):
         settings({"set": ["listeners=oops"]})
 

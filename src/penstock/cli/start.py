@@ -69,18 +69,20 @@ def settings(values: Values) -> Settings:
                 in_file = toml_values(file.read())
         except OSError as error:
             raise UsageError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
-    return Settings().with_values({**in_file, **on_line, **named})
+    # A broker's number is always given, as it is in Kafka.
+    return Settings().with_values({"broker.id": "1", **in_file, **on_line, **named})
 
 
 def _check_for_several(made: Settings, values: Values) -> None:
     """Refuse what would be the same for all brokers and cannot be."""
-    for name, option in (
-        ("broker.id", "broker_id"),
-        ("listeners", "listen"),
-        ("advertised.listeners", "advertise"),
-    ):
+    shared = ["broker.id"] if made.broker_id != 1 else []
+    for option, name in (("listen", "listeners"), ("advertise", "advertised.listeners")):
         if name in made.given and option not in values:
-            raise UsageError(f"--brokers gives each broker its own {name}: it cannot be set for all of them.")
+            shared.append(name)
+    if shared:
+        raise UsageError(
+            f"--brokers gives each broker its own {shared[0]}: it cannot be set for all of them."
+        )
 
 
 def serve(settings: Settings, values: Values) -> int:
