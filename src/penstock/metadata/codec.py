@@ -23,7 +23,6 @@ import msgspec
 from penstock.metadata.commands import AnyCommand, SetLevel
 from penstock.metadata.image import ClusterImage, derive
 from penstock.metadata.levels import LEVEL_MAX, LEVEL_MIN
-from penstock.metadata.snapshot import SnapshotBody, decode_body, image_in, snapshot_of
 from penstock.wire.checksum import crc32c
 
 FORMAT_VERSION = 1
@@ -122,16 +121,22 @@ def decode_entry(data: bytes, number: int) -> Entry:
 
 def encode_snapshot(image: ClusterImage, floor: int) -> bytes:
     """`floor`: the version of the snapshot before; entries up to it may be deleted once this one exists."""
+    from penstock.metadata.snapshot import snapshot_of
+
     return _frame(_SNAPSHOT_MAGIC, _encode(snapshot_of(image, floor)), image.level)
 
 
 def encode_stub(version: int, floor: int, level: int) -> bytes:
+    from penstock.metadata.snapshot import SnapshotBody
+
     return _frame(_SNAPSHOT_MAGIC, _encode(SnapshotBody(version=version, floor=floor, stub=True)), level)
 
 
 def decode_snapshot(data: bytes, ordinal: int) -> tuple[int, ClusterImage | Stub]:
     """The floor, and the image or what is left of it. DamagedError, or FormatError if this version does not
     know it."""
+    from penstock.metadata.snapshot import decode_body, image_in
+
     what = f"metadata snapshot {ordinal}"
     body = _unframe(_SNAPSHOT_MAGIC, data, what)
     try:

@@ -28,7 +28,6 @@ from penstock.metadata.commands import (
     SetReplicas,
     SettlePartitions,
 )
-from penstock.metadata.config_changes import problem_code, settings_problem
 from penstock.metadata.image import (
     BROKER_CONFIG,
     GROUP_CONFIG,
@@ -310,6 +309,8 @@ def _check_assignments(
 
 
 def _check_configs(resource_type: int, values: dict[str, str]) -> Refusal | None:
+    from penstock.metadata.config_changes import problem_code, settings_problem
+
     problem = settings_problem(resource_type, values)
     return None if problem is None else Refusal(problem_code(resource_type), problem)
 

@@ -39,7 +39,6 @@ from penstock.storage.ledger.repaired import Repaired
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.ledger.tail_cache import TailCache
 from penstock.storage.ledger.takeover import Takeover
-from penstock.storage.ledger.times import TimeSearch
 from penstock.storage.ledger.upkeep import Upkeep
 from penstock.storage.reader.manifests import Loaded, load_manifests
 from penstock.storage.settling.change import key_of
@@ -53,6 +52,7 @@ from penstock.storage.wal.port import Fenced, WalWriter
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from penstock.storage.ledger.times import TimeSearch
     from penstock.storage.settling.cleaner import Cleaner
 
 __all__ = (
@@ -95,7 +95,6 @@ class Ledger:
         self._reader = Reader(store, holdings.files.key, holdings.settings.index_cache_bytes)
         self.openers = Openers()
         """For batches that must be opened and may cost much: the broker's handlers use them too."""
-        self._times = TimeSearch(self._reader, self.openers)
         self._recovery = Recovery(store, holdings.wal_store, self.wal, holdings.files)
         self._takeover = Takeover(self._recovery, clock, lambda: holdings.image, self._on_open)
         self._segment_writer = SegmentWriter(store, self.wal, clock)
@@ -237,11 +236,16 @@ class Ledger:
         self, partition: Partition, timestamp: int, *, limit_offset: int
     ) -> TimestampOffset | None:
         """The first record at or after `timestamp`, exact to the record, below `limit_offset`, or None."""
-        return await self._times.first_at_or_after(partition, timestamp, limit_offset)
+        return await self._times().first_at_or_after(partition, timestamp, limit_offset)
 
     async def max_timestamp(self, partition: Partition) -> TimestampOffset | None:
         """The record with the greatest timestamp, the first of equals; None in an empty partition."""
-        return await self._times.greatest(partition)
+        return await self._times().greatest(partition)
+
+    def _times(self) -> "TimeSearch":
+        from penstock.storage.ledger.times import TimeSearch
+
+        return TimeSearch(self._reader, self.openers)
 
     async def manifests(self, refs: Sequence[ManifestRef]) -> Mapping[ManifestRef, Loaded]:
         """Manifests of any partitions, as they are stored. Raises StoreError if they cannot be read."""
