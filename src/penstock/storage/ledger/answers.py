@@ -1,4 +1,4 @@
-"""What the ledger answers. An `Appended` is made from the proof that the batch is durable, and only so."""
+"""The answers of the ledger. An `Appended` is made only from the proof that the batch is durable."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Surrendered(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ended: what OffsetForLeaderEpoch answers. (-1, -1) is not known."""
+    """Where a leader epoch ended, for OffsetForLeaderEpoch. (-1, -1) means unknown."""
 
     leader_epoch: int
     end_offset: int

@@ -1,16 +1,16 @@
-"""Group commit: what was appended in one turn of the loop goes to the write-ahead log in one write.
+"""Group commit: the flusher writes all batches of one turn of the loop to the write-ahead log in one write.
 
-A flush is begun once per turn (call_soon) and never while as many as the log takes are under way; so an
-idle broker writes at once and a busy one batches. Offsets and sequences are decided when a flush is begun,
-in the order of the flushes, and undone if its write fails. Outcomes come in order; nobody is answered and
-nothing is readable before the outcome.
+It begins a flush once per turn (call_soon), and none while as many as the log takes are under way. So an idle
+broker writes at once and a busy one batches. It decides offsets and sequences when it begins a flush, in the
+order of the flushes, and undoes them if the write fails. Outcomes come in order. No batch is answered or
+readable before its outcome.
 
-Who appends may set a time. A batch that still waits for a flush when it is over is not written. One whose
-flush is under way is in doubt: who appended it is told so, and the outcome of the flush counts, for those who
-send it again too. In both cases the answer is REQUEST_TIMED_OUT. With a batch that is dropped, and with one
-whose flush failed, go those behind it of the same producer: written without it they would be out of order,
-or, where nothing is known of the producer yet, be taken for its first. Times are looked at by one coarse
-timer, which runs only while a flush is under way.
+A producer may set a time-out. A batch that still waits for a flush when its time is over is not written. A
+batch whose flush is under way is in doubt: the producer is told so, and the outcome of the flush counts, also
+for a producer that sends the batch again. In both cases the answer is REQUEST_TIMED_OUT. If a batch is
+dropped or its flush failed, the later batches of the same producer go with it. Written without it they would
+be out of order, or would be taken for the first of an unknown producer. One coarse timer looks at times, and
+runs only while a flush is under way.
 
 This is the hot path, and plainer than the rest: per batch one `stage`, one header slice and one cache entry;
 per partition of a flush one extent; per flush one index join, two checksums of a few bytes and one write.

@@ -1,6 +1,6 @@
-"""What all parts of one ledger share: whose it is, what it leads, and what it knows of the cluster.
+"""The state that all parts of one ledger share: its incarnation, its partitions, and the cluster image.
 
-The ledger alone writes to this. Everybody reads it, and nobody keeps a copy of the image.
+Only the ledger writes to it. All parts read it, and none keeps a copy of the image.
 """
 
 from typing import Protocol

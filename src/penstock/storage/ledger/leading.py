@@ -1,6 +1,6 @@
-"""Which partitions are led here: opened and closed as the cluster image says.
+"""The partitions that are led here: opened and closed as the cluster image says.
 
-A partition that nothing was written to yet is open at once. Another one is recovered first (`takeover`).
+A partition without records is open at once. Any other one is recovered first (`takeover`).
 """
 
 from penstock.metadata.image import (

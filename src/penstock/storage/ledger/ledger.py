@@ -1,9 +1,8 @@
 """All partitions that one broker incarnation leads: append, read, recover, settle.
 
-The ledger is the only one that turns a durable write into an `Appended`, and the only one that knows where
-records lie. It follows the cluster image: `follow(old, new)` is called with every new image, from the loop.
-Partitions that begin empty are open at once; others once they are recovered, and until then `partition`
-answers None.
+Only the ledger turns a durable write into an `Appended`, and only the ledger knows where records lie. It
+follows the cluster image: the loop calls `follow(old, new)` with every new image. Partitions that begin empty
+are open at once. Others open when they are recovered; until then `partition` answers None.
 
 Everything runs on one event loop. Only the store and the write-ahead log use threads.
 """

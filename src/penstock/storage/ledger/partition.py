@@ -1,4 +1,4 @@
-"""One partition led here: its log state, where its batches lie, and who waits for more."""
+"""One partition led here: its log state, where its batches lie, and the readers that wait for more."""
 
 from collections.abc import Callable
 

@@ -1,10 +1,10 @@
-"""Reading a partition: from the tail cache, from write-ahead logs, from segments.
+"""Reads a partition: from the tail cache, from write-ahead logs, from segments.
 
-Nothing here lists the store. A read is answered at once if the tail cache has it, or if the index is in
-memory and the store has the bytes at hand (the page cache of a local directory); otherwise it is an
-awaitable. What comes from the store is checked (`log.verifying`), and so is what lies in hurt ranges: a
-reader of records that are lost is told so, and of others gets them. Indexes of segments are kept in memory,
-bounded in bytes, least recently used out first; so are blocks of objects on a store that is a network away.
+Nothing here lists the store. A read is answered at once if the tail cache has the batches, or if the index is
+in memory and the store has the bytes at hand (the page cache of a local directory). Otherwise it is an
+awaitable. The reader checks bytes from the store (`log.verifying`), and knows the hurt ranges: a client that
+asks for lost records gets an error, and others get their records. It keeps indexes of segments in memory,
+bounded in bytes, least recently used out first. It does the same with blocks of objects on a remote store.
 """
 
 import asyncio

@@ -1,14 +1,15 @@
-"""Opening partitions: the manifest, then what the write-ahead logs of earlier incarnations hold beyond it.
+"""Opens partitions: reads the manifest, then the write-ahead logs of earlier incarnations beyond it.
 
-What it costs: one range read per object that manifests lie in, and one scan of each sealed log that some
-partition still needs, whatever the number of partitions and the length of their history. Objects are read
-side by side, and a partition is open as soon as those that it needs were read: one that is slow, or refused,
-holds up nobody else.
+The cost is one range read per object that manifests lie in, and one scan of each sealed log that some
+partition still needs. It does not grow with the number of partitions or the length of their history. Objects
+are read side by side. A partition is open as soon as the objects that it needs were read: an object that is
+slow, or refused, holds up no other partition.
 
-What cannot be read is unknown, not damaged, and is asked for again: a partition is opened with all that its
-leader left, or not yet. Damage is what is provably not as it was written. In a log it becomes a hurt range of
-those partitions that lost records (`log.replaying`), and they open all the same. A manifest with a wrong
-checksum leaves nothing to begin from: its partition stays closed, until somebody brings it back.
+An object that cannot be read is unknown, not damaged, and recovery asks for it again. A partition opens with
+all that its leader left, or not yet. Damage is proof that bytes are not as they were written. Damage in a log
+becomes a hurt range of each partition that lost records (`log.replaying`), and these open all the same. After
+a manifest with a wrong checksum there is nothing to begin from: the partition stays closed until an
+administrator brings the manifest back.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Manifests of partitions led here that somebody else wrote: what is stored of them was repaired.
+"""Takes over a manifest that a repair wrote for a partition that is led here.
 
-A repair changes where records lie, and which of them are there, but not where the settled part ends nor the
-state at its end. So the partition stays open: the new manifest is read and takes the place of the old one.
-What settling computed from the old one in the meantime is not committed, because its base is not the image's
-any more. A settling in doubt may have come before the repair: the manifest then ends further on, never beyond
-what is durable.
+A repair changes where records lie, and which of them are there. It changes neither the end of the settled
+part nor the state at that end. So the partition stays open: the new manifest is read and replaces the old
+one. A settling that was computed from the old one is not committed, because its base is no longer in the
+image. A settling in doubt may have come before the repair. Then the manifest ends further on, never beyond
+the durable end.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What bounds the ledger."""
+"""The bounds of the ledger."""
 
 import sys
 

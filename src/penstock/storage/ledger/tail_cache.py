@@ -1,9 +1,9 @@
-"""The newest batches of all partitions, in memory: what most fetches are answered from.
+"""The newest batches of all partitions, in memory. Most fetches are answered from it.
 
-One queue over all partitions, oldest out first, bounded in bytes. Batches are kept as they came to the
-ledger, without a copy: in a buffer of their own, or as a view of the buffer that they were received in.
-Such a view keeps the whole receive buffer alive, so that buffer's size is what counts, once, however many
-batches lie in it. Only small views are copied, so that a few bytes do not hold a large buffer.
+It is one queue over all partitions, oldest out first, bounded in bytes. It keeps batches as they came to the
+ledger, without a copy: in a buffer of their own, or as a view of the receive buffer. Such a view keeps the
+whole receive buffer alive. So the cache counts that buffer's size once, however many batches lie in it. It
+copies only small views, so that a few bytes do not hold a large buffer.
 """
 
 from bisect import bisect_left, bisect_right

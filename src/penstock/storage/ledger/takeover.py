@@ -1,7 +1,7 @@
-"""Partitions that are led here and not open yet: recovered, again and again until the store gives them.
+"""Recovers partitions that are led here and not open yet, again and again until the store gives them.
 
-A recovery opens all that it can (`recovery`). What it was refused waits and is tried anew, beside
-what comes later: nobody waits for a partition that the store does not give.
+A recovery opens all partitions that it can (`recovery`). A refused one waits and is tried again, beside
+partitions that come later. No partition waits for another that the store does not give.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _TELL_SECONDS = 30.0
 
 
 class _Refused(NamedTuple):
-    """A partition that could not be opened, and as what it is opened the next time."""
+    """A partition that could not be opened, and how it is opened the next time."""
 
     key: PartitionKey
     fresh: Partition

@@ -1,18 +1,18 @@
-"""What the ledger does in the background, and when.
+"""The background work of the ledger, and its times.
 
     settle    when unsettled bytes or extents exceed their bounds, when records have waited for the settle
-              interval, and soon after a start for what earlier incarnations left
+              interval, and soon after a start for records that earlier incarnations left
     merge     after settling, while there is something to merge
     retain    every retention check interval
-    move      when enough of what is stored is dead, in objects that something living keeps
+    move      when enough of the store is dead, in objects that something living keeps
     sweep     some time after the start, and then every hour
-    collect   when something doomed is due
+    collect   when a doomed object is due
     let go    of open files that other brokers deleted, now and then
 
-Settling has a task of its own, what rewrites segments another, and what deletes a third: a store that is
-slow to delete does not hold up settling, and so neither the memory nor the start of a broker. Each chore
-does a bounded amount at a time. What fails is logged and tried again later, by itself; nothing here can fail
-an append or a read.
+Settling has one task, the chores that rewrite segments have another, and those that delete a third. So a
+store that is slow to delete does not hold up settling, nor the memory or the start of a broker. Each chore
+does a bounded amount at a time. A chore that fails is logged and tried again later, by itself. Nothing here
+can fail an append or a read.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the flushes of a write-ahead log hold of the partitions that somebody wants."""
+"""The contents of the flushes of a write-ahead log, for the partitions that a caller wants."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -23,8 +23,8 @@ class Block(NamedTuple):
 
 
 class LogContents:
-    """Of each partition that is wanted, in the order of the log: its blocks, and damaged flushes that may
-    have held one. A torn flush may have held more than is left of it: it comes before and after what is
+    """For each wanted partition, in the order of the log: its blocks, and damaged flushes that may have held
+    one. A torn flush may have held more than is left of it: it is listed before and after the blocks that are
     left."""
 
     def __init__(self, wanted: Iterable[PartitionKey] = ()) -> None:

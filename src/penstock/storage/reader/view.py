@@ -1,18 +1,18 @@
-"""What a store holds of some partitions: read from the store alone, whether or not brokers run.
+"""The records of some partitions, read from the store alone, whether or not brokers run.
 
-Theory of operation. A partition is its manifest (settled segments, and the state at their end) and then what
-the write-ahead logs that the cluster image names hold beyond it. Logs are followed by their flush indexes,
-which repeat batch headers, so no record is read to know offsets, positions and transactions. Everything is
-kept between calls and only what is new is read: a look for news costs a few small requests.
+Theory of operation. A partition is its manifest (settled segments, and the state at their end) and then the
+later records in the write-ahead logs that the cluster image names. The view follows logs by their flush
+indexes, which repeat batch headers. So it reads no record to know offsets, positions and transactions. It
+keeps everything between calls and reads only the new flushes: a look for news costs a few small requests.
 
-A log that is still written to is read up to its last whole flush; `storage.wal.following` says why those
-flushes count. Objects that vanish, or offsets that do not join, mean that the image is old: it is read again.
-So do changes of the places that records are in, between two looks at the image around each look at the logs.
-If offsets do not join with the newest image either, records are lost: the view says which.
+The view reads a log that is still written to up to its last whole flush; `storage.wal.following` says why
+those flushes count. If objects vanish, or offsets do not join, the image is old, and the view reads it again.
+It does the same if the image names other places of records after a look at the logs than before it. If
+offsets do not join with the newest image either, records are lost: the view says which.
 
 A view of sealed logs ends where a broker that takes the partition over begins to write: records that a
-damaged flush may have held are lost. What a damaged flush of a log held that is still written to, only its
-writer knows: it is lost when a later batch shows it.
+damaged flush may have held are lost. If a log is still written to, only its writer knows what a damaged flush
+held: those records are lost when a later batch shows it.
 """
 
 import asyncio

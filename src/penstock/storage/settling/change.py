@@ -1,7 +1,7 @@
-"""What is to become of the manifests of partitions.
+"""Changes to the manifests of partitions.
 
-Settling, merging, moving and compaction compute these values; `committing` makes them true. A change
-carries the manifest that it was computed from, its base, from the moment when it is computed.
+Settling, merging, moving and compaction compute these values; `committing` makes them true. A change carries
+the manifest that it was computed from, its base, from the moment when it is computed.
 """
 
 from collections.abc import Callable, Collection, Sequence

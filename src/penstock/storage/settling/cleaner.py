@@ -1,22 +1,20 @@
 """Key compaction at work: keeps the last record of each key in partitions whose cleanup.policy says so.
 
-A round looks at every compacted partition led here, and goes through those that are due once, the dirtiest
-first. What is due, and what becomes of each batch, is decided in `log.compaction` and `log.compaction_batch`.
-A round that cleaned something is followed by the next one at once, another after log.cleaner.backoff.ms.
+A round looks at every compacted partition led here, and goes once through those that are due, the dirtiest
+first. `log.compaction` decides which partitions are due, and `log.compaction_batch` decides on each batch.
+After a round that cleaned something the next one follows at once, else after log.cleaner.backoff.ms.
 
-Nothing is changed in place. New segments are written beside the old ones, then one command in the metadata
-log makes manifests that name them true: all at once, for any number of partitions. Up to then the old
-segments are what counts, afterwards they are garbage. So a broker may be killed at any moment; what it
-wrote and never committed is swept by a later one. Settling goes on meanwhile. Only merging and moving leave a
-partition alone that is being cleaned, and if retention took one of its segments away, what was made of it is
-dropped.
+Nothing is changed in place. The cleaner writes new segments beside the old ones. Then one command in the
+metadata log makes manifests that name them true: all at once, for any number of partitions. Until then the
+old segments count; afterwards they are garbage. So a broker may be killed at any moment: a later one sweeps
+the segments that were never committed. Settling goes on meanwhile. Only merging and moving leave a partition
+alone while it is being cleaned. If retention took one of its segments away, the cleaned copy is dropped.
 
-Records must be settled before they can be compacted. A round that finds partitions which would be due if
-their newest records were settled has them settled first, so that log.cleaner.backoff.ms is all the time it
-takes.
+Records must be settled before they can be compacted. If partitions would be due once their newest records
+were settled, a round has them settled first. So compaction waits for log.cleaner.backoff.ms only.
 
-Memory: the keys of one pass (log.cleaner.dedupe.buffer.size), a window of the log, and the new segments of
-a group. Where there are more keys, one pass cleans up to where memory ended, and the next goes on from there.
+Memory: the keys of one pass (log.cleaner.dedupe.buffer.size), a window of the log, and the new segments of a
+group. If there are more keys, one pass cleans as far as memory allows, and the next goes on from there.
 """
 
 import asyncio

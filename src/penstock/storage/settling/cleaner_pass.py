@@ -1,14 +1,14 @@
 """One pass of compaction over one partition: reads its segments twice and makes new ones in memory.
 
-First the dirty part is read and its keys are collected, as many as memory allows. Then everything from the
-log start up to there is gone through again, and what stays is put into groups: a group replaces some
-neighbouring segments by new ones. Each group can be committed by itself, because what it leaves out is
-superseded by records that are in the log. A segment that nothing is taken out of stays as it is if it is
-large, and is joined with its neighbours if it is small.
+It first reads the dirty part and collects its keys, as many as memory allows. Then it goes again through
+everything from the log start up to there, and puts the remaining records into groups: a group replaces some
+neighbouring segments by new ones. Each group can be committed by itself, because the records that it leaves
+out are superseded by records that are in the log. A segment that loses nothing stays as it is if it is large,
+and is joined with its neighbours if it is small.
 
-Records are looked at in a thread, a window of the log at a time. A thread of pure Python keeps the event loop
-from running while it holds the interpreter. So it rests after each batch, for a share of the time that it
-took, and the interpreter is told to change threads more often than it does by default.
+A thread looks at records, a window of the log at a time. A thread of pure Python keeps the event loop from
+running while it holds the interpreter. So it rests after each batch, for a share of the time that it took,
+and the interpreter is told to change threads more often than it does by default.
 """
 
 import asyncio

@@ -1,18 +1,18 @@
-"""Making changes of manifests true: one command in the metadata log for any number of partitions.
+"""Makes changes of manifests true: one command in the metadata log for any number of partitions.
 
 A change carries the manifest that it was computed from, its base. It is committed only on an image in which
-the base is still the partition's manifest; whoever computed it computes it anew otherwise. So manifests
-follow each other in a chain, and none is laid over one that its author had not seen.
+the base is still the partition's manifest; otherwise its author computes it anew. So manifests follow each
+other in a chain, and none is laid over one that its author had not seen.
 
-Who changes manifests works in two steps. First the segments are written, which may take long and holds up
-nobody. Then `commit` asks for the changes (`fold`), which are laid over the manifests as they are at that
-moment, writes the new manifests, and proposes them. One proposal is under way at a time. If another change
-was faster in some partitions, these are folded again.
+The author of a change works in two steps. First it writes the segments, which may take long and holds up
+nobody. Then `commit` asks for the changes (`fold`), lays them over the present manifests, writes the new
+manifests, and proposes them. One proposal is under way at a time. If another change was faster in some
+partitions, these are folded again.
 
 A proposal whose answer is lost is in doubt: it may take effect late. Its manifests are expected until a later
-proposal is answered, which settles what became of it (`cluster.metadata_log`); if the image names one of them
-before that, it is taken over. Up to then nothing is deleted that was written for it. When it is known what
-became of an attempt, whatever it wrote that nothing refers to is deleted (`storage.garbage`).
+proposal is answered, which decides it (`cluster.metadata_log`). If the image names one of them before that,
+it is taken over. Until then its objects are not deleted. When the fate of an attempt is known, its objects
+that nothing refers to are deleted (`storage.garbage`).
 """
 
 import asyncio

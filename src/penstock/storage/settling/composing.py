@@ -1,20 +1,20 @@
-"""New objects out of ranges of old ones.
+"""Makes new objects out of ranges of old ones.
 
-The ranges come in the order of the new object. What many partitions wrote in turn lies scattered in the
-sources, so neighbours in that order may be far apart.
+The ranges come in the order of the new object. Batches that many partitions wrote in turn lie scattered in
+the sources, so neighbours in that order may be far apart.
 
 On a directory, ranges that lie close are read together, and written with one call for many. Threads hand the
 interpreter on after each step of checking: one that ran Python for long would make the loop wait.
 
-Elsewhere each source is asked for as few times as possible, and the new object is put together in memory;
-it is bounded by what one settling holds.
+Elsewhere each source is asked for as few times as possible, and the new object is put together in memory. It
+is bounded by the size of one settling.
 
-What is copied is checked before it is written: the source is deleted later, and a bit that was flipped on the
-way would be flipped for ever. So the kernel does not copy by itself, and where it would share blocks with the
-source instead, it could share some that a failed write has never reached.
+Bytes are checked before they are written: the source is deleted later, and a bit that was flipped on the way
+would be flipped for ever. So the kernel does not copy by itself. Where it would share blocks with the source
+instead, it could share some that a failed write has never reached.
 
-What is written here survives a loss of power, on a directory too and whatever its durability: once the
-metadata log refers to it, other objects are deleted that hold the same records.
+A new object survives a loss of power, on a directory too and whatever its durability: once the metadata log
+refers to it, other objects are deleted that hold the same records.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _ATTEMPTS_MAX = 5
 
 
 class Promised(NamedTuple):
-    """What an index says of the batches in a range. Their CRCs do not cover their offsets and epochs."""
+    """The batches in a range, as an index has them. Their CRCs do not cover their offsets and epochs."""
 
     base_offset: int
     last_offset: int

@@ -1,29 +1,29 @@
-"""Deleting objects that nobody needs any more: not the metadata log, not a reader.
+"""Deletes objects that neither the metadata log nor a reader needs any more.
 
-Only proof deletes. For a segment object the footer names the partitions whose records it holds, and it is
+Only proof deletes. The footer of a segment object names the partitions whose records it holds. The object is
 unused if none of them needs it. A partition does not need it if
 
     the image does not know it                          its topic is deleted
     it is open here, and its manifest does not refer    counted, without reading anything
     its manifest in the image does not refer            read for this question
 
-One that does refer ends the search, and its leader dooms the object again when it lets go of it. What cannot
-be read, a footer or a manifest, is neither: the object stays and is asked about again later, less and less
+A partition that does refer ends the search; its leader dooms the object again when it lets go of it. A footer
+or manifest that cannot be read proves nothing: the object stays and is asked about again later, less and less
 often. So a partition that cannot be opened keeps all it has, and holds up nothing else.
 
-Why an image that is behind does no harm. A manifest refers to segments of the manifest that it was computed
-from, which is the one it replaces, and to new ones that its writer has not given up. So an object to which
-nothing refers in one image, and which no proposal in doubt holds (`storage.committing`), is not referred to
-in any later image either.
+An image that is behind does no harm. A manifest refers to segments of its base, which is the manifest that it
+replaces, and to new ones that its writer has not given up. So if nothing in one image refers to an object,
+and no proposal in doubt holds it (`storage.committing`), nothing in any later image refers to it either.
 
 Deletion waits for a delay, which gives readers elsewhere (another broker, Spark) time to finish, and for
 readers here. An object that was never proposed has no readers and needs no proof.
 
-A write-ahead log is doomed by who settles the last record in it. If its last user goes in another way (its
-topic is deleted, or the incarnation never led anything), the controller sees it go in the image.
+The broker that settles the last record of a write-ahead log dooms the log. If the last user of a log goes in
+another way (its topic is deleted, or the incarnation never led anything), the controller sees it in the
+image.
 
-What nobody doomed is found by `sweep`, which lists objects: those of incarnations that are over, which can
-commit nothing more, and those of the own one that no attempt is on.
+`sweep` lists objects and finds those that no broker doomed: objects of incarnations that are over, which can
+commit nothing more, and objects of the own incarnation that no attempt is on.
 """
 
 import asyncio

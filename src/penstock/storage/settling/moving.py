@@ -1,11 +1,11 @@
-"""Moving what lives out of objects that are mostly dead, so that space comes back (`log.moving`).
+"""Moves live pieces out of objects that are mostly dead, so that space comes back (`log.moving`).
 
-A pass moves a bounded number of bytes, of the deadest objects first. Objects that cannot be read are left
-for a while, so that they do not keep others from being emptied. Objects whose size no manifest tells, from
-before sizes were kept, are looked at once.
+A pass moves a bounded number of bytes, of the deadest objects first. It leaves objects that cannot be read
+alone for a while, so that they do not keep others from being emptied. Old manifests do not tell the sizes of
+their objects; the pass looks at such an object once.
 
-Manifests share objects too, all those that one command made true. An object of manifests that is mostly dead
-is emptied by writing the living ones anew.
+Manifests share objects too: all manifests of one command lie in one. An object of manifests that is mostly
+dead is emptied by writing the living ones anew.
 """
 
 import asyncio

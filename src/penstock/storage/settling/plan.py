@@ -1,10 +1,10 @@
-"""What settling and retention make of one partition: values in, changes out.
+"""The changes of settling and retention to one partition: values in, changes out.
 
-A snapshot is taken between two flushes. What it holds beyond the manifest becomes known as these flushes
-turn durable; then the job begins, which fixes from which manifest end on records are copied. While they are
-copied, others may lay changes over the manifest that leave its end where it is (merging, retention,
-compaction), and the new segments fit behind those too. If its end moved, an earlier settling that was in
-doubt came true: then the copies do not fit, and the records are settled the next time.
+A snapshot is taken between two flushes. Its records beyond the manifest become known as these flushes turn
+durable. Then the job begins, which fixes the manifest end from which on records are copied. During the copy
+other changes may be laid over the manifest that leave its end where it is (merging, retention, compaction),
+and the new segments fit behind those too. If its end moved, an earlier settling that was in doubt came true.
+Then the copies do not fit, and the records are settled the next time.
 """
 
 from bisect import bisect_right

@@ -1,7 +1,7 @@
-"""Who needs an object: what footers name, and what manifests refer to.
+"""Which partitions need an object: those that its footer names and whose manifests refer to it.
 
 Partitions that are open here are known from memory (`usage`). For others their manifest is read, as the image
-names it. What cannot be read raises StoreError: it is unknown, and proves nothing.
+names it. An object that cannot be read raises StoreError: it is unknown, and proves nothing.
 """
 
 from collections import OrderedDict

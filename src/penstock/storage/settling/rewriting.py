@@ -1,8 +1,8 @@
-"""Neighbouring segments of partitions, copied into new objects: to have fewer, or to empty old objects.
+"""Copies neighbouring segments of partitions into new objects: to have fewer, or to empty old objects.
 
-A stretch of segments becomes one. Which stretches, others decide (`storage.settler` merges, `storage.moving`
-moves). Settling, retention and compaction go on meanwhile; if one of them took a segment of the stretch away,
-what was copied of it is dropped.
+A stretch of segments becomes one. `storage.settler` (merging) and `storage.moving` choose the stretches.
+Settling, retention and compaction go on meanwhile. If one of them took a segment of the stretch away, its
+copy is dropped.
 """
 
 import logging

@@ -1,11 +1,11 @@
-"""Writes segment objects, index objects and manifest objects, for settling and whatever rewrites segments.
+"""Writes segment objects, index objects and manifest objects, for settling and for rewriting segments.
 
 Names carry the incarnation and a counter, so no name is ever used twice:
 
     segments/<broker>/<epoch>/<n>     manifests/<broker>/<epoch>/<n>
 
-Whoever writes has an `Attempt`, which notes each name before anything is written under it. So whatever comes
-of the attempt, its objects are known: those that nothing refers to in the end are deleted
+Each writer has an `Attempt`, which notes each name before anything is written under it. So the objects of an
+attempt are known whatever comes of it, and those that nothing refers to in the end are deleted
 (`storage.committing`).
 """
 

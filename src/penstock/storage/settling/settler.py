@@ -1,15 +1,14 @@
-"""Settling: moving records from write-ahead logs into segments, and keeping segments few.
+"""Settling: moves records from write-ahead logs into segments, and keeps segments few.
 
 All of it runs in the background, and ends in one command in the metadata log (`storage.committing`). Until
-that is committed, the write-ahead log is what counts; what a failed or refused attempt wrote is garbage.
+that is committed, the write-ahead log counts. The objects of a failed or refused attempt are garbage.
 
     settle    everything that is durable when it begins: the partitions' state is taken at one moment
               between two flushes, so a manifest holds exactly the state at its end offset
     merge     small neighbouring segments into larger ones
     retain    advances log starts by retention.ms and retention.bytes, and drops segments below them
 
-The bytes are copied by the kernel or in threads. What runs on the loop is short: columns of integers, in
-steps.
+The kernel or threads copy the bytes. The work on the loop is short: columns of integers, in steps.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""What the partitions led here refer to: how often each object, and how much of it is alive.
+"""The references of the partitions led here: how many to each object, and how much of it is alive.
 
-Kept as manifests come and go, so that no question about space needs a walk over all partitions.
+They are kept as manifests come and go, so no question about space needs a walk over all partitions.
 """
 
 from collections.abc import Iterable

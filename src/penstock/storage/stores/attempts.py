@@ -1,9 +1,10 @@
 """Requests to a service: bounded in number and time, asked twice when they hang, tried again when they fail.
 
-One call is a few attempts with pauses between them. One attempt is a request, and up to two more beside it
-if it hangs (`patience`); the first answer that says something counts and the others are given up. Given up
-is not undone: a write may still take effect, however late, and for a second time. So `Attempts.begun` says
-how many requests were sent for a call: from the second on, "it exists" may mean our own work.
+One call is a few attempts with pauses between them. One attempt is a request, and up to two more beside it if
+it hangs (`patience`). The first answer that says something counts, and the others are given up. A request
+that is given up is not undone: a write may still take effect, however late, and for a second time. So
+`Attempts.begun` says how many requests were sent for a call: from the second on, "it exists" may mean our own
+work.
 
 A call ends when an attempt is answered, when `ATTEMPTS_MAX` failed, or when the lane's time is over.
 """

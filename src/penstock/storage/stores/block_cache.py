@@ -1,11 +1,12 @@
-"""Blocks of objects on a distant store, kept in memory for those who read in small steps, or the same again.
+"""Blocks of objects on a distant store, kept in memory for readers in small steps and for repeated reads.
 
-A consumer that lags asks for a few hundred kilobytes at a time, and each of several groups asks for the same:
-without this, every one of these is a request to the store. Objects are written once and their names never
+A consumer that lags asks for a few hundred kilobytes at a time, and each of several groups asks for the same.
+Without this cache, each of these is a request to the store. Objects are written once and their names never
 used again, so a block is right for ever. Reads go by whole blocks, neighbours that are missing in one
-request, and who wants a block that is already on its way waits for it. The least recently used ones go first.
+request. A reader that wants a block that is already on its way waits for it. The least recently used ones go
+first.
 
-What a read of much of the cache's size wants is read past it, and pushes nothing out.
+A read that is large beside the cache goes past it, and pushes nothing out.
 """
 
 import asyncio

@@ -1,16 +1,16 @@
 """The store on a local directory: one broker, or several broker processes on one machine, share it.
 
 - `create` gives a whole file its name, unless the name exists (`local`).
-- `put` never needs new space once a key was written: it overwrites a spare file of the same size and
-  renames it into place, keeping the replaced file as the next spare. A lease is renewed on a full disk.
+- `put` never needs new space once a key was written: it overwrites a spare file of the same size and renames
+  it into place, keeping the replaced file as the next spare. A lease is renewed on a full disk.
 - With `sync`, contents are synced before they get their name, and the directory afterwards. The metadata log
-  is written so in any mode: a cluster whose newest entry a power cut emptied could not start. So is what
-  `create_durable` writes: objects that others are deleted for.
-- Reading first asks the page cache without waiting (RWF_NOWAIT), from the loop; what is not there is
-  read by a thread. Each lane has threads of its own (`lanes`).
+  is always written so: a cluster whose newest entry a power cut emptied could not start. `create_durable`
+  does the same for objects that make others superfluous: those are deleted.
+- A read first asks the page cache without waiting (RWF_NOWAIT), from the loop. A thread reads bytes that are
+  not there. Each lane has threads of its own (`lanes`).
 
-Network file systems that cache names on the client do not give the guarantee that `create` and sealing
-rest on; several brokers on one directory means several processes on one machine (`mounts`).
+Network file systems that cache names on the client do not give the guarantee that `create` and sealing rest
+on; several brokers on one directory means several processes on one machine (`mounts`).
 """
 
 import contextlib

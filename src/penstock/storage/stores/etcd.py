@@ -1,19 +1,19 @@
 """The store on etcd: for the metadata log, its snapshots and leases, never for records.
 
-Create-if-absent is one transaction: if the key was never created, put it, else return what is there. So a
-create whose answer was lost is recognised in the same round trip as its repetition, by its content.
-Reads are etcd's linearizable ones.
+Create-if-absent is one transaction: if the key was never created, put it, else return its contents. So a
+create whose answer was lost recognises its own content in the same round trip as its repetition. Reads are
+etcd's linearizable ones.
 
-etcd takes requests of at most 1.5 MB, and snapshots and large entries are larger. A value over
-`INLINE_BYTES` is written in parts under a name of its own first, and what is created is a small pointer to
-them; parts that belong to no pointer are never read. They stay in etcd rather than in the object store, so
-that one system answers for the whole metadata log, and `MetadataLog` knows nothing of it.
+etcd takes requests of at most 1.5 MB, and snapshots and large entries are larger. A value over `INLINE_BYTES`
+is first written in parts under a name of its own. Then a small pointer to them is created. Parts that belong
+to no pointer are never read. They stay in etcd rather than in the object store: one system answers for the
+whole metadata log, and `MetadataLog` knows nothing of it.
 
     <prefix>/<key>                 "=" and the contents, or "@" and the pointer
     <prefix>/.parts/<name>/<n>     part n
 
 etcd keeps every version of a key until it is compacted, and leases are overwritten each second. So every
-store asks etcd now and then to forget what is older than a few minutes, as Kubernetes does.
+store asks etcd now and then to forget versions older than a few minutes, as Kubernetes does.
 """
 
 import asyncio

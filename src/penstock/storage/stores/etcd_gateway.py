@@ -1,9 +1,9 @@
 """Requests to an etcd cluster through the JSON gateway that every member serves, on connections kept open.
 
-A request goes to one member. If that member does not answer in time, refuses, or says that the cluster has
-no leader just now, the next one is asked, after a short pause once all were asked. The member that answered
-last is asked first the next time. Whether a request that was not answered took effect is not known, and
-`Answer.sure` says whether there was one such before the answer.
+A request goes to one member. If that member does not answer in time, refuses, or says that the cluster has no
+leader just now, the next one is asked, after a short pause once all were asked. The member that answered last
+is asked first the next time. A request without an answer may have taken effect or not; `Answer.sure` says
+whether there was one such before the answer.
 
 Every etcd since 3.4 has the gateway, so no client library with its own gRPC runtime is needed.
 """

@@ -1,15 +1,15 @@
-"""Healing a directory whose newest objects a power cut tore.
+"""Heals a directory whose newest objects a power cut tore.
 
-The metadata log is synced entry by entry, so a torn one was written by an older version, or the disk lied.
-Nothing rests on it then that survived for certain, but it must not be skipped either: its number may be the
-epoch of an incarnation whose write-ahead log is there. So a torn entry is replaced in its place, by one that
-changes nothing. Its number stays used, and nobody gets that epoch again. What it was is kept under `torn/`,
-together with all that incarnations left whose registration is lost: nothing refers to it any more, so that
-it would be swept away as garbage.
+The metadata log is synced entry by entry. So a torn entry was written by an older version, or the disk lied.
+Then nothing that surely survived rests on it. But it must not be skipped either: its number may be the epoch
+of an incarnation whose write-ahead log is there. So the healer replaces a torn entry in its place by one that
+changes nothing. Its number stays used, and no incarnation gets that epoch again. The torn bytes are kept
+under `torn/`, together with all objects of incarnations whose registration is lost: nothing refers to them
+any more, and they would be swept away as garbage.
 
-Several processes may start at once. One heals at a time, under a lock that the system lets go of when the
-process ends, and looks again under it; and nobody heals beside a broker that runs, whose image may hold what
-is torn on the disk. A healer that dies half-way leaves less to heal.
+Several processes may start at once. One heals at a time, under a lock that the system releases when the
+process ends, and looks again under it. No process heals beside a broker that runs, whose image may hold the
+entry that is torn on the disk. A healer that dies half-way leaves less to heal.
 """
 
 import contextlib

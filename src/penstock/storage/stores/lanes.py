@@ -1,9 +1,9 @@
-"""What shares threads, connections and limits with what, so that one kind of work cannot hold up another.
+"""Lanes: which work shares threads, connections and limits, so that one kind cannot hold up another.
 
-Heartbeats and the metadata log decide who is alive, and producers wait for the write-ahead log. Neither may
-stand in a queue behind the reads of a consumer that lags, or behind settling, merging and deleting. So every
-store keeps lanes: threads of their own on a directory, a client with connections and a limit of its own on a
-service. A lane that hangs is full, and the others go on.
+Heartbeats and the metadata log decide which broker is alive, and producers wait for the write-ahead log.
+Neither may stand in a queue behind the reads of a consumer that lags, or behind settling, merging and
+deleting. So every store keeps lanes: threads of their own on a directory, a client with connections and a
+limit of its own on a service. A lane that hangs is full, and the others go on.
 """
 
 from enum import Enum

@@ -1,13 +1,13 @@
 """A directory on this machine: names, files that are not finished yet, threads, and which processes share it.
 
-A store on a directory is one (`DirectoryStore`), and its port says so (`ObjectStore.local`). What only files
-can do rests on this: logs that are appended to, copies that the kernel makes, second names, processes that
-can be seen to run.
+A store on a directory is one (`DirectoryStore`), and its port says so (`ObjectStore.local`). Some things rest
+on it because only files can do them: logs that are appended to, copies that the kernel makes, second names,
+processes that can be seen to run.
 
 - A new file is written under a temporary name and linked to its own. Linking fails if the name exists, so
   exactly one of many wins, and a name that exists has its whole contents.
-- Whoever writes unfinished files holds a lock (`tmp/<token>.lock`) as long as its process lives. What a
-  process that was killed left behind goes with the next sweep.
+- A process that writes unfinished files holds a lock (`tmp/<token>.lock`) as long as it lives. The next sweep
+  deletes the unfinished files of a killed process.
 - Small files can be created on a full disk as well: that frees space (`reserve`).
 - A directory whose disk went away (unmounted, pulled out) looks empty. So once a cluster was seen in it, and
   its mark is gone, nothing is said to be missing and nothing is written: the store is unavailable.

@@ -1,13 +1,13 @@
-"""On what kind of file system a directory lies.
+"""The kind of file system on which a directory lies.
 
-A store on a directory rests on what a kernel gives the processes of one machine: a name that was linked or
-renamed is seen so by everybody at once, and a lock is held until its process ends. A network file system
-caches names on each machine. A broker there may still see its log open after another machine sealed it, and
-acknowledge what nobody will read. So such a directory is refused, unless `store.network.enable` says that
-all brokers of the cluster run on this machine. Then names are seen alike, and a warning says what is left
-open: what the server keeps after a loss of power is the server's matter.
+A store on a directory rests on two guarantees of a kernel for the processes of one machine: all of them see a
+linked or renamed name at once, and a lock is held until its process ends. A network file system caches names
+on each machine. A broker there may still see its log open after another machine sealed it, and acknowledge
+records that nobody will read. So such a directory is refused, unless `store.network.enable` says that all
+brokers of the cluster run on this machine. Then all see the same names, and a warning says what stays open:
+the server alone decides what it keeps after a loss of power.
 
-What is not listed here counts as local.
+A file system that is not listed here counts as local.
 """
 
 import os

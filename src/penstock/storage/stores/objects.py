@@ -1,11 +1,11 @@
 """The port to shared storage: one linearizable primitive, create-if-absent, and plain object access.
 
-Every write that could race with another broker is a `create`: exactly one of many callers gets True for
-a key, and the winner's bytes are what every later `get` returns. `put` overwrites and is for leases and
-hints only, never for anything that safety rests on.
+Every write that could race with another broker is a `create`: exactly one of many callers gets True for a
+key, and every later `get` returns the winner's bytes. `put` overwrites. It is for leases and hints only,
+never for anything that safety rests on.
 
-Keys are slash-separated, relative, and made of [A-Za-z0-9._-] segments. Implementations share one
-behaviour suite.
+Keys are slash-separated, relative, and made of [A-Za-z0-9._-] segments. Implementations share one behaviour
+suite.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,11 +23,11 @@ class StoreError(Exception):
 
 class StoreUnavailableError(StoreError):
     """The store did not answer, or answered that it is overloaded; trying again later may work. A write may
-    have been done, and may still be done: of all errors, this one alone leaves it in doubt."""
+    have been done, and may still be done. Only this error leaves it in doubt."""
 
 
 class StoreRefusedError(StoreUnavailableError):
-    """The store does not accept who we are or what we ask (401, 403, no such bucket, EACCES), perhaps only
+    """The store does not accept our identity or our request (401, 403, no such bucket, EACCES), perhaps only
     for a while: nothing was done, and nothing is known of the object."""
 
 
@@ -44,16 +44,16 @@ class ObjectMissingError(StoreError):
 
 
 class ObjectShortError(ObjectMissingError):
-    """The object asked for by range is there, and ends before the range does."""
+    """The object is there, and ends before the range that was asked for does."""
 
 
 class DamagedObjectError(StoreError):
-    """What was read is provably not what was written: a checksum is wrong. Nothing else is damage; what was
-    refused, late or not there is unknown, and is asked for again."""
+    """The bytes that were read are provably not those that were written: a checksum is wrong. Nothing else is
+    damage. An object that is refused, late or not there is unknown, and is asked for again."""
 
 
 class HurtRangeError(DamagedObjectError):
-    """Records of one partition, acknowledged once, that the store lost or hurt."""
+    """Records of one partition that were acknowledged once, and that the store lost or damaged."""
 
     def __init__(self, topic: str, partition: int, start: int, end: int, reason: str) -> None:
         """From `start` up to, not including, `end`."""
@@ -126,8 +126,8 @@ class ObjectStore(Protocol):
 
 
 class Unproven:
-    """Of a store on a service that others wrote: whether its create is atomic is found out by trying, when a
-    cluster is founded on it."""
+    """A store on a service of another maker. A trial shows whether its create is atomic, when a cluster is
+    founded on it."""
 
     url: str
 

@@ -1,4 +1,4 @@
-"""Which store a place names. An implementation is loaded when a place asks for it: SDKs are large."""
+"""Opens the store that a place names. Only its implementation is loaded: SDKs are large."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
-"""How long to wait for an answer, by what was usual lately.
+"""How long to wait for an answer, judged by the latest answers.
 
-A request that takes several times as long as its like did is probably stuck in a connection that leads
-nowhere, or at a server that is sick. It is not given up, but asked a second time beside it (*hedged*), and
-the first answer counts. Where everything is slow, a second request makes it slower: so a hedge must be
-earned by ordinary requests, and what was slow lately is usual now.
+A request that takes several times as long as similar ones did is probably stuck in a connection that leads
+nowhere, or at a sick server. It is not given up, but a second one is sent beside it (*hedged*), and the first
+answer counts. If everything is slow, a second request makes it slower. So a hedge must be earned by ordinary
+requests, and recent slow times become the usual ones.
 
 Pure: durations in seconds come in, durations go out.
 """

@@ -1,12 +1,13 @@
 """Which broker processes of this machine are running, as the operating system knows it.
 
 A store on a directory is shared by processes of one machine. Each incarnation holds a lock on a file of its
-own, `presence/<broker>-<epoch>`; the system lets go of the lock when the process ends, however it ends, and
-at no other time. So whoever can have the lock knows that the incarnation is over, long before its heartbeats
-are missed. A process that is stopped or hangs still holds its lock: for those there is the session time-out.
+own, `presence/<broker>-<epoch>`. The system releases the lock when the process ends, however it ends, and at
+no other time. So a process that can take the lock knows that the incarnation is over, long before its
+heartbeats are missed. A process that is stopped or hangs still holds its lock: it is found by the session
+time-out.
 
-The file gets its name when the lock is held, so that nobody finds it without. Everything here is only for
-speed: what cannot be told, for whatever reason, is told as "not gone".
+The file gets its name when the lock is held, so nobody finds it without. Everything here is only for speed: a
+process whose state is unknown, for whatever reason, counts as "not gone".
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Does a store keep the one promise that everything here rests on: of many creates of a key, one wins?
 
 Services differ, and some that speak the protocol check first and write then. So before a cluster is founded
-on a service that others wrote, writers race for a few keys. A store that lets two of them win, or lets a
-later one overwrite the first, is refused. What happens once in a thousand races can be missed here;
+on a service of another maker, writers race for a few keys. A store that lets two of them win, or lets a later
+one overwrite the first, is refused. This can miss a fault that happens once in a thousand races;
 `conformance.s3` races for hundreds of rounds.
 """
 

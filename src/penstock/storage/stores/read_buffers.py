@@ -1,9 +1,9 @@
 """Buffers for large reads, used again.
 
-The C library returns a large buffer to the system when it is freed, and each read would have all of its pages
-zeroed and mapped anew: that costs more than to copy the bytes from the page cache. So a few buffers are kept.
-A reader gets a view of one. A buffer is free when no view of it is left, nor any view of a view, wherever an
-answer holds one: Python then lets the buffer change its size, and never otherwise.
+The C library returns a large buffer to the system when it is freed. Then each read would have all of its
+pages zeroed and mapped anew, which costs more than to copy the bytes from the page cache. So a few buffers
+are kept. A reader gets a view of one. A buffer is free when no view of it is left, nor any view of a view,
+wherever an answer holds one: only then does Python let the buffer change its size.
 """
 
 SMALL_BYTES = 64 * 1024

@@ -1,17 +1,17 @@
 """The store on S3, GCS or Azure, through obstore.
 
-Retries are made here (`attempts`) and not by the SDK, because a repeated create must know that it is one. A
+This module makes retries (`attempts`), not the SDK, because a repeated create must know that it is one. A
 create whose answer was lost (time-out, dropped connection, 5xx), or that was sent twice because it hung, may
 find its own work: the stored bytes tell whose it is. Writers make their bytes unique (a nonce, the author of
-an entry), so equal bytes are ours. Of one that was sent once, "exists" means what it says.
+an entry), so equal bytes are ours. For a create that was sent once, "exists" means what it says.
 
 A create that was sent twice may also take effect twice: again after its object was deleted, however late.
-Nothing rests on a deleted key staying away. Below where a write-ahead log begins nobody looks
+Nothing rests on a deleted key staying away. Nobody looks below the beginning of a write-ahead log
 (`wal.objects`), trimmed entries do not count (`cluster/metadata_log`), and other names are used once.
 
-What is read is compared with the length that the service names, and what is shorter is asked for again: a
-proxy that cuts a body does not make an object shorter. Of what is written, the signature holds a checksum,
-which S3 compares; beyond that, everything that is stored has checksums of its own.
+The length of a read body is compared with the length that the service names, and a shorter one is asked for
+again: a proxy that cuts a body does not make an object shorter. The signature of a write holds a checksum,
+which S3 compares. Beyond that, everything that is stored has checksums of its own.
 
 Each lane has a client and limits of its own (`lanes`).
 """

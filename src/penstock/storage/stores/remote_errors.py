@@ -1,8 +1,8 @@
-"""What an object store meant by its refusal: whether to try again, and one sentence for a person.
+"""The meaning of an object store's refusal: whether to try again, and one sentence for a person.
 
-The SDK tells a few kinds of error apart and leaves the rest in its text: the status, and what the service
-wrote. That is read here. A service also answers 404 where the bucket or the user does not exist, and a proxy
-does where it finds no service; taken for a missing object, that would look like an empty store.
+The SDK tells a few kinds of error apart and leaves the rest in its text: the status, and the words of the
+service. This module reads that text. A service also answers 404 if the bucket or the user does not exist, and
+a proxy does if it finds no service. Taken for a missing object, that would look like an empty store.
 """
 
 import re

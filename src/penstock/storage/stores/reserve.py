@@ -1,9 +1,9 @@
 """A little space that is kept for the moment at which a disk is full.
 
-Freeing space takes space: DeleteRecords, retention and deleting a topic are entries in the metadata log, and
-what they leave is written down in manifests. These are small. So a store on a directory holds a file that
-nobody reads; when a small object finds no space, a piece of the file is given up and the object is written
-again. Producers never get any of it. It is filled again once there is space.
+Freeing space takes space: DeleteRecords, retention and deleting a topic are entries in the metadata log and
+change manifests. These are small. So a store on a directory holds a file that nobody reads. When a small
+object finds no space, a piece of the file is given up and the object is written again. Producers never get
+any of it. It is filled again once there is space.
 
 All processes on the directory share it.
 """

@@ -5,16 +5,16 @@
     wal/<broker>/<epoch>/<first flush>   the files
 
 Sealing is renaming `open` to `sealed`. The writer appends (and syncs), then looks whether `open` is still
-there, then acknowledges; the sealer renames, then reads the files to their end. If the writer still saw
-`open`, its append came before the renaming, so the sealer sees it. If not, it acknowledges nothing. A
-rename needs no space, so a log is sealed on a full disk too, and looking for a name that is there costs
-the writer less than looking for one that is not. The directory appears with `open` (or, if the log is
-sealed before it began, with `sealed`) in it, by renaming a whole directory, so there is no moment between.
+there, then acknowledges. The sealer renames, then reads the files to their end. If the writer still saw
+`open`, its append came before the renaming, so the sealer sees it. If not, it acknowledges nothing. A rename
+needs no space, so a log is sealed on a full disk too. And a look for a name that is there costs the writer
+less than a look for one that is not. The directory appears with `open` (or, if the log is sealed before it
+began, with `sealed`) in it, by renaming a whole directory, so there is no moment between.
 
-A flush is one pwritev at a position that the writer remembers. A write that fails half-way is cut off
-again; where even that fails, the next write goes to a new file. An incomplete flush is in nobody's count, so
-cutting it off cannot contradict a sealer. A flush that was written whole but could not be
-synced, or whose seal could not be looked up, may be in a sealer's count: the incarnation ends there.
+A flush is one pwritev at a position that the writer remembers. The writer cuts a write off again that failed
+half-way; if even that fails, the next write goes to a new file. No sealer counts an incomplete flush, so
+cutting it off cannot contradict a sealer. A sealer may count a flush that was written whole but could not be
+synced, or whose seal could not be looked up: the incarnation ends there.
 """
 
 import asyncio

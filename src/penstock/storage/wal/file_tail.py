@@ -1,4 +1,4 @@
-"""The files of one log on a directory, read in order: for sealers, recovery and whoever follows a log."""
+"""The files of one log on a directory, read in order: for sealers, recovery and followers of a log."""
 
 from typing import NamedTuple
 

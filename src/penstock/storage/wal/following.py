@@ -1,8 +1,7 @@
-"""Following a write-ahead log that somebody else is writing, without writing anything.
+"""Follows a write-ahead log that another process is writing, without writing anything.
 
-`read_on` gives the flushes that came since the last call, up to the last whole one. Whether those count is
-a question, because the log may be sealed at any moment, and what a fenced writer appended after the seal was
-never acknowledged:
+`read_on` gives the flushes that came since the last call, up to the last whole one. Do these count? The log
+may be sealed at any moment, and flushes that a fenced writer appended after the seal were never acknowledged:
 
     directory   The writer appends and then looks for `open`; the sealer renames it and then reads to the end.
                 So does this reader: if `open` is still there after reading, every flush that was read lies
@@ -10,11 +9,11 @@ never acknowledged:
                 ends, or will say so shortly.
     objects     A seal is created at the first missing number. Every flush of an unbroken run lies before it.
 
-Where the writer syncs, a flush can be seen before it would survive a loss of power. The reader syncs the file
-itself, and reads the last flush from the disk: what it hands on is durable.
+If the writer syncs, a flush can be seen before it would survive a loss of power. The reader syncs the file
+itself, and reads the last flush from the disk: the flushes that it hands on are durable.
 
-A flush that is hurt comes as damaged if the log goes on behind it; else it may be one that is being written.
-What a loss of power took is for whoever seals the log to judge: until then reading stops before it.
+A hurt flush comes as damaged if the log goes on behind it; else it may be one that is being written. The
+sealer of the log judges what a loss of power took: until then reading stops before it.
 """
 
 import asyncio

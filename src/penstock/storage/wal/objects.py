@@ -1,17 +1,17 @@
 """Write-ahead logs on an object store: one object per flush, wal/<broker>/<epoch>/<n>, created if absent.
 
-One PUT per flush, whatever the number of partitions. Several may be under way at once; each is reported
+A flush is one PUT, whatever the number of partitions. Several may be under way at once; each is reported
 durable only when all before it are. Flush 0 holds nothing: it begins the log.
 
-Sealing is creating the next number: whoever finds the first number that does not exist, and creates it
-with the seal as its contents, has decided where the log ends. A flush that the writer had under way beyond
-that number may still arrive; nobody reads beyond the seal, and the writer never reports it, because the
-flush at the seal's number was refused.
+Sealing is creating the next number. A sealer finds the first number that does not exist and creates it with
+the seal as its contents: this decides where the log ends. A flush that the writer had under way beyond that
+number may still arrive. Nobody reads beyond the seal, and the writer never reports it, because the flush at
+the seal's number was refused.
 
-What a log holds is a run of numbers: objects are deleted from the lowest number up, and the newest durable
-one is never deleted while the log may grow. So the first number missing above where the log begins is where
-it ends. Where it begins, the image says (`cluster/sealing.py`): below, a write that was tried twice may take
-effect for a second time after its object was deleted, however late.
+A log is a run of numbers: objects are deleted from the lowest number up, and the newest durable one is never
+deleted while the log may grow. So the log ends at the first number missing above its beginning. The image
+says where it begins (`cluster/sealing.py`): below, a write that was tried twice may take effect for a second
+time after its object was deleted, however late.
 """
 
 import asyncio
@@ -76,10 +76,9 @@ class _Put:
 
 
 class ObjectWalWriter:
-    """A flush must not be both refused and in the log. So one that is in doubt is tried until it is known
-    what became of it. One that is refused is tried on as well, as long as others beyond it may be in the log:
-    their numbers are taken then. When all that are under way are refused, and none was ever in doubt, they
-    have failed."""
+    """A flush must not be both refused and in the log. So the writer tries a flush in doubt until its outcome
+    is known. It also goes on with a refused one as long as others beyond it may be in the log: their numbers
+    are taken then. When all that are under way are refused, and none was ever in doubt, they have failed."""
 
     batches_max = 10_000
     """Each flush is a request that is paid for, so one takes whatever waits; this bounds the loop's work."""

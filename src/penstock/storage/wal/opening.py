@@ -1,4 +1,4 @@
-"""Which kind of write-ahead logs a store has. The other kind is not loaded."""
+"""Opens the kind of write-ahead logs that a store has. The other kind is not loaded."""
 
 from typing import TYPE_CHECKING
 

@@ -1,11 +1,11 @@
 """The port to write-ahead logs. Each incarnation (broker, epoch) owns one, and only it writes there.
 
-A `WalWriter` takes flushes in order and tells for each what became of it: durable, fenced or failed. A
-flush is durable only if the log was not sealed before it was; so an incarnation whose log somebody sealed
-can acknowledge nothing more, without any clock or lock.
+A `WalWriter` takes flushes in order and reports the outcome of each: durable, fenced or failed. A flush is
+durable only if the log was not sealed before it. So an incarnation whose log was sealed can acknowledge
+nothing more, without any clock or lock.
 
-Two implementations: numbered files that are appended to (`wal.directory`), and one object per flush
-(`wal.objects`). What is in a log is read by key and position through the ObjectStore, like a segment.
+There are two implementations: numbered files that are appended to (`wal.directory`), and one object per flush
+(`wal.objects`). Readers read a log by key and position through the ObjectStore, like a segment.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -34,9 +34,9 @@ class Fenced(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The flush is not in the log and never will be, and neither are those behind it that are under way: they
-    have no outcome of their own. Where `fatal`, that is not certain, and the incarnation must end: what is in
-    the log is then decided by who seals it."""
+    """The flush is not in the log and never will be. The flushes behind it that are under way are not either:
+    they get no outcome of their own. If `fatal`, that is not certain, and the incarnation must end: the
+    sealer then decides what is in the log."""
 
     error: StoreError
     fatal: bool = False
