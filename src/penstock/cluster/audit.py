@@ -1,4 +1,4 @@
-"""What a store holds beside what its cluster needs: orphaned objects, and missing ones.
+"""Compares the objects of a store with those that its cluster needs: finds orphaned and missing ones.
 
     referenced   the image needs it: manifests, the segments and indexes they name, the write-ahead logs that
                  partitions name and those of live incarnations, the metadata log, the leases of brokers
@@ -6,17 +6,17 @@
     in flight    nothing needs it yet, or any more, and it is younger: a settling that is not committed, an
                  object whose readers get time to finish
     unknown      no manifest that can be read needs it, but one that cannot be read may; it is never deleted
-    missing      needed, and not there, or shorter than what is needed of it
-    other        under a name that is not judged here: what Spark queries keep, for instance
+    missing      needed, and not there, or shorter than the needed part
+    other        under a name that is not judged here: objects of Spark queries, for instance
 
-Brokers may run meanwhile. So the image is read before and after the objects are listed, and an object that
-either image needs is no orphan. What seems to be missing is looked for once more by itself, and counts only
-if an image that is read after that look still needs it.
+Brokers may run meanwhile. So the audit reads the image before and after it lists the objects, and an object
+that either image needs is no orphan. It looks once more for an object that seems to be missing. The object
+counts as missing only if an image that is read after that look still needs it.
 
 Seals of write-ahead logs stay for ever, by intent (`storage.wal.objects`), and count as referenced.
 
-Space: what is stored in segments and manifests is held against what can be read in them. Brokers keep it at
-about twice that (`log.moving`).
+Space: the audit compares the bytes of segments and manifests with the bytes that can be read in them. Brokers
+keep the first at about twice the second (`log.moving`).
 """
 
 from collections.abc import Iterable, Mapping, Set

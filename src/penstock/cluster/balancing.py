@@ -1,7 +1,7 @@
 """Which partitions a broker hands to others, and when.
 
-Those that belong to other brokers go once these are back for a while. Those that an administrator wants
-elsewhere go at once.
+A partition that belongs to another broker goes once that broker is back for a while. A partition that an
+administrator wants elsewhere goes at once.
 """
 
 import asyncio

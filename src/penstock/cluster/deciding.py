@@ -1,5 +1,6 @@
-"""Deciding on the wishes of all local callers that wait: in turn, each on an image with the effect of those
-before it. What they come to is one entry of the metadata log."""
+"""Decides on the wishes of all local callers that wait: in turn, each on an image with the effect of those
+before it. All that was decided becomes one entry of the metadata log.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ class Proposal:
 
 
 class Plan:
-    """What one round of deciding came to: the commands of an entry, and the image right after it."""
+    """The result of one round of deciding: the commands of an entry, and the image right after it."""
 
     __slots__ = ("_accepted", "_refused", "commands", "image")
 

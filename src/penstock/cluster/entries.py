@@ -1,9 +1,9 @@
-"""Writing entries of the metadata log: entry n is created once, and only above the floor it counts.
+"""Writes entries of the metadata log: entry n is created once, and only above the floor it counts.
 
 If the answer to a write is lost, the stored bytes tell: every entry names its author, so equal bytes are
-ours. Once entry n is trimmed, its number can be created again, by a broker that slept so long that it takes
-n - 1 for the end. So the chain of snapshots is looked at *after* the entry was created: if its floor is not
-below the entry by then, the number was used before, and the entry does not count.
+ours. Once entry n is trimmed, its number can be created again, by a broker that slept so long that it takes n
+- 1 for the end. So the writer looks at the chain of snapshots *after* it created the entry. If the floor is
+not below the entry by then, the number was used before, and the entry does not count.
 """
 
 import asyncio

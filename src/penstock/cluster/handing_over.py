@@ -1,9 +1,9 @@
-"""How a broker that is alive gives partitions to others: all of one is settled first, and a metadata entry
-gives it away.
+"""How a live broker gives partitions to others: it settles all of one first, and a metadata entry gives it
+away.
 
-What is settled is committed by that entry, so it names the manifest that it was computed from. If the image
-names another one by then, because somebody repaired the partition, it is not given away as settled: a broker
-that stays settles it anew, and one that leaves has the next leader read its log.
+That entry commits the settled records, so it names the manifest that they were computed from. The image may
+name another manifest by then, because the partition was repaired. Then the partition is not given away as
+settled: a broker that stays settles it anew, and a broker that leaves has the next leader read its log.
 """
 
 import asyncio

@@ -1,16 +1,16 @@
-"""Where a cluster lives: which store is whose, and where its metadata log and leases are.
+"""Where a cluster lives: which store belongs to it, and where its metadata log and leases are.
 
-`meta/cluster` in the store, created once, names the cluster. If the metadata log is not kept in the store
-itself, it also says where it is (`metadata`, an etcd:// address without secrets), so that whoever knows the
-store finds everything: a broker that was not told, the command line, Spark. There, in etcd, `meta/cluster`
-names the same cluster, so that neither can be taken for another cluster's.
+`meta/cluster` in the store, created once, names the cluster. If the metadata log is not in the store itself,
+`meta/cluster` also names its place (`metadata`, an etcd:// address without secrets). So every program that
+knows the store finds everything: a broker that was not told, the command line, Spark. In etcd `meta/cluster`
+names the same cluster, so neither can be taken for another cluster's.
 
 The store's object is created first. A crash in between leaves a store without records that names an empty
 etcd; the next broker completes it. If the store does hold write-ahead logs, an empty etcd is a lost or a
 wrong one, and nothing is started on it: numbers that were used would be used again.
 
-Addresses change when members of etcd are replaced. Who is told others than the store names, and finds the
-same cluster there, writes them into the store.
+Addresses change when members of etcd are replaced. A broker that is given other addresses than the store
+names, and finds the same cluster there, writes them into the store.
 """
 
 import asyncio

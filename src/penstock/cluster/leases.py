@@ -1,20 +1,20 @@
-"""Who is silent, judged by the observer's own clock.
+"""Which brokers are silent, judged by the observer's own clock.
 
-A broker overwrites `live/<broker>` with its epoch and a counter that grows. An observer never compares
-clocks with it: it notes when it first saw a counter, and how long it has seen no other. A read counts for
-the moment it began, so an observer that was itself paused between reading and judging judges nothing wrong;
-and while the observer cannot read or write the store, nobody's silence counts, because nobody can be heard.
+A broker overwrites `live/<broker>` with its epoch and a counter that grows. An observer never compares clocks
+with it: it notes when it first saw a counter, and how long it has seen no other. A read counts for the moment
+it began, so an observer that was itself paused between reading and judging judges nothing wrong. While the
+observer cannot read or write the store, no silence counts, because no broker can be heard.
 
 Nothing here is needed for safety: a broker that is fenced by mistake finds its log sealed and registers
-again. It only decides how soon a dead broker's partitions move.
+again. This module only decides how soon a dead broker's partitions move.
 
-Where the operating system says that a broker's process has ended, its silence need not be waited for: it is
-given a moment in which it may be started again, and then it counts as silent.
+If the operating system says that a broker's process has ended, the observer need not wait out its silence. It
+gives the broker a moment in which it may be started again, and then counts it as silent.
 
-How often to listen: a silence counts from when the last heartbeat was seen, so it is seen late at the cost of
-a later takeover. Heartbeats come at even times. So an observer listens when the next one is due, closely
-until it comes, then not until the one after is due; and when none comes, again at the very moment at which
-the time-out is over.
+How often to listen: a silence counts from when the last heartbeat was seen, so a heartbeat that is seen late
+delays a takeover. Heartbeats come at even times. So an observer listens when the next one is due, closely
+until it comes, then not until the one after is due. If none comes, it listens again at the very moment at
+which the time-out is over.
 """
 
 from collections.abc import Iterable
@@ -41,8 +41,8 @@ WATCHERS = 2
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What a broker says of itself. All but epoch, counter and level is for people who ask how things are.
-    Unknown fields are passed over, unlike those of the log: a later version may say more here."""
+    """A broker's own report. Epoch, counter and level count; the rest is for people who ask for the cluster's
+    state. Unknown fields are passed over, unlike those of the log: a later version may say more here."""
 
     epoch: int
     counter: int

@@ -2,20 +2,19 @@
 
 Objects in the store, or in etcd where the cluster keeps them there (`home`):
 
-    meta/cluster          what lives here: cluster id and format version
-    meta/log/<n>          entry n, created once; whoever creates n + 1 decided on the image of entry n
+    meta/cluster          the identity: cluster id and format version
+    meta/log/<n>          entry n, created once; the broker that creates n + 1 decided on the image of entry n
     meta/snapshot/<k>     the image at some entry, created once; k counts snapshots from 1
     meta/hint             {"snapshot": k}, overwritten; only saves looking
 
-Reading is explained in `tail`, writing one entry in `entries`, trimming in `snapshots`.
+`tail` explains reading, `entries` writing one entry, `snapshots` trimming.
 
-Proposing. The wishes of all local callers that wait become one entry (`deciding`). If somebody else created
-that number first, the log is read on and everything is decided again after a short random pause. A refusal is
+Proposing. The wishes of all local callers that wait become one entry (`deciding`). If another broker created
+that number first, this one reads on and decides everything again after a short random pause. A refusal is
 final only if the image it was decided on is still the newest.
 
-An entry that cannot be read, `tail` says which, ends this end of the log: an image that does not follow the
-others' must not be led by. Whoever was given as `on_unreadable` is told once, and nothing is proposed or read
-any more.
+An unreadable entry (`tail` says which) ends this end of the log: a broker must not lead by an image that does
+not follow the others'. `on_unreadable` is called once, and nothing is proposed or read any more.
 """
 
 import asyncio
@@ -49,8 +48,8 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataUnavailableError(Exception):
-    """The store did not take or give an entry in time. It is not known whether anything changed; a later
-    look at the image tells. The message is one sentence for a person."""
+    """The store did not take or give an entry in time. The change may have been made or not; a later look at
+    the image tells. The message is one sentence for a person."""
 
 
 class MetadataLog:

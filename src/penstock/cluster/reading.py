@@ -1,7 +1,7 @@
-"""Reading the metadata log without joining the cluster: for those who only look, such as Spark.
+"""Reads the metadata log without joining the cluster: for programs that only look, such as Spark.
 
-Nothing is ever written. Which entries count is decided as for brokers (`tail`). Where the log is, the store
-says (`home`).
+Nothing is ever written. The same entries count as for brokers (`tail`). The store says where the log is
+(`home`).
 """
 
 from collections.abc import Callable

@@ -1,15 +1,14 @@
-"""Sealing a write-ahead log at its end.
+"""Seals a write-ahead log at its end.
 
-On an object store the end of a log is the first number missing above where it begins, and where it begins is
-in the image: what lies below is settled and may be deleted. It cannot be told from the objects alone. A store
-may carry out a write long after its sender gave up and tried again; so a flush, or a seal, can appear once
-more below the beginning, with nothing but deleted numbers above it, and a log that is sealed there would lose
-all that it holds.
+On an object store a log ends at the first number missing above its beginning. The image says where it begins:
+flushes below are settled and may be deleted. The objects alone cannot tell. A store may carry out a write
+long after its sender gave up and tried again. So a flush, or a seal, can appear once more below the
+beginning, with nothing but deleted numbers above it; a log that is sealed there would lose all its records.
 
-The image may be old, too: the log may have been settled further since. So the beginning is looked up once
-more *after* the seal was made. If the log had begun beyond the seal by then, the seal was put among what is
-deleted, where it means nothing, and the true end is looked for again. If not, all from that beginning to the
-seal was there, and the seal was the first number missing.
+The image may be old, too: the log may have been settled further since. So the sealer looks up the beginning
+once more *after* it made the seal. If the log had begun beyond the seal by then, the seal lies among deleted
+numbers, where it means nothing, and the sealer looks for the true end again. If not, all from that beginning
+to the seal was there, and the seal was the first number missing.
 """
 
 from penstock.cluster.metadata_log import MetadataLog

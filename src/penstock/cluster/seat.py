@@ -1,4 +1,4 @@
-"""One incarnation's place in the cluster: what heartbeats, the watch over others and balancing share."""
+"""One incarnation's place in the cluster: heartbeats, the watch over others and balancing share it."""
 
 from typing import NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ class Times(NamedTuple):
 
 
 class Logs(Protocol):
-    """The write-ahead logs of all brokers, as far as a broker needs them that replaces another."""
+    """The write-ahead logs of all brokers, as far as a broker that replaces another needs them."""
 
     async def seal(self, broker: int, epoch: int) -> int:
         """After it returns, nobody can acknowledge a write to that incarnation's log. Returns how many

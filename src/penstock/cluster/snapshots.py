@@ -1,14 +1,14 @@
 """The chain of snapshots, and what it says about which entries of the log count.
 
 `meta/snapshot/1`, `/2`, ... are each created once and never disappear: a snapshot that a later one replaced
-is cut down to a stub with its version. Every snapshot names its *floor*, the version of the one before it;
-once it exists, entries up to the floor may be deleted: one whole interval is left for those who lag. So the
-floor only grows, and whoever looks for the snapshot after the last one it knows learns of every deletion that
-could have happened before the look. An entry counts only above the floor, which is looked up after the entry
-was read (`tail`) or created (`entries`).
+is cut down to a stub with its version. Every snapshot names its *floor*, the version of the one before it.
+Once it exists, entries up to the floor may be deleted: one whole interval is left for brokers that lag. So
+the floor only grows. A broker that looks for the snapshot after the last one it knows learns of every
+deletion that could have happened before the look. An entry counts only above the floor, which is looked up
+after the entry was read (`tail`) or created (`entries`).
 
-A snapshot that is damaged is passed over. The one before it is kept whole until there are two later ones, and
-its version is the damaged one's floor: the entries that it needs are still there.
+A damaged snapshot is passed over. The one before it is kept whole until there are two later ones, and its
+version is the damaged one's floor: the entries that it needs are still there.
 """
 
 import asyncio

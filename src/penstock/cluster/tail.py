@@ -1,20 +1,20 @@
-"""Reading the metadata log: the entries that count, applied as far as they can be read.
+"""Reads the metadata log: applies the entries that count, as far as they can be read.
 
-Which entries count: those above the floor of the snapshots (`snapshots`). The floor is looked up *after* the
-entries were read. The snapshot that permits a deletion exists before it and for ever; so a look that finds no
-newer snapshot proves that each entry just read is the first and only one of its number. Whoever is below the
+Entries above the floor of the snapshots count (`snapshots`). The reader looks up the floor *after* it read
+the entries. The snapshot that permits a deletion exists before it and for ever. So a look that finds no newer
+snapshot proves that each entry just read is the first and only one of its number. A reader that is below the
 floor goes on from the newest snapshot.
 
-What is done with an entry that cannot be read:
+An entry that cannot be read:
 
     a newer version wrote it      nobody here can go on: FormatError
-    damaged, a snapshot beyond    the snapshot holds what it did
-    torn, and the last            on a directory, what was never synced when the power went. A broker that
-                                  starts heals it (`storage.stores.healing`); a reader takes the log to end
-                                  before
+    damaged, a snapshot beyond    the snapshot holds its effect
+    torn, and the last            on a directory, an entry that was never synced when the power went. A broker
+                                  that starts heals it (`storage.stores.healing`); a reader takes the log to
+                                  end before
     damaged otherwise             FormatError that names the object
 
-What reads as damaged is read again first: what came over a wire or a bus may have been hurt on its way. On an
+The reader reads an entry that seems damaged again first: a wire or a bus may have hurt it on its way. On an
 object store nothing is ever torn: an object is there whole or not at all.
 """
 

@@ -1,7 +1,8 @@
-"""Listening for the other brokers, and replacing those that are silent for the session time-out.
+"""Listens for the other brokers, and replaces those that are silent for the session time-out.
 
-The log of the silent one is sealed. Then FenceBroker and AssignLeaders are one entry, its partitions spread
-over those alive. If two brokers do so at once, the first entry counts and the other finds nothing left to do.
+It seals the log of the silent one. Then FenceBroker and AssignLeaders are one entry, and the partitions are
+spread over the live brokers. If two brokers do so at once, the first entry counts and the other finds nothing
+left to do.
 """
 
 import asyncio

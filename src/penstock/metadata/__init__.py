@@ -1,11 +1,12 @@
 """The cluster as a fold of commands, without input, output or time.
 
-- `image` is the cluster as one immutable value. `commands` are what can change it, `preconditions` when each
-  may, `apply` what it does: three lists in one order. `draft` is how `apply` builds the next image cheaply.
-- `codec` has the stored forms of entries and snapshots.
-- `placement` decides who leads what; `names` what a topic may be called and where a group belongs.
-- `definitions` says what a setting is, `topic_configs`, `broker_configs` and `group_configs` which there are,
-  `configs` which values are in force and how they are described to clients.
+- `image` is the cluster as one immutable value. `commands` can change it, `preconditions` say when each may,
+  `apply` says what it does: three lists in one order. With `draft`, `apply` builds the next image cheaply.
+- `codec` and `snapshot` have the stored forms of entries and snapshots, `levels` the forms that all brokers
+  can read.
+- `placement` decides which broker leads which partition; `names` has the rules for the names of topics.
+- `configs` says which settings are in force, `config_changes` how a request changes them, `config_entries`
+  how clients are shown them.
 
 A `Refusal` is an answer for a client; an exception here is a bug, except FormatError for stored bytes that
 cannot be read and ValueProblem for a value that a setting cannot have.

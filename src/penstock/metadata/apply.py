@@ -1,8 +1,8 @@
 """The effect of each command, in the order of `commands`. Pure, total, and the same for ever.
 
-What `preconditions` allowed is applied without a question: an entry at number n+1 was checked against the
-very image that entry n left, because only one entry n+1 can be created. So the code here never refuses,
-and old entries keep their meaning whatever later preconditions demand.
+A command that `preconditions` allowed is applied without a question: entry n+1 was checked against the very
+image that entry n left, because only one entry n+1 can be created. So the code here never refuses, and old
+entries keep their meaning whatever later preconditions demand.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""How entries, snapshots and the cluster's identity are stored.
+"""The stored forms of entries, snapshots and the cluster's identity.
 
     entry, snapshot:  a frame around a body in msgpack
     identity:         JSON, so that a person who finds the store can read what it is
@@ -7,13 +7,12 @@
     frame 2:  magic (4)  version (u16)  length of the body (u32)  crc32c of the body (u32)
               crc32c of the 14 bytes before (u32)  body
 
-Frame 2 is written from feature level 2 on. Its length is trusted before the body is there, so that bytes
-that end too soon are known to be torn, as a power cut leaves them, and not rotten. Of a frame 1 that is
-guessed: it is torn if its body ends within a value.
+Frame 2 is written from feature level 2 on. A reader trusts its length before the body is there. So bytes that
+end too soon are known to be torn, as a power cut leaves them, and not rotten. For a frame 1 this is a guess:
+it is torn if its body ends within a value.
 
-A reader refuses what a newer Penstock wrote with one sentence (`FormatError`) and never guesses: an entry
-that is not understood cannot be skipped, and a field that is not known cannot be dropped, or images would
-differ.
+A reader refuses the form of a newer Penstock with one sentence (`FormatError`) and never guesses. It cannot
+skip an entry that it does not understand, nor drop a field that it does not know, or images would differ.
 """
 
 import struct
@@ -43,8 +42,8 @@ class FormatError(Exception):
 
 
 class DamagedError(FormatError):
-    """What was read is not what was written. `torn`: it ends too soon, as what was not synced when the power
-    went; it may never have been acknowledged."""
+    """The bytes that were read are not those that were written. `torn`: they end too soon, as bytes that were
+    not synced when the power went; they may never have been acknowledged."""
 
     def __init__(self, message: str, *, torn: bool = False) -> None:
         super().__init__(message)

@@ -1,9 +1,8 @@
-"""What can change the cluster: every entry of the metadata log is a sequence of these.
+"""The commands that change the cluster: every entry of the metadata log is a sequence of these.
 
-Each command has its precondition under the same name in `preconditions` and its effect under the same
-name in `apply`, in the same order. Commands say what was decided, never how to decide: placement and
-validation happen before a command is proposed, so replaying an old log under newer code gives the same
-image.
+Each command has its precondition under the same name in `preconditions` and its effect under the same name in
+`apply`, in the same order. Commands say what was decided, never how to decide: placement and validation
+happen before a command is proposed, so replaying an old log under newer code gives the same image.
 
 A field may be added at the end with a default, and with a feature level of its own (`levels`): below it the
 field keeps its default, because a broker that does not know it refuses the entry. A field is never removed
@@ -46,9 +45,9 @@ class FenceBroker(Command, frozen=True, tag="fence_broker"):
 class RemoveBroker(Command, frozen=True, tag="remove_broker"):
     """A broker leaves and is forgotten.
 
-    `flush_count` is that of its sealed log; None for a broker that was fenced before, whose count is
-    known. Here and above, a log of which all flushes are settled (`wal_start` of SettlePartitions) is not
-    needed any more by any partition.
+    `flush_count` is that of its sealed log. It is None for a broker that was fenced before: its count is
+    known. Here and above, if all flushes of a log are settled (`wal_start` of SettlePartitions), no partition
+    needs it any more.
     """
 
     broker: int
@@ -187,11 +186,11 @@ class SetLevel(Command, frozen=True, tag="set_level"):
 
 
 class RepairPartition(Command, frozen=True, tag="repair_partition"):
-    """What is hurt of a partition was healed, or cut out: `manifest` says the same as `base` in all but where
+    """The hurt parts of a partition were healed, or cut out. `manifest` differs from `base` only in where
     records lie and which of them are there. It ends at the same offset, with the same state.
 
-    Proposed by whoever repairs the store, whether the partition has a leader or not. A leader goes on from
-    the new manifest.
+    A repair of the store proposes it, whether the partition has a leader or not. A leader goes on from the
+    new manifest.
     """
 
     topic_id: bytes

@@ -1,4 +1,4 @@
-"""Changing settings: what a resource can have, in Kafka's words, and what a request changes."""
+"""Changes of settings: which settings a resource can have, in Kafka's words, and which a request changes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum

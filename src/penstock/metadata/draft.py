@@ -1,10 +1,10 @@
 """An image being built: the mutable side of `apply`.
 
-A draft starts as an image and copies a mapping when it is first written, so an entry that creates one
-topic copies only what a topic touches, and an entry (or a whole log tail) of thousands of commands copies
-each mapping once. The partitions of a topic under change are a list until an image is asked for, so
-moving ten thousand partitions of one topic does not copy ten thousand tuples. The draft names a field only
-where a command changes it: what no command changes stays as it was.
+A draft starts as an image and copies a mapping when it is first written. So an entry that creates one topic
+copies only the mappings that a topic touches, and an entry (or a whole log tail) of thousands of commands
+copies each mapping once. The partitions of a topic under change are a list until an image is asked for. So a
+move of ten thousand partitions of one topic does not copy ten thousand tuples. The draft names a field only
+where a command changes it: all other fields stay as they were.
 
 The draft also keeps every derived field of the image in step; `image.derive` states what they mean.
 """

@@ -116,8 +116,9 @@ class TopicInfo(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 class PendingMove(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A partition that its leader, which is alive, is asked to hand to another broker.
 
-    `leader` is who should lead it; NO_LEADER: the first live broker of its failover order, which was changed
-    to one without its leader. `former` is then the order before that, to which a cancellation returns.
+    `leader` is the broker that should lead it. NO_LEADER means the first live broker of its failover order,
+    which was changed to one without its leader; `former` is then the order before that. A cancellation
+    returns to it.
     """
 
     leader: int
@@ -131,8 +132,8 @@ class ListedBy(NamedTuple):
 
 
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
-    """What snapshots hold. A field that is added here, with a default, is stored and drafted with the others;
-    its commands are all that it needs besides.
+    """The part of the image that snapshots hold. A field that is added here, with a default, is stored and
+    drafted like the others; it only needs its commands besides.
 
     A mapping is stored as the list of its values (`ListedBy`), or of its items as flat tuples.
     """

@@ -1,13 +1,13 @@
-"""Feature levels: what all brokers of a cluster can read, and so what any of them may write.
+"""Feature levels: the forms that all brokers of a cluster can read, and so any of them may write.
 
-A new cluster begins at the newest level. An older one stays at its level, so that brokers of two versions
-are one cluster and the older can come back, until an administrator raises it (`SetLevel`); it never goes
-back. A broker refuses a cluster whose level it does not know.
+A new cluster begins at the newest level. An older cluster stays at its level until an administrator raises it
+(`SetLevel`): until then brokers of two versions are one cluster, and the older can come back. A level never
+goes back. A broker refuses a cluster whose level it does not know.
 
     1   entries and snapshots in frames of version 1, manifests of format 1
     2   frames of version 2, which tell a torn entry from a rotten one; manifests of format 2, which name
-        hurt ranges. Brokers of level 1 drop what they do not know of an entry, but refuse such a frame: so
-        whatever later commands carry, none of them reads half of it.
+        hurt ranges. Brokers of level 1 drop the unknown fields of an entry, but refuse such a frame: so none
+        of them reads half of a later command.
 
 Until the level is 2, nothing may be written that a broker of level 1 would read only in part.
 """

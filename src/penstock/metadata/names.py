@@ -1,4 +1,4 @@
-"""Rules about names: what a topic may be called."""
+"""Rules for the names of topics."""
 
 from penstock.metadata.image import ClusterImage, fold_name, has_fold
 from penstock.metadata.refusal import Refusal

@@ -1,10 +1,10 @@
-"""Who leads what: decided here, recorded in commands.
+"""Decides which broker leads which partition; commands record it.
 
-Storage is shared, so placement is about load only. New partitions go to the brokers that lead least; the
-rest of a failover order follows the ring of broker ids, other racks first. When a broker dies, each of its
-partitions goes to the first live broker of its order, or to whoever leads least if there is none. When
-brokers come back, leaders return to the head of their order, and what is still uneven is evened out, except
-in topics whose order a user chose.
+Storage is shared, so placement is about load only. New partitions go to the brokers that lead least. The rest
+of a failover order follows the ring of broker ids, other racks first. When a broker dies, each of its
+partitions goes to the first live broker of its order, or to the broker that leads least if there is none.
+When brokers come back, leaders return to the head of their order. Then leaders are spread evenly, except in
+topics whose order a user chose.
 """
 
 import heapq

@@ -1,8 +1,8 @@
 """When each command may be proposed, in the order of `commands`.
 
-`check(image, command)` is run by the proposer against the newest image before the command becomes part of
-an entry; the answer is None or the refusal that the client is given. What was decided against an image
-that others have changed meanwhile is decided again, never forced through.
+The proposer runs `check(image, command)` against the newest image before the command becomes part of an
+entry. The answer is None or the refusal that the client is given. If others have changed the image meanwhile,
+everything is decided again, never forced through.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How the cluster is changed: who wants a change decides on an image, and the metadata log makes it so."""
+"""How the cluster is changed: a caller decides on an image, and the metadata log makes the decision true."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

@@ -1,6 +1,6 @@
-"""What is inside the frame of a snapshot: made from the fields that `StoredImage` declares.
+"""The contents of a snapshot's frame, made from the fields that `StoredImage` declares.
 
-Scalars are stored as they are and left out if they have their default. Of a mapping the values are listed if
+Scalars are stored as they are and left out if they have their default. The values of a mapping are listed if
 they know their keys (`ListedBy`), else its items: (key, value), or (part, part, value) if a key is a tuple.
 """
 

@@ -1,1 +1,1 @@
-"""The health of what is stored: reading all of it, saying what is hurt, and healing that."""
+"""The health of the store: reads all of it, says what is hurt, and heals that."""

@@ -1,4 +1,4 @@
-"""The workbench of a scrub: bounded reads, checks in threads, and what was found so far.
+"""The workbench of a scrub: bounded reads, checks in threads, and the findings so far.
 
 A fixed number of works are under way at a time, and each holds one stretch of an object in memory. So memory
 is bounded by their number, whatever the size of the store. Checksums are computed in threads.

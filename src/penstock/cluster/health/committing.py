@@ -1,7 +1,7 @@
-"""Committing a repair: segments of a manifest are exchanged for healed ones, through the metadata log.
+"""Commits a repair: exchanges segments of a manifest for healed ones, through the metadata log.
 
-A leader may settle or merge meanwhile. What was healed is then exchanged in the newer manifest, as long as
-that still names the segments that were looked at; if it does not, they are to be looked at again.
+A leader may settle or merge meanwhile. The healed segments are then exchanged in the newer manifest, as long
+as it still names the segments that were looked at. If it does not, these must be looked at again.
 """
 
 from collections.abc import Sequence

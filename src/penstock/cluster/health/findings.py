@@ -1,4 +1,4 @@
-"""What a look at everything that is stored comes to."""
+"""The results of a look at the whole store."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ HURT: Final = "hurt range"
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that is provably not what was written, or provably not there."""
+    """An object or a part of one that is provably not as it was written, or provably not there."""
 
     what: str
     """A kind of thing: one of the names above."""

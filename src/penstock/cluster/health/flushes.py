@@ -1,4 +1,4 @@
-"""Reading one flush of a write-ahead log through an object store, and what is left of one that is hurt."""
+"""Reads one flush of a write-ahead log through an object store, and the rest of a hurt one."""
 
 from typing import Final, NamedTuple, Protocol
 

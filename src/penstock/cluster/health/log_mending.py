@@ -1,7 +1,7 @@
-"""Making a hurt file of a sealed write-ahead log what it was before, in memory.
+"""Mends a hurt file of a sealed write-ahead log in memory, to its state before.
 
 A flush's index repeats the header of each batch, so a header is taken from there, however many of its bits
-are hurt. Else one flipped bit can be corrected, or the batch be had from a segment.
+are hurt. Else one flipped bit can be corrected, or a segment has the batch.
 """
 
 from collections.abc import Mapping

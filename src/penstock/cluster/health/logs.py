@@ -1,11 +1,11 @@
-"""Checking write-ahead logs: those that partitions still need.
+"""Checks write-ahead logs: those that partitions still need.
 
-Up to its agreed end a sealed log must be whole. Where an open one ends, only its writer knows: what does not
-look like a flush there, with nothing behind it, is one that was cut short or is being written just now. But
-where a whole flush of a later number follows, what lies before it was acknowledged, and is hurt.
+A sealed log must be whole up to its agreed end. Only the writer of an open log knows its end: bytes there
+that are no flush, with nothing behind them, are a flush that was cut short or is being written just now. But
+if a whole flush of a later number follows, the bytes before it were acknowledged, and are hurt.
 
-Flushes are numbered and batches have offsets. So what is missing is known by what is around it, also where
-the bytes that would say so are gone.
+Flushes are numbered and batches have offsets. So missing ones are known by their neighbours, even if the
+bytes that would name them are gone.
 """
 
 import asyncio

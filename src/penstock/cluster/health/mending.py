@@ -1,4 +1,5 @@
-"""Making a hurt piece of a partition whole again, in memory: what of it is whole, corrected, restored or cut.
+"""Makes a hurt piece of a partition whole again, in memory: its batches are whole, corrected, restored or
+cut.
 
 The result is the piece's batches in their order, to be written into a new object.
 """

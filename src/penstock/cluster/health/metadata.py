@@ -1,7 +1,8 @@
-"""Checking the metadata log: the cluster's identity, every entry and every snapshot that counts, leases.
+"""Checks the metadata log: the cluster's identity, every entry and every snapshot that counts, leases.
 
-What one flipped bit hurt is corrected in memory, so that the image can be known and the records be looked at.
-Leases and the hint are overwritten every moment and nothing rests on them: they are read, and not judged.
+An object that one flipped bit hurt is corrected in memory, so that the image can be known and the records be
+looked at. Leases and the hint are overwritten every moment and nothing rests on them: they are read, and not
+judged.
 """
 
 import itertools

@@ -1,7 +1,7 @@
-"""Checking settled records: the index of each piece, and every batch that it points to.
+"""Checks settled records: the index of each piece, and every batch that it points to.
 
-A piece is what one segment object holds of one partition. What lies below the log start is not looked at:
-nobody can read it.
+A piece is the records of one partition in one segment object. The check skips records below the log start:
+nobody can read them.
 """
 
 from collections.abc import Iterator, Sequence

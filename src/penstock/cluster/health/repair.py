@@ -1,18 +1,18 @@
-"""Healing what a scrub found: `penstock store repair`.
+"""Heals the findings of a scrub: `penstock store repair`.
 
 For each hurt range, in this order:
 
     restored    a whole copy lies in another object that is not deleted yet (`sources`)
     corrected   one flipped bit is all that is wrong, and flipping it back makes the checksum right
-    rebuilt     an index or a header says nothing that the rest does not say
-    cut         only when told to: the batches that are hurt are left out. Offsets stay as they are; readers
-                pass over the gap as over one that compaction left
+    rebuilt     the rest says everything that an index or a header said
+    cut         only when told to: the hurt batches are left out. Offsets stay as they are; readers pass over
+                the gap as over one that compaction left
 
-Nothing that could be read is written over. Pieces of segments are written anew beside the old ones, and
-become true by one command in the metadata log, whose precondition is that the manifest is still the one that
-was looked at. Leaders go on from the new manifest (`storage.repaired`). What is replaced under its own name
-is put there as it was before it was hurt: entries and snapshots of the metadata log, and files of write-ahead
-logs that nobody can append to any more. The hurt bytes are kept under `hurt/`, also those that are cut out.
+No readable byte is written over. Healed pieces of segments are written beside the old ones. One command in
+the metadata log makes them true; its precondition is that the manifest is still the one that was looked at.
+Leaders go on from the new manifest (`storage.repaired`). Some objects are replaced under their own name, by
+their contents before the damage: entries and snapshots of the metadata log, and files of write-ahead logs
+that nobody can append to any more. The hurt bytes are kept under `hurt/`, also those that are cut out.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a repair comes to: what was done or would be, what is left, and what a person can do about that."""
+"""The result of a repair: what was done or would be, what is left, and what a person can do about that."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""Writing healed pieces and their manifests into new objects.
+"""Writes healed pieces and their manifests into new objects.
 
-Names are those of an incarnation, in a range that it never comes to by counting, and are used once.
+Names are those of an incarnation, in a range that it never reaches by counting, and are used once.
 """
 
 from collections.abc import Iterator, Sequence

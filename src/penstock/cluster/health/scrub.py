@@ -1,15 +1,16 @@
-"""Reading everything that is stored, and saying what is hurt: `penstock store scrub`.
+"""Reads everything that is stored, and says what is hurt: `penstock store scrub`.
 
     metadata    identity, entries, snapshots: checksums, order, no number missing (`metadata`)
     manifests   checksums, and that they are their partition's
     segments    footers, indexes, every batch: CRC, and offsets and leader epochs that agree (`pieces`)
     logs        those that partitions need: file and flush headers, indexes, every needed batch (`logs`)
 
-Brokers may run meanwhile. Records are settled, merged, compacted and deleted under the eyes of the reader. So
-what is found counts only if an image that is read afterwards still needs it, and what that image needs and
-was not looked at yet is looked at then. Nothing is ever written.
+Brokers may run meanwhile, and settle, merge, compact and delete while the scrub reads. So a finding counts
+only if an image that is read afterwards still needs the object. Objects that this image needs and that were
+not looked at yet are looked at then. Nothing is ever written.
 
-What could not be read (refused, late, of a newer format) is told apart from what is damaged: it may be whole.
+Objects that could not be read (refused, late, of a newer format) are told apart from damaged ones: they may
+be whole.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

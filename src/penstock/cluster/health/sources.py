@@ -1,9 +1,9 @@
-"""Where else whole copies of batches lie: in write-ahead logs and segments that are not deleted yet.
+"""Finds other whole copies of batches, in write-ahead logs and segments that are not deleted yet.
 
-Settling, merging and compaction write new objects and leave the old ones for a while, so what is hurt in one
-is often whole in another. A copy is taken only if it is surely the same batch: it matches its CRC, its
-offsets are those that are wanted, and it has the leader epoch that the partition's table of epochs has there.
-A batch that a fenced leader wrote and never acknowledged has another one.
+Settling, merging and compaction write new objects and leave the old ones for a while. So a batch that is hurt
+in one is often whole in another. A copy is taken only if it is surely the same batch: it matches its CRC, its
+offsets are the wanted ones, and its leader epoch is the one in the partition's table of epochs. A batch that
+a fenced leader wrote and never acknowledged has another epoch.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from penstock.wire.errors import BatchError
 
 
 class Copy(NamedTuple):
-    """A batch that says that it is wanted. Whether it is whole is not known yet."""
+    """A batch whose header says that it is the wanted one. It is not known yet whether it is whole."""
 
     key: str
     position: int
