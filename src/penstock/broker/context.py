@@ -1,4 +1,4 @@
-"""What every handler is given: the parts of one running broker."""
+"""The parts of one running incarnation of a broker, which every handler is given."""
 
 from __future__ import annotations
 

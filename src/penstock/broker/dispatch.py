@@ -1,18 +1,18 @@
 """From one request frame to one answer: version, decode, rights, freshness, handler, encode.
 
-`make_handle(broker)` gives the function that the server calls. It is synchronous: a handler that must
-wait returns an awaitable or a Reply, and only for the first a task is made.
+`make_handle(broker)` gives the function that the server calls. It is synchronous: a handler that must wait
+returns an awaitable or a Reply, and only for the first a task is made.
 
-- An API or version without a row closes the connection, as Kafka does: there is no answer that such a
-  client could read. ApiVersions is the exception and answers for itself.
+- An API or version without a row closes the connection, as Kafka does: there is no answer that such a client
+  could read. ApiVersions is the exception and answers for itself.
 - A frame that does not parse closes the connection: the rest of the stream cannot be trusted.
-- Who lacks the right to the whole request is refused before anything is looked at. Rights to items are asked
-  of the permit, which the handler is given.
+- A caller that lacks the right to the whole request is refused before anything is looked at. The handler asks
+  its permit for rights to items.
 - If the image is not as fresh as the row says, the handler runs after the broker has caught up.
-- An exception that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR: by the
-  handler module's own `refused(message, code)` where it has one (each topic and partition that was asked
-  for, with that code), else by the code of the response itself. Where the version has neither, the
-  connection is closed. It is never a success.
+- An unexpected exception is logged with its traceback and answered UNKNOWN_SERVER_ERROR: by the handler
+  module's own `refused(message, code)` if it has one (each topic and partition that was asked for, with that
+  code), else by the code of the response itself. If the version has neither, the connection is closed. It is
+  never a success.
 - A handler may return bytes: an answer that it encoded before, for this version, and kept.
 """
 

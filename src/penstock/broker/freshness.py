@@ -1,7 +1,8 @@
-"""How fresh the image must be that a request is answered from, and how it is made so.
+"""How fresh the image must be for a request, and how the broker catches up.
 
-A broker follows the metadata log, so its image lags a little. Rows of `broker.registry` say what an API can
-bear; dispatch sees to it before the handler runs. Most requests are answered at once from the image at hand.
+A broker follows the metadata log, so its image lags a little. Rows of `broker.registry` say how fresh an API
+needs it; dispatch sees to that before the handler runs. Most requests are answered at once from the image at
+hand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ answer in."""
 
 
 class Fresh(Flag):
-    """What must be true of the image before a handler runs. Nothing is asked of AT_HAND."""
+    """A condition on the image before a handler runs. AT_HAND asks nothing of it."""
 
     AT_HAND = 0
     NEWEST = auto()
@@ -46,7 +47,8 @@ Named = Iterable[tuple[str | bytes, int]]
 
 
 class LeadershipDoubt(Exception):
-    """Another broker may lead what this one leads by its image. Dispatch answers NOT_LEADER_OR_FOLLOWER."""
+    """Another broker may lead a partition that this broker leads by its image. Dispatch answers
+    NOT_LEADER_OR_FOLLOWER."""
 
 
 def is_fresh(broker: Broker, named: Named | None, opened: bool, surely: bool) -> bool:

@@ -1,7 +1,7 @@
-"""What is told of each request when it is answered, and the throttle time that its answer carries.
+"""The report of each answered request, and the throttle time that its answer carries.
 
-A `Hook` sees every request of a broker, those too that go the fast way of their connection. It is the place
-for metrics and for quotas: it returns how many milliseconds the client is to wait, which the answer then says
+A `Hook` sees every request of a broker, including requests on the fast way of their connection. Metrics and
+quotas belong there: it returns how many milliseconds the client is to wait, and the answer says so
 (`throttle_time_ms`). A broker without a hook measures nothing, and its requests do not come by here.
 """
 

@@ -1,4 +1,4 @@
-"""What a principal may do with a resource, as the bit field that Kafka's answers carry."""
+"""The operations that a principal may do on a resource, as the bit field that Kafka's answers carry."""
 
 from __future__ import annotations
 

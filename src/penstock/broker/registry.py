@@ -1,15 +1,15 @@
 """The one table of APIs that this broker serves.
 
 A row names the API, its versions, the rights that it needs, and how fresh the image must be that it is
-answered from. ApiVersions and dispatch are computed from these rows, so what has no row is neither advertised
-nor answered, and what has a row must have a handler: `handlers/<snake_name>.py`, imported on first use. A
-handler module holds
+answered from. ApiVersions and dispatch are computed from these rows. So an API without a row is neither
+advertised nor answered, and an API with a row must have a handler: `handlers/<snake_name>.py`, imported on
+first use. A handler module holds
 
 - `handle(broker, request, message) -> response | Awaitable[response]`; or, for speed, a `Reply` that it
   completes with an answer of its own making. If the row has rights for `items`, `handle` takes a permit too:
   `handle(broker, request, message, permit)`;
 - `named(broker, message, version) -> Named | None`, if the row says KNOWN: the topics that the message names,
-  None if it asks for whatever there is;
+  None if it asks for all;
 - `refused(message, code) -> response`, unless the response has one code for all: everything that was asked
   for, refused with one code. Dispatch uses it when the handler failed or the caller may not use the API.
 

@@ -1,12 +1,12 @@
-"""What a principal may do: the rights that APIs ask for, and the permit that answers for one request.
+"""The rights that APIs ask for, and the permit that says what a principal may do in one request.
 
 A right is an operation on resources of one kind. The rows of `broker.registry` say which rights an API asks
-for; dispatch makes a permit for each request, and handlers part their items by it. The `Rules` of the broker
-decide. Without rules everybody may do everything, as in a Kafka without an authorizer; then all requests
-share one permit, and asking it costs next to nothing.
+for. Dispatch makes a permit for each request, and handlers part their items by it. The `Rules` of the broker
+decide. Without rules every principal may do everything, as in a Kafka without an authorizer. Then all
+requests share one permit, and asking it costs next to nothing.
 
-Rules are values: whoever changes them gives the broker other ones. So what was found out under a permit holds
-while `broker.rules` is the same object.
+Rules are values: a change of rules gives the broker other ones. So an answer of a permit holds while
+`broker.rules` is the same object.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the handlers of one broker share. Each service is built here, once, from what it needs.
+"""The services that the handlers of one broker share. Each is built here, once, from its needs.
 
-A service is built on its first use, so that a broker answers its first requests before it has loaded the code
-that others need. Services that keep something at work are also started here: `start` says that the broker
-serves, and `stop` stops what was started, the last one first.
+A service is built on its first use, so a broker answers its first requests before it has loaded the code that
+others need. Services with background work are also started here: `start` says that the broker serves, and
+`stop` stops the started services, the last one first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Service(Protocol):
 
 
 class _Coordination(NamedTuple):
-    """A coordinator that is at work when this broker leads a partition of its topic, asked or not."""
+    """A coordinator that works as soon as this broker leads a partition of its topic, asked or not."""
 
     topic: str
     module: str

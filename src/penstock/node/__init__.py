@@ -1,1 +1,1 @@
-"""One broker process: how it starts, serves, begins again and stops."""
+"""One broker process: how it starts, serves, begins again as a new incarnation, and stops."""

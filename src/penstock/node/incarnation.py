@@ -1,4 +1,4 @@
-"""One registration of a broker, with everything that belongs to it: built in order, ended in the other."""
+"""One registration of a broker, with all its parts: built in order, ended in the other order."""
 
 from __future__ import annotations
 

@@ -1,18 +1,19 @@
-"""Where settings, a store, a clock and entropy become a running broker.
+"""Makes a running broker process out of settings, a store, a clock and entropy.
 
     bind        reserve the addresses, so that a used port is told before anything else happens
     store       open the directory or the object store
     metadata    read the metadata log to its end
     register    seal the log of the incarnation before, and take the lease: a command in the log
-    ledger      recover what this broker leads; its cost is that of the unsettled records
-    listen      accept; whoever can connect is answered
+    ledger      recover the partitions that this broker leads; the cost is that of the unsettled records
+    listen      accept; every client that can connect is answered
 
-No step waits for another broker. A stopping broker first leaves the cluster: what it led has other leaders
-then, and it tells clients so. Then it accepts no more, answers what is under way and closes the ledger.
+No step waits for another broker. A stopping broker first leaves the cluster: its partitions have other
+leaders then, and it tells clients so. Then it accepts no more, answers pending requests and closes the
+ledger.
 
 A broker that is fenced, or whose write-ahead log ended, is a new incarnation afterwards: it drops its
-connections and starts again from `metadata`, on the same addresses. One whose id was taken by another
-process stops, and so does one that cannot read an entry of the metadata log.
+connections and starts again from `metadata`, on the same addresses. One whose id was taken by another process
+stops, and so does one that cannot read an entry of the metadata log.
 """
 
 from __future__ import annotations

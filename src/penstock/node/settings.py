@@ -1,4 +1,4 @@
-"""What the settings of a broker mean to each of its parts."""
+"""Turns the settings of a broker into those of its parts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The settings of brokers: what a person can set when starting one.
+"""The settings of brokers: the values that a person can set when starting one.
 
-A setting has Kafka's name where Kafka has the setting (`offsets.topic.num.partitions`) and ours where it has
-none (`durability`); the attribute is the name with '.' written as '_'. Settings that give the default of a
-topic setting are in `topic_defaults`.
+A setting has Kafka's name if Kafka has the setting (`offsets.topic.num.partitions`), else our own
+(`durability`). The attribute is the name with '.' written as '_'. Settings that give the default of a topic
+setting are in `topic_defaults`.
 
 Values come, later ones winning, from the defaults here, a file and `--set NAME=VALUE`. An unknown name or a
 bad value is a `SettingsError` of one sentence.
@@ -43,7 +43,7 @@ row = Rows("broker", "read-only")
 
 
 class DynamicSettings(Protocol):
-    """Where the settings are that were changed while brokers ran: an image of the cluster."""
+    """The source of settings that were changed while brokers ran: an image of the cluster."""
 
     def broker_configs(self, broker: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Those of one broker, and those of all brokers."""

@@ -1,4 +1,4 @@
-"""Which values a setting takes, beyond its type. Problems are told in Kafka's words."""
+"""The values that a setting takes, beyond its type. Problems are told in Kafka's words."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,13 +1,13 @@
-"""Broker settings that Kafka has and nothing here reads: why, and what becomes of them when a tool sets them.
+"""Broker settings that Kafka has and nothing here reads: why, and what happens when a tool sets them.
 
 None can be given when a broker starts. While it runs, Kafka takes any name that it does not define itself,
-because it may be a setting of a plugin, and shows that it is set but not its value. Tools and clients' own
-tests rely on it, so it is the same here. Of the settings that Kafka does define:
+because it may be a setting of a plugin. It shows that the name is set, but not its value. Tools and clients'
+own tests rely on it, so it is the same here. Of the settings that Kafka does define:
 
-- those that tune parts which Penstock does not have (threads, buffers, tiered storage) are checked for their
-  type, kept and shown;
-- those that would make somebody believe in a protection or an observer that is not there, and those that
-  Kafka cannot change either while it runs, are refused.
+- settings that tune parts which Penstock does not have (threads, buffers, tiered storage) are checked for
+  their type, kept and shown;
+- settings that would make somebody believe in a protection or an observer that is not there are refused, and
+  so are those that Kafka cannot change either while it runs.
 """
 
 from penstock.settings.setting import Kind, Setting, Update, by_name

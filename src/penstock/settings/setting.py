@@ -1,12 +1,12 @@
-"""What a setting is: one row of the table of all settings.
+"""A setting is one row of the table of all settings.
 
-The table is made of `Settings` (brokers), `TopicConfig` and the groups' settings; what Kafka has and nothing
-here reads is in `foreign`. From a row come parsing (--set, files, AlterConfigs), DescribeConfigs,
+The table is made of `Settings` (brokers), `TopicConfig` and the groups' settings; `foreign` has the settings
+of Kafka that nothing here reads. From a row come parsing (--set, files, AlterConfigs), DescribeConfigs,
 `penstock settings` and docs/settings.md.
 
 Values travel and are stored as text. `Setting.parse` turns text into a value or raises `ValueProblem` with
-the sentence that Kafka's own brokers answer with; `Setting.text` is the inverse, in Java's spelling, because
-that is what tools compare with.
+the sentence that Kafka's own brokers answer with. `Setting.text` is the inverse, in Java's spelling, because
+tools compare with that.
 """
 
 import math

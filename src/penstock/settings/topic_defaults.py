@@ -1,7 +1,7 @@
 """Broker settings that give the defaults of topic settings.
 
-Nothing reads them as attributes: they are a layer under what a topic sets (`metadata.configs`). Each is made
-from its topic setting, and is moot if that one is.
+No code reads them as attributes: they are a layer under the settings of a topic (`metadata.configs`). Each is
+made from its topic setting, and is moot if that one is.
 """
 
 from collections.abc import Iterator

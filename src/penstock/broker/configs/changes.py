@@ -1,8 +1,8 @@
-"""Changing the settings of topics, brokers and groups: what AlterConfigs and IncrementalAlterConfigs share.
+"""Changes to the settings of topics, brokers and groups, for AlterConfigs and IncrementalAlterConfigs.
 
-Resources are decided one by one and carried out together, by one entry of the metadata log: a resource
-that is refused keeps all its settings, and the others are changed. The checks, their order and their words
-are Kafka's, also that a broker keeps settings which it does not define (`settings.foreign`). One is
+Resources are decided one by one and changed together, by one entry of the metadata log: a resource that is
+refused keeps all its settings, and the others are changed. The checks, their order and their words are
+Kafka's. As in Kafka, a broker keeps settings which it does not define (`settings.foreign`). One rule is
 stricter: client metrics cannot be set, because nobody would collect them.
 
 The log levels of a broker are not stored: they are checked and changed in the process (`loggers`).
@@ -63,7 +63,7 @@ class Change(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What is to become of one resource. `replacing`: settings that are not named are removed."""
+    """The wanted settings of one resource. `replacing`: settings that are not named are removed."""
 
     resource_type: int
     name: str

@@ -1,4 +1,4 @@
-"""Which right the settings of a resource need: its own kind's, or the cluster's for brokers and the rest."""
+"""The right that the settings of a resource need: its own kind's, or the cluster's for brokers and others."""
 
 from __future__ import annotations
 

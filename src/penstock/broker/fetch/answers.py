@@ -1,7 +1,7 @@
 """The answers of Fetch, in all versions, around record buffers that are not copied.
 
-Written by hand beside the general codec, because a partition's records are many buffers and the codec
-knows one; the tests hold the two against each other.
+They are written by hand beside the general codec, because a partition's records are many buffers and the
+codec knows one. The tests compare the two.
 """
 
 from __future__ import annotations

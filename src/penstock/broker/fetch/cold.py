@@ -1,14 +1,14 @@
-"""Reads that the ledger cannot answer at once, on behalf of one connection's fetches.
+"""Reads that the ledger cannot answer at once, for the fetches of one connection.
 
-A fetch does not wait for its slowest read. It answers what is there, and a read that is under way goes on:
-the connection keeps it, so that the next fetch of the same partition and offset finds it, under way or
-complete, however long it takes and whatever the caches keep. So a cold partition is answered in the end, by
-one read.
+A fetch does not wait for its slowest read. It answers with the records at hand, and a read that is under way
+goes on. The connection keeps it: the next fetch of the same partition and offset finds it, under way or
+complete, however long it takes and even if a cache has dropped the bytes. So a cold partition is answered in
+the end, by one read.
 
-What such reads hold counts as memory of the broker's peers from the moment they begin, with the copies that
+The bytes of such reads count as memory of the broker's peers from the moment they begin, with the copies that
 are made on the way, until the answer with them is built. They are few: those of the partitions that the last
-fetch asked for, within the limits of one answer. One that nobody asks for again is given up soon after it is
-complete.
+fetch asked for, within the limits of one answer. A read that no fetch asks for again is given up soon after
+it is complete.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What older readers cannot read is converted for them, or refused, as Kafka does it.
+"""Converts records for older readers, or refuses them, as Kafka does it.
 
-Versions 0 and 1 read message sets of magic 0, versions 2 and 3 of magic 1 (KIP-896 ended them in Kafka;
-older clients still ask). zstd is for version 10 and later (KIP-110): a topic whose own compression.type is
-zstd is refused to older readers with UNSUPPORTED_COMPRESSION_TYPE. Batches that producers compressed with
-it are given to versions 4 to 9 as they are; versions 0 to 3, for which they would have to be converted, get
-what comes before such a batch, and the error once they stand at one. It is the same with records that cannot
-be read, or that expand too far: CORRUPT_MESSAGE.
+Versions 0 and 1 read message sets of magic 0, versions 2 and 3 of magic 1 (KIP-896 ended them in Kafka; older
+clients still ask). zstd is for version 10 and later (KIP-110): a topic whose own compression.type is zstd is
+refused to older readers with UNSUPPORTED_COMPRESSION_TYPE. Versions 4 to 9 get batches that producers
+compressed with it as they are. For versions 0 to 3 such a batch would have to be converted: they get the
+batches before it, and the error once they stand at it. Records that cannot be read, or that expand too far,
+are treated in the same way: CORRUPT_MESSAGE.
 
-`refused` is what needs no look at the records. `downconverted` takes time and is for `storage.opening`.
+`refused` needs no look at the records. `downconverted` takes time and runs in `storage.ledger.expanding`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""One pass over the partitions of a fetch: what each of them has for this consumer now.
+"""One pass over the partitions of a fetch: the records that each of them has for this consumer now.
 
-Limits, as in Kafka's ReplicaManager.readFromLog: each partition gives at most its own `max_bytes` and what
-is left of the whole answer's, in whole batches; only the first partition that has anything gives at least
-one batch, however large it is, so that a consumer always gets on.
+Limits, as in Kafka's ReplicaManager.readFromLog: each partition gives at most its own `max_bytes` and the
+rest of the whole answer's, in whole batches. Only the first partition that has anything gives at least one
+batch, however large it is, so a consumer always gets on.
 
 A read that the ledger cannot answer at once is begun and left to `fetch.cold`: this pass finds nothing in
-that partition, a later one does. It takes nothing from the answer's limit before that, so that partitions
-whose records are at hand are answered beside one whose are not.
+that partition, a later one does. Until then it takes nothing from the answer's limit. So partitions whose
+records are at hand are answered beside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fetch found in one partition."""
+"""The result of a fetch in one partition."""
 
 from __future__ import annotations
 

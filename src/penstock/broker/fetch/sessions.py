@@ -1,13 +1,12 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer fetches.
+"""Incremental fetch sessions (KIP-227): the broker remembers which partitions a consumer fetches.
 
-A full fetch (epoch 0) may open a session. In it, the consumer sends only what changed about the partitions
-it wants, and the answer leaves out partitions about which there is nothing to say. The epoch counts the
-requests of a session, so that a lost or repeated one is noticed. A full fetch with epoch -1, and any fetch
-below version 7, is without a session.
+A full fetch (epoch 0) may open a session. In it, the consumer sends only changes to its partitions, and the
+answer leaves out partitions without news. The epoch counts the requests of a session, so a lost or repeated
+one is noticed. A full fetch with epoch -1, and any fetch below version 7, is without a session.
 
 The cache is bounded in sessions and in partitions over all of them. When it is full, a new session may
-replace one that was not used for a while, or one that is not new and has fewer partitions than itself;
-else the consumer goes on without a session.
+replace one that was not used for a while, or one that is not new and has fewer partitions than itself; else
+the consumer goes on without a session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the handlers of the group APIs share."""
+"""The common part of the handlers of the group APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed about topics between two images, as far as groups care."""
+"""The changes to topics between two images, as far as groups care."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The other brokers of the cluster, as this one asks them."""
+"""The other brokers of the cluster: this broker asks them questions."""

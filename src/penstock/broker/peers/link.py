@@ -1,4 +1,4 @@
-"""One connection to another broker: frames out, and each answer to whoever asked."""
+"""One connection to another broker: frames go out, and each answer goes to the caller that asked."""
 
 from __future__ import annotations
 

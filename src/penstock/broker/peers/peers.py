@@ -1,9 +1,9 @@
-"""Asking the other brokers of the cluster, on the broker's loop.
+"""Asks the other brokers of the cluster, on the broker's loop.
 
-A broker is reached at the address that the image has for it. Its connection is made when it is first asked,
-and again after it broke; requests to it do not wait for each other. Who does not get an answer in time closes
-the connection, since nobody can tell whether the other end is still there. A broker that could not be reached
-is left alone for a moment, longer each time.
+A broker is reached at its address in the image. Its connection is made when it is first asked, and again
+after it broke; requests to it do not wait for each other. A caller that gets no answer in time closes the
+connection, since nobody can tell whether the other end is still there. A broker that could not be reached is
+left alone for a moment, longer each time.
 """
 
 from __future__ import annotations

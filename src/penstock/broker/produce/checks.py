@@ -1,14 +1,14 @@
-"""What a producer may send to a partition: the rules of Kafka's ProduceRequest, UnifiedLog and LogValidator.
+"""The rules for batches of producers: those of Kafka's ProduceRequest, UnifiedLog and LogValidator.
 
-Two steps, as in Kafka, because what lies between them (acks, leadership) has its own codes:
+There are two steps, as in Kafka, because the checks between them (acks, leadership) have their own codes:
 
 1. `first_batch(records, version)`: is there exactly one batch of the right form for this version?
 2. `check(found, rules, now_ms)`: size, checksum, counts, kinds, times and keys.
 
-Both return a `Refused`, or what the next step needs. The records are taken out of their codec once, whatever
-follows. They are read one by one where the topic asks for it (compaction needs keys, a bound on past times
-needs each time) or the header shows that a time is out of bounds and the answer must say which. Else they are
-skimmed (`wire.skim` says what that finds, and what not), and read if anything looks unusual.
+Both return a `Refused`, or the input of the next step. The records are taken out of their codec once,
+whatever follows. They are read one by one if the topic asks for it (compaction needs keys, a bound on past
+times needs each time), or if the header shows that a time is out of bounds and the answer must say which.
+Else they are skimmed (`wire.skim` says what that finds, and what not), and read if anything looks unusual.
 
 Deliberate differences from Kafka: a codec that does not exist is UNSUPPORTED_COMPRESSION_TYPE; null records,
 and a block that its codec cannot expand, are INVALID_RECORD; Kafka calls all three unexpected server errors.

@@ -1,4 +1,4 @@
-"""What clients of versions 0 to 2 produce: message sets of magic 0 and 1, converted to one batch."""
+"""Batches from clients of versions 0 to 2: message sets of magic 0 and 1, converted to one batch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Producer ids for idempotent producers: taken from the metadata log in blocks, handed out one by one.
 
-A block belongs to this incarnation alone, so two brokers never give out the same id, and what is left of
-a block when the broker stops is never used. The next block is fetched before the present one is empty, so
-a producer waits for the metadata log only when very many start at once.
+A block belongs to this incarnation alone, so two brokers never give out the same id. The rest of a block is
+never used after the broker stops. The next block is fetched before the present one is empty, so a producer
+waits for the metadata log only when very many start at once.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """The fast way through Produce, for a connection that repeats itself.
 
-Nearly every producer sends one request after the other with the same client id, acks and time-out to the
-same partition: all bytes up to the length of the records are those of the request before. A `Route`
-remembers these bytes and what followed from them (the partition, the topic's rules, the shape of the
-answer). One Struct takes a request apart that begins with them: what repeats, the length of the records,
-the header of the batch, and the first bytes of the records. Another packs the answer.
+Nearly every producer sends one request after the other with the same client id, acks and time-out to the same
+partition: all bytes up to the length of the records are those of the request before. A `Route` remembers
+these bytes and their consequences (the partition, the topic's rules, the shape of the answer). One Struct
+takes a request apart that begins with them: the repeated part, the length of the records, the header of the
+batch, and the first bytes of the records. Another packs the answer.
 
-A producer that sends to many partitions in turn, one in each request, is served by many routes. These bytes
-are what they are found by (`Routes`). Connections whose requests begin alike share them.
+A producer that sends to many partitions in turn, one in each request, is served by many routes. `Routes`
+finds a route by these bytes. Connections whose requests begin alike share routes.
 
 A route holds for one image: leadership and settings cannot have changed while the image is the same. It holds
-for the access rules of its permit, and for one principal: who changes that clears `session.fast`. And it only
-ever accepts: a batch that is not plainly in order, or a request that is not exactly of that
-shape, goes the general way, which decides and words the refusal.
+for the access rules of its permit, and for one principal: code that changes the principal clears
+`session.fast`. And a route only ever accepts: a batch that is not plainly in order, or a request that is not
+exactly of that shape, goes the general way, which decides and words the refusal.
 
 Written plainly for speed.
 """
@@ -73,7 +73,7 @@ def seconds_for(acks: int, timeout_ms: int) -> float:
 
 
 class Route:
-    """What one connection's last request was like, and what follows for one like it."""
+    """The shape of one connection's last request, and what follows for a request of the same shape."""
 
     __slots__ = (
         "after_max_ms",
@@ -249,7 +249,8 @@ def _struct(prefix_size: int, length_size: int) -> Struct:
 
 
 class Routes:
-    """The routes of all connections, by what their requests begin with. All hold for the same image."""
+    """The routes of all connections, by the bytes that their requests begin with. All hold for the same
+    image."""
 
     def __init__(self) -> None:
         self._image: ClusterImage | None = None

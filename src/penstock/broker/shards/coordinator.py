@@ -1,9 +1,9 @@
 """All shards of one internal topic that this broker coordinates: those whose partition it leads.
 
-A partition that is newly led here is loaded from its first record on, and served when that is done; one that
-is led here no more is given up at once, and whoever waits is told NOT_COORDINATOR. While a partition is
-loaded, requests wait a moment and are then told COORDINATOR_LOAD_IN_PROGRESS. An empty partition, such as
-every one of a new topic, is served without delay.
+A partition that is newly led here is loaded from its first record on, and served when that is done. A
+partition that is led here no more is given up at once, and waiting requests are told NOT_COORDINATOR. While a
+partition is loaded, requests wait a moment and are then told COORDINATOR_LOAD_IN_PROGRESS. An empty
+partition, such as every one of a new topic, is served without delay.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ LOAD_RETRY_MAX_SECONDS = 5.0
 
 
 class LeadingBroker(Protocol):
-    """What a coordinator asks of the broker that it runs on: what the broker leads, and how sure that is."""
+    """The questions of a coordinator to its broker: which partitions the broker leads, and how sure
+    that is."""
 
     broker_id: int
     clock: Clock

@@ -1,7 +1,8 @@
 """One shard at work: events in, effects carried out.
 
-The shard decides; this carries answers to those who wait, batches to the ledger and results back, and wakes
-the shard when it wants to be woken. Everything happens on the broker's loop, one event at a time.
+The shard decides. This module carries answers to the requests that wait, batches to the ledger and results
+back, and wakes the shard when it wants to be woken. Everything happens on the broker's loop, one event at a
+time.
 """
 
 from __future__ import annotations

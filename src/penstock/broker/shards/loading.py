@@ -1,4 +1,4 @@
-"""Reading the records of a partition into its shard."""
+"""Reads the records of a partition into its shard."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ async def load(ledger: Ledger, partition: Partition, shard: Shard) -> int:
 class Loading:
     """Records on their way into a shard.
 
-    A record says all there is to say under its key, so of several under one key only the last is taken apart,
-    in its place: what is left is what compaction would leave, and a group that commits every second costs a
-    dictionary's entry a time. Tombstones are all taken, since they also end what a transaction has in store
-    for the key. Records of transactions wait for their markers, so they are taken as they come.
+    A record says all there is to say under its key. So of several under one key only the last is taken
+    apart, in its place: the rest is what compaction would leave, and a group that commits every second
+    costs a dictionary's entry a time. Tombstones are all taken, since they also end the pending commit
+    of a transaction for the key. Records of transactions wait for their markers, so they are taken as
+    they come.
     """
 
     __slots__ = ("_latest", "_shard", "count")

@@ -1,7 +1,7 @@
-"""Creating topics, for whoever asks: CreateTopics, Metadata of an unknown name, the internal topics.
+"""Creates topics, for CreateTopics, for Metadata of an unknown name, and for the internal topics.
 
-All topics of one call become one entry of the metadata log. Each is decided against the image that the
-ones before it leave, so two new topics of one call cannot collide and their leaders are spread together.
+All topics of one call become one entry of the metadata log. Each is decided against the image that the ones
+before it leave, so two new topics of one call cannot collide and their leaders are spread together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Outcome = CreateTopic | Refusal
 
 
 class Creation:
-    """Topics to be created together, and what was decided against the last image that was tried."""
+    """Topics to be created together, and the decision against the last image that was tried."""
 
     def __init__(self, broker: Broker, topics: Sequence[NewTopic]) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""Who leads a partition instead, and where: what KIP-951 lets Produce and Fetch tell a client at once."""
+"""The present leader of a partition and its address: Produce and Fetch tell it at once (KIP-951)."""
 
 from __future__ import annotations
 

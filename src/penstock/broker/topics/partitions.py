@@ -1,4 +1,4 @@
-"""How the handlers that ask one partition for something find it."""
+"""How handlers find the one partition that they ask."""
 
 from __future__ import annotations
 

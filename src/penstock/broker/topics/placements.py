@@ -1,10 +1,10 @@
-"""Where a partition is, as clients of one listener are told: leader, replicas, isr, offline replicas.
+"""The place of a partition, as clients of one listener are told: leader, replicas, isr, offline replicas.
 
-Metadata and DescribeTopicPartitions both answer with this, from one image, so they never disagree. A
-leader is named only if it is alive and has the listener that the client came through: whoever is named
-as leader is in the broker list of the same answer.
+Metadata and DescribeTopicPartitions both answer with this, from one image, so they never disagree. A leader
+is named only if it is alive and has the listener that the client came through. So every leader is in the
+broker list of the same answer.
 
-`replicas` is the failover order and `isr` those of it that are alive; durability is the store's.
+`replicas` is the failover order and `isr` its live brokers; the store gives durability.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What this broker tells of partitions that it is a replica of and does not lead.
+"""The answers of this broker about partitions that it is a replica of and does not lead.
 
-It holds no copy: storage is shared. What it knows is the image, which names the manifest that the leader last
-committed. That is a replica that lags by what is not settled yet, some seconds usually, and it is told as
-such. A manifest is read when it is asked for and not known, those that lie in one object together; sizes are
-kept, so that a request over many partitions reads only what changed, and no more than some objects at once.
-What a request does not come to, or the store does not give, keeps the size that was last known.
+It holds no copy: storage is shared. It knows the image, which names the manifest that the leader last
+committed. So it answers as a replica that lags by the records that are not settled yet, some seconds usually.
+It reads a manifest when it is asked for and not known, all manifests of one object together. It keeps sizes,
+so a request over many partitions reads only changed ones, and no more than some objects at once. If a request
+does not come to a partition, or the store does not give it, the last known size stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a topic's settings demand of what is produced to it, computed once per change of the settings."""
+"""The demands of a topic's settings on produced batches, computed once per change of the settings."""
 
 from __future__ import annotations
 
