@@ -24,7 +24,7 @@ from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.exchange import Reply
 from penstock.wire.headers import parse_response_header, request_header
 from tests.broker.rig import Rig, batch
-from tests.broker.test_opening import ZEROS, with_block
+from tests.broker.test_expanding import ZEROS, with_block
 from tests.broker.test_produce import produce, request, stored
 from tests.wire.test_legacy import message
 

@@ -13,7 +13,7 @@ from penstock.log.extents import Extents
 from penstock.log.manifest import HurtRange, SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
-from penstock.storage.ledger.opening import Openers
+from penstock.storage.ledger.expanding import Expanders
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
 from penstock.storage.ledger.recovery import Opening, Recovery
@@ -81,8 +81,8 @@ async def seen_by_a_broker(store: ObjectStore, wal_store: WalStore, image: Clust
     errors: dict[PartitionKey, StoreError | None] = {}
     recovery = Recovery(store, wal_store, WalRef(-1, -1), files)
     await recovery.open(openings, image, lambda one, error: errors.update({one.key: error}))
-    openers = Openers()
-    times = TimeSearch(Reader(store, files.key, 1 << 20), openers)
+    expanders = Expanders()
+    times = TimeSearch(Reader(store, files.key, 1 << 20), expanders)
     sight: Sight = {}
     for opening in openings:
         error, partition = errors[opening.key], opening.partition
@@ -102,7 +102,7 @@ async def seen_by_a_broker(store: ObjectStore, wal_store: WalStore, image: Clust
             partition.aborted_transactions(start, end),
             [one.offset if one is not None else None for one in found],
         )
-    openers.close()
+    expanders.close()
     return sight
 
 

@@ -42,7 +42,7 @@ NO_SEQUENCE = -1
 EXPANDED_BYTES_FLOOR = 32 * 1024 * 1024
 EXPANDED_BYTES_MAX = 256 * 1024 * 1024
 _EXPANSION_MAX = 32
-"""What a batch may become when it is opened: see `expanded_max`."""
+"""The largest size of an expanded batch: see `expanded_max`."""
 
 STAMP = Struct(">qii")
 """Base offset, length and leader epoch, for who knows all three: one call where `stamp` needs two."""
@@ -277,10 +277,10 @@ def expanded_max(size: int) -> int:
 
     32 MiB, or 32 times the batch where that is more, up to 256 MiB. Text compresses by 5 to 20, so that even
     a batch of the usual greatest size (1 MiB) is well within it, and a small batch of records that are all
-    alike, which may compress by thousands, has the floor. What expands further is not opened: a producer is
-    answered MESSAGE_TOO_LARGE, upon which Java's splits the batch. It depends on nothing but the batch, so
-    what was accepted once can be opened later. (Kafka bounds single records, by a setting, and by default
-    only by the size of an array.)
+    alike, which may compress by thousands, has the floor. A larger one is not expanded: a producer is
+    answered MESSAGE_TOO_LARGE, upon which Java's splits the batch. The bound depends on nothing but the
+    batch, so a batch that was accepted once can be expanded later. (Kafka bounds single records, by a
+    setting, and by default only by the size of an array.)
     """
     return min(max(EXPANDED_BYTES_FLOOR, _EXPANSION_MAX * size), EXPANDED_BYTES_MAX)
 

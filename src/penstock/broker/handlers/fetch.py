@@ -345,7 +345,7 @@ class Fetch(Reply):
         """One partition's records as a message set: of the first batches that have any for this reader."""
         while result.size > 0 and not self._abandoned:
             work = partial(downconverted, result.buffers, self._version, wanted.offset)
-            found = await self._broker.ledger.openers.run(work)
+            found = await self._broker.ledger.expanders.run(work)
             if found.size or found.error is not ErrorCode.NONE:
                 return with_records(result, found)
             result = self._refused_to_old(wanted, await read_on(self.reader, wanted, found.next_offset))

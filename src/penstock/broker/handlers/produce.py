@@ -3,9 +3,9 @@
 - acks 1 and all (-1) are the same here: the answer is built when the batch is durable in the store. acks 0
   has no answer; if it fails the connection is closed, which makes the client look for the leader again.
   Any other value is INVALID_REQUIRED_ACKS.
-- What is not durable when `timeout_ms` (a second at least) are over is REQUEST_TIMED_OUT. It is not written
-  after that, unless its write was under way: then it is in doubt, and a producer that sends it again is told
-  where it went.
+- A batch that is not durable when `timeout_ms` (a second at least) are over is REQUEST_TIMED_OUT. It is not
+  written after that, unless its write was under way: then it is in doubt, and a producer that sends it again
+  is told its offset.
 - Each partition that was asked for is answered, with its own code. Where a request names one twice, the
   last one counts, as in Kafka.
 - Versions 0 to 2 carry message sets of magic 0 and 1, which are converted to one batch (KIP-98 ended them,
@@ -20,9 +20,10 @@
   INVALID_PRODUCER_ID_MAPPING.
 - A topic that is not known is looked for in the newest image before the answer says so.
 
-Requests of one connection overlap: the next is taken in while earlier ones wait for their flush. Not so
-where opening a batch may cost much (it is compressed and large, its topic compresses anew or is compacted, or
-it is an old message set): that is done in `storage.opening`, and nothing of the connection overtakes it.
+Requests of one connection overlap: the next is taken in while earlier ones wait for their flush. There is one
+exception. Expanding a batch may cost much (it is compressed and large, its topic compresses anew or is
+compacted, or it is an old message set). `storage.ledger.expanding` does it, and nothing of the connection
+overtakes it.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class Accepted(NamedTuple):
     plain: bool
 
 
-class Opening(NamedTuple):
-    """Records that must be opened before it is known what becomes of them, and that may cost much."""
+class Unexpanded(NamedTuple):
+    """Records that must be expanded before they can be judged, which may cost much."""
 
     records: memoryview
     judge: Callable[[memoryview, int | None], Accepted | Refused]
@@ -104,24 +105,24 @@ def handle(broker: Broker, request: Request, message: ProduceRequest, permit: Pe
     whole = _whole_refusal(entries.values(), message.transactional_id, permit)
     pending = Pending(broker, request, message, {key: entry.target for key, entry in entries.items()})
     accepted: dict[Key, Accepted] = {}
-    openings: dict[Key, Opening] = {}
+    unexpanded: dict[Key, Unexpanded] = {}
     owned = request.owned
     judge = _Judgement(broker, request, message, permit).of
     for key, entry in entries.items():
         outcome = whole or judge(entry)
         if isinstance(outcome, Refused):
             pending.outcomes[key] = outcome
-        elif isinstance(outcome, Opening):
-            openings[key] = outcome if owned else outcome._replace(records=_copied(outcome.records))
+        elif isinstance(outcome, Unexpanded):
+            unexpanded[key] = outcome if owned else outcome._replace(records=_copied(outcome.records))
         else:
             accepted[key] = outcome
     if not owned:
         for key, one in accepted.items():
             if not isinstance(one.batch, bytearray):
                 accepted[key] = one._replace(batch=bytearray(one.batch))
-    if openings:
+    if unexpanded:
         pending.exclusive = True
-        broker.tasks.spawn(_open(broker, pending, accepted, openings))
+        broker.tasks.spawn(_expand(broker, pending, accepted, unexpanded))
         return pending
     if not accepted:
         return pending.finish()
@@ -165,13 +166,13 @@ def _copied(records: memoryview) -> memoryview:
     return memoryview(bytearray(records))
 
 
-async def _open(
-    broker: Broker, pending: Pending, accepted: dict[Key, Accepted], openings: dict[Key, Opening]
+async def _expand(
+    broker: Broker, pending: Pending, accepted: dict[Key, Accepted], unexpanded: dict[Key, Unexpanded]
 ) -> None:
-    """Judge what must be opened, then append all. The reply is exclusive, so nothing overtakes."""
+    """Expand and judge these records, then append all. The reply is exclusive, so nothing overtakes."""
     try:
-        for key, (records, judge) in openings.items():
-            outcome = await broker.ledger.openers.run(partial(judge, records))
+        for key, (records, judge) in unexpanded.items():
+            outcome = await broker.ledger.expanders.run(partial(judge, records))
             if isinstance(outcome, Refused):
                 pending.outcomes[key] = outcome
             else:
@@ -180,7 +181,7 @@ async def _open(
         pending.close()
         raise
     except Exception:
-        log.exception("opening a batch failed")
+        log.exception("expanding a batch failed")
         pending.refuse_all(ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
         pending.append_all(accepted)
@@ -235,7 +236,7 @@ class _Judgement:
         self._acks_are_known = message.acks in (-1, 0, 1)
         self._is_admin = request.client_id == ADMIN_CLIENT_ID
 
-    def of(self, entry: Entry) -> Accepted | Refused | Opening:
+    def of(self, entry: Entry) -> Accepted | Refused | Unexpanded:
         (name, _topic_id, index), topic, records = entry
         if topic is None and self._version >= TOPIC_IDS_FROM:
             return Refused(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -266,7 +267,7 @@ class _Judgement:
         try:
             return judge(partition, rules, self._now_ms, records, INLINE_BYTES)
         except BatchError:
-            return Opening(records, partial(judge, partition, rules, self._now_ms))
+            return Unexpanded(records, partial(judge, partition, rules, self._now_ms))
 
 
 def _judge_batch(

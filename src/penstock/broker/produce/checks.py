@@ -185,7 +185,7 @@ def check(
     except WireError as error:
         if is_beyond(error, limit):
             raise
-        return refused_opening(error)
+        return refused_expanding(error)
     if refused is not None:
         return refused
     if attributes & LOG_APPEND_TIME:
@@ -257,8 +257,8 @@ def is_beyond(error: WireError, limit: int | None) -> bool:
     return limit is not None and isinstance(error, BatchError) and error.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def refused_opening(error: WireError) -> Refused:
-    """Why records that had to be opened are not taken."""
+def refused_expanding(error: WireError) -> Refused:
+    """Why records that had to be expanded are not taken."""
     code = error.code if isinstance(error, BatchError) else ErrorCode.INVALID_RECORD
     if code is ErrorCode.MESSAGE_TOO_LARGE:
         return TOO_LARGE._replace(message=str(error))

@@ -9,7 +9,7 @@ from penstock.broker.produce.checks import (
     Rules,
     batch_size,
     is_beyond,
-    refused_opening,
+    refused_expanding,
 )
 from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.legacy import upconvert
@@ -35,4 +35,4 @@ def converted(records: memoryview, rules: Rules, limit: int | None) -> bytearray
     except BatchError as error:
         if is_beyond(error, limit):
             raise
-        return CORRUPT if error.code is ErrorCode.CORRUPT_MESSAGE else refused_opening(error)
+        return CORRUPT if error.code is ErrorCode.CORRUPT_MESSAGE else refused_expanding(error)

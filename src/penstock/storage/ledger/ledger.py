@@ -27,10 +27,10 @@ from penstock.storage.ledger.answers import (
     Surrendered,
     TimestampOffset,
 )
+from penstock.storage.ledger.expanding import Expanders
 from penstock.storage.ledger.flusher import Flusher
 from penstock.storage.ledger.holdings import DefaultRules, Holdings, Rules
 from penstock.storage.ledger.leading import Leading
-from penstock.storage.ledger.opening import Openers
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader
 from penstock.storage.ledger.recovery import Recovery
@@ -92,7 +92,7 @@ class Ledger:
         store, clock = holdings.store, holdings.clock
         self._cache = TailCache(holdings.settings.tail_cache_bytes)
         self._reader = Reader(store, holdings.files.key, holdings.settings.index_cache_bytes)
-        self.openers = Openers()
+        self.expanders = Expanders()
         """For batches that must be opened and may cost much: the broker's handlers use them too."""
         self._recovery = Recovery(store, holdings.wal_store, self.wal, holdings.files)
         self._takeover = Takeover(self._recovery, clock, lambda: holdings.image, self._on_open)
@@ -244,7 +244,7 @@ class Ledger:
     def _times(self) -> "TimeSearch":
         from penstock.storage.ledger.times import TimeSearch
 
-        return TimeSearch(self._reader, self.openers)
+        return TimeSearch(self._reader, self.expanders)
 
     async def manifests(self, refs: Sequence[ManifestRef]) -> Mapping[ManifestRef, Loaded]:
         """Manifests of any partitions, as they are stored. Raises StoreError if they cannot be read."""
@@ -364,7 +364,7 @@ class Ledger:
                     await self._flusher.drain()
             except TimeoutError:
                 logger.warning("flushes were given up that the store did not take in time")
-        self.openers.close()
+        self.expanders.close()
         if self._reader.blocks is not None:
             await self._reader.blocks.close()
         if self._writer is not None:

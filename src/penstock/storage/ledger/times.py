@@ -6,7 +6,7 @@ from functools import partial
 
 from penstock.log.times import greatest
 from penstock.storage.ledger.answers import TimestampOffset
-from penstock.storage.ledger.opening import Openers
+from penstock.storage.ledger.expanding import Expanders
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.reading import Reader, rules_of
 from penstock.storage.reader.times import Source, Span, of_segment, search
@@ -14,16 +14,16 @@ from penstock.wire.buffers import Buffer
 
 
 class TimeSearch:
-    def __init__(self, reader: Reader, openers: Openers) -> None:
+    def __init__(self, reader: Reader, expanders: Expanders) -> None:
         self._reader = reader
-        self._openers = openers
+        self._expanders = expanders
 
     async def first_at_or_after(
         self, partition: Partition, timestamp: int, limit_offset: int
     ) -> TimestampOffset | None:
         span = Span(partition.log_start_offset, limit_offset, rules_of(partition), partition.leader_epoch)
         sources = self._sources(partition, timestamp)
-        found = await search(sources, timestamp, span, self._reader.fetch, self._openers.run)
+        found = await search(sources, timestamp, span, self._reader.fetch, self._expanders.run)
         return TimestampOffset(*found) if found is not None else None
 
     async def greatest(self, partition: Partition) -> TimestampOffset | None:
@@ -38,7 +38,7 @@ class TimeSearch:
                 if extents.base_offsets[at] < start:
                     # The record with that time may lie below the log start.
                     stored = await self._extent(source, at)
-                    time = await self._openers.run(partial(greatest, stored, start, limit))
+                    time = await self._expanders.run(partial(greatest, stored, start, limit))
                 if time is not None and (best is None or time > best):
                     best = time
         return None if best is None else await self.first_at_or_after(partition, best, limit)

@@ -1,4 +1,4 @@
-"""Batches that must be opened: beside the event loop, bounded, in order, and with the right answer."""
+"""Batches that must be expanded: beside the event loop, bounded, in order, and with the right answer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_a_batch_may_become() -> None:
     assert expanded_max(1 << 30) == EXPANDED_BYTES_MAX
 
 
-async def test_a_bomb_is_too_large_wherever_it_must_be_opened(rig: Rig, bomb: bytearray) -> None:
+async def test_a_bomb_is_too_large_wherever_it_must_be_expanded(rig: Rig, bomb: bytearray) -> None:
     await rig.topic("anew", compression_type="snappy")
     await rig.topic("keys", cleanup_policy="compact")
     await rig.topic("times", message_timestamp_before_max_ms="1000")
@@ -109,10 +109,10 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"), [(100_000, "penstock-open"), (3_000_000, "penstock-open-heavy")]
+    ("size", "expected"), [(100_000, "penstock-expand"), (3_000_000, "penstock-expand-heavy")]
 )
 @pytest.mark.parametrize("codec", [compression.GZIP, compression.SNAPPY, compression.LZ4, compression.ZSTD])
-async def test_large_batches_are_opened_beside_the_loop(
+async def test_large_batches_are_expanded_beside_the_loop(
     rig: Rig, threads: set[str], size: int, expected: str, codec: int
 ) -> None:
     await rig.topic("t", compression_type="uncompressed", max_message_bytes="10000000")
@@ -126,7 +126,7 @@ async def test_large_batches_are_opened_beside_the_loop(
     assert threads == {expected}
 
 
-async def test_small_batches_are_opened_at_once(rig: Rig, threads: set[str]) -> None:
+async def test_small_batches_are_expanded_at_once(rig: Rig, threads: set[str]) -> None:
     await rig.topic("t", compression_type="lz4")
     reply = rig.send(request(rig, "t", batch(b"small" * 100, codec=compression.GZIP)), 13)
     assert isinstance(reply, Reply) and not reply.exclusive
@@ -134,13 +134,13 @@ async def test_small_batches_are_opened_at_once(rig: Rig, threads: set[str]) -> 
     assert not threads
 
 
-async def test_a_bug_while_opening_is_an_error_for_all(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_while_expanding_is_an_error_for_all(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.topic("t", compression_type="lz4")
 
     async def fail(work: Any) -> None:
         raise RuntimeError("as if")
 
-    monkeypatch.setattr(rig.broker.ledger.openers, "run", fail)
+    monkeypatch.setattr(rig.broker.ledger.expanders, "run", fail)
     answer = await produce(rig, "t", batch(bytes(100_000)))
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -149,7 +149,7 @@ async def test_a_bug_while_opening_is_an_error_for_all(rig: Rig, monkeypatch: py
 
 
 async def test_an_idempotent_producer_with_many_in_flight_is_kept_in_order(rig: Rig) -> None:
-    """Large batches, which are opened elsewhere, and small ones in turns, in one write."""
+    """Large batches, which are expanded elsewhere, and small ones in turns, in one write."""
     await rig.topic("t", compression_type="zstd")
     server = Server(make_handle(rig.broker))
     bound = server.bind("PLAINTEXT", "127.0.0.1", 0)
@@ -248,7 +248,7 @@ async def test_an_old_reader_that_goes_away_is_not_read_on_for(rig: Rig, log_of:
     reply = rig.send(fetch_request(rig, 2, [("t", 0, 0)], max_wait_ms=60_000), 2)
     assert isinstance(reply, Reply) and reply.on_abandon is not None
     reply.on_abandon()
-    await rig.broker.ledger.openers.run(lambda _limit: None)
+    await rig.broker.ledger.expanders.run(lambda _limit: None)
     tasks = [task for task in asyncio.all_tasks() if "_convert" in repr(task)]
     async with asyncio.timeout(60):
         await asyncio.gather(*tasks)

@@ -1,15 +1,15 @@
-"""Where batches are opened that a client may have made to cost much: beside the event loop, and bounded.
+"""Expands batches that a client may have made to cost much: beside the event loop, and bounded.
 
-A few bytes can stand for many megabytes, and for millions of records that are looked at one by one. Such work
-is done in two threads:
+A few bytes can stand for many megabytes, and for millions of records that are looked at one by one. Two
+threads do such work:
 
-- the light one opens what takes milliseconds: what expands to at most a megabyte, or to eight where records
-  are only skimmed (`broker.produce_checks`);
-- what turns out to be larger is begun again in the heavy one.
+- the light one does work of milliseconds: batches that expand to at most a megabyte, or to eight if their
+  records are only skimmed (`broker.produce.checks`);
+- the heavy one begins again with a batch that turns out to be larger.
 
-One batch at a time is open in each, so memory is bounded by one batch of the greatest size
-(`wire.batch.expanded_max`) and a small one, however many clients ask; and whoever has ordinary batches does
-not stand in line behind a bomb. Work is done in the order of coming.
+Each expands one batch at a time. So memory is bounded by one batch of the greatest size
+(`wire.batch.expanded_max`) and a small one, however many clients ask. A client with ordinary batches does not
+stand in line behind a bomb. Work is done in the order of coming.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ that. It counts only where threads compete."""
 T = TypeVar("T")
 
 
-class Openers:
+class Expanders:
     def __init__(self) -> None:
         self._light: ThreadPoolExecutor | None = None
         self._heavy: ThreadPoolExecutor | None = None
@@ -39,14 +39,14 @@ class Openers:
         loop = asyncio.get_running_loop()
         if self._light is None:
             sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
-            self._light = ThreadPoolExecutor(1, thread_name_prefix="penstock-open")
+            self._light = ThreadPoolExecutor(1, thread_name_prefix="penstock-expand")
         try:
             return await loop.run_in_executor(self._light, work, LIGHT_BYTES)
         except BatchError as error:
             if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
                 raise
         if self._heavy is None:
-            self._heavy = ThreadPoolExecutor(1, thread_name_prefix="penstock-open-heavy")
+            self._heavy = ThreadPoolExecutor(1, thread_name_prefix="penstock-expand-heavy")
         return await loop.run_in_executor(self._heavy, work, None)
 
     def close(self) -> None:
