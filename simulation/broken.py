@@ -1,17 +1,22 @@
 """Brokers that are broken on purpose. A simulator that finds nothing here finds nothing.
 
-fencing      a writer does not notice that its log was sealed ack-early    a flush counts as written a moment
-before it is no-seal      a log that is taken over is read, but not sealed sealed-end   a broker that takes a
-log over reads on beyond its end stale-image  a broker that does not know something says so without looking at
-the log stale-reads  a broker that slept is as sure as ever that it leads unopened     objects of partitions
-that are led here and could not be opened yet count as garbage closed       a partition that the store refused
-to give once is never opened late-base    a change of a manifest is committed on the manifest found at that
-moment log-ends     a write-ahead log on a directory ends at the first flush that is not whole page-cache   a
-broker that seals a log takes bytes in memory for bytes on the disk torn-entry   the metadata log is not
-synced, and an entry that is torn stops every start twice        retention by size counts records below the
-log start as well dead         live pieces in objects that are mostly dead stay there copies       objects of
-a failed attempt are left behind one-stops    an object that cannot be judged keeps all others from being
-collected asleep       the clock that leases are measured with stands still while its machine is suspended
+fencing      a writer does not notice that its log was sealed
+ack-early    a flush counts as written a moment before it is
+no-seal      a log that is taken over is read, but not sealed
+sealed-end   a broker that takes a log over reads on beyond its end
+stale-image  a broker that does not know something says so without looking at the log
+stale-reads  a broker that slept is as sure as ever that it leads
+unopened     objects of partitions that are led here and could not be opened yet count as garbage
+closed       a partition that the store refused to give once is never opened
+late-base    a change of a manifest is committed on the manifest found at that moment
+log-ends     a write-ahead log on a directory ends at the first flush that is not whole
+page-cache   a broker that seals a log takes bytes in memory for bytes on the disk
+torn-entry   the metadata log is not synced, and an entry that is torn stops every start
+twice        retention by size counts records below the log start as well
+dead         live pieces in objects that are mostly dead stay there
+copies       objects of a failed attempt are left behind
+one-stops    an object that cannot be judged keeps all others from being collected
+asleep       the clock that leases are measured with stands still while its machine is suspended
 """
 
 from __future__ import annotations

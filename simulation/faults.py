@@ -7,6 +7,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
+from penstock.log.segment import TRAILER_SIZE
 from simulation import elsewhere
 from simulation.machines import Machine
 
@@ -28,8 +29,8 @@ KINDS = (
     "clock",
 )
 
-OF_SOME_WORLDS = ("jump", "sleep")
-"""Clocks jump, and machines are suspended."""
+OF_SOME_WORLDS = ("jump", "sleep", "footer")
+"""Clocks jump, machines are suspended, and objects cannot be judged."""
 
 SICK = ("denied", "denied all", "locked out", "full", "read only", "doubt", "twice", "flips", "short", "rot")
 """What happens to stores of every kind."""
@@ -67,6 +68,8 @@ class Faults:
             found += ["jump", "jump"]
         if variety.sleeps:
             found += ["sleep", "sleep"]
+        if variety.footers:
+            found += ["footer", "footer"]
         return found
 
     async def run(self, seconds: float) -> None:
@@ -126,6 +129,8 @@ class Faults:
                 await self._sleep(machine)
             case "rot":
                 self._rot()
+            case "footer":
+                await self._footer()
             case "locked out":
                 await self._locked_out(machine)
             case "power":
@@ -205,6 +210,16 @@ class Faults:
         if name.startswith("manifests/"):
             scene.checker.closed |= owners
         scene.truth.rot(name, self._rng)
+
+    async def _footer(self) -> None:
+        """Nobody can tell any more what an object holds: its footer rots, and who wrote it is gone. No record
+        is hurt, because readers do not need footers."""
+        scene = self._scene
+        name = scene.truth.choose_footer(self._rng)
+        if name is None:
+            return
+        scene.truth.rot(name, self._rng, last=TRAILER_SIZE)
+        await self._crash(scene.machines[int(name.split("/")[1])])
 
     async def _power(self) -> None:
         """All machines of the directory lose their power at once."""

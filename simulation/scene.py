@@ -99,7 +99,7 @@ class Scene:
         self.latency = rng.choice((0.002, 0.01, 0.05))
         self.session_seconds = 3.0
         self.seconds = rng.uniform(8, 17) if seconds is None else seconds
-        self._waits_for_space = rng.random() < 0.15
+        self._waits_for_space = rng.random() < 0.15 or self.variety.footers
         self._settle_ms = rng.choice((1000, 2000, 6000))
         self.brokers = list(range(1, rng.choice((1, 2, 3, 3, 3, 3, 3, 3)) + 1))
         self.machines = {broker: self._machine(broker, rng) for broker in self.brokers}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.log.manifest import Manifest, ManifestError, decode_manifest
 from penstock.log.moving import footprint
+from penstock.log.segment import MAGIC
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey
 from penstock.storage.settling.segment_writer import INDEX_SUFFIX
 from simulation.tempo import WORTH_BYTES
@@ -148,12 +149,21 @@ class Truth:
                 return name
         return None
 
-    def rot(self, name: str, rng: random.Random) -> None:
-        """Flip one bit of an object."""
+    def choose_footer(self, rng: random.Random) -> str | None:
+        """An object that says at its end what it holds."""
+        fit = [
+            key
+            for key, data in sorted(self.objects().items())
+            if key.startswith("segments/") and data.endswith(MAGIC)
+        ]
+        return rng.choice(fit) if fit else None
+
+    def rot(self, name: str, rng: random.Random, last: int | None = None) -> None:
+        """Flip one bit of an object, or of its last bytes."""
         data = self.get(name)
         assert data
         self._rotten.add(_bare(name))
-        at, bit = rng.randrange(len(data)), rng.randrange(8)
+        at, bit = rng.randrange(len(data) - last if last else 0, len(data)), rng.randrange(8)
         if self.on_directory:
             self._scene.disk.find(self._scene.disk.path(name)).rot(at, bit)
         else:

@@ -29,6 +29,8 @@ class Variety(msgspec.Struct, frozen=True):
     """Wall clocks jump by hours, and no two clocks are equally fast."""
     sleeps: bool
     """Machines are suspended, and their clocks with them."""
+    footers: bool
+    """Footers of segments rot, so that it cannot be told for good whether these objects are needed."""
 
 
 def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
@@ -37,6 +39,7 @@ def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
     etcd, recreates, moves, sleeps = (rng.random() < share for share in (0.35, 0.3, 0.3, 0.3))
     clocks = rng.random()
     jumps = clocks > 0.8 or "jump" in only
+    footers = rng.random() < 0.15 or "footer" in only
     return Variety(
         etcd=etcd if kind is None else kind.startswith(ETCD),
         recreates=recreates,
@@ -44,4 +47,5 @@ def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
         ages=clocks < 0.15 and not jumps and "clock" not in only,
         jumps=jumps,
         sleeps=sleeps,
+        footers=footers,
     )

@@ -100,6 +100,7 @@ SHOWN_BY = {
     "closed": (("denied all", "crash"), None),
     "copies": (("full", "outage all"), "objects"),
     "log-ends": (("rot", "crash"), "fsync"),
+    "one-stops": (("footer", "crash"), None),
     "page-cache": (("sync", "crash", "power"), "fsync"),
     "stale-reads": (("pause", "sleep"), "objects"),
     "torn-entry": (("power",), "os"),

@@ -54,6 +54,12 @@ def test_clocks_jump_and_machines_are_suspended() -> None:
     assert any("sleeps" in line for line in lines)
 
 
+def test_objects_that_cannot_be_judged_keep_no_others() -> None:
+    for kind in ("objects", "fsync"):
+        lines = _sound(3, kind, ("footer", "crash")).lines
+        assert any("of segments/" in line and line.endswith("rots") for line in lines)
+
+
 def test_a_clock_that_sleeps_with_its_machine_is_caught() -> None:
     """Leases would be believed in that others saw end."""
     assert any(play(seed, "asleep", kind="objects", only=("sleep",)).violations for seed in range(60))
