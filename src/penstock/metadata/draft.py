@@ -214,7 +214,7 @@ class Draft:
 
     def view(self) -> ClusterImage:
         """The image so far, for a look only: the next write may change it."""
-        self._settle()
+        self._complete()
         return msgspec.structs.replace(self._next, version=self.version)
 
     def image(self) -> ClusterImage:
@@ -223,7 +223,7 @@ class Draft:
         self._owned.clear()
         return image
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         if self._open:
             topics: dict[str, TopicInfo] = self._own("topics")
             for name, partitions in self._open.items():

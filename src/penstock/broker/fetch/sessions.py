@@ -236,8 +236,8 @@ class Sessions:
         if now_ms - oldest.used_ms > EVICTION_MS:
             self._remove(oldest.id)
             return True
-        settled = [one for one in self._sessions.values() if now_ms - one.created_ms > EVICTION_MS]
-        smallest = min(settled, key=lambda one: len(one.partitions), default=None)
+        old = [one for one in self._sessions.values() if now_ms - one.created_ms > EVICTION_MS]
+        smallest = min(old, key=lambda one: len(one.partitions), default=None)
         if smallest is None or len(smallest.partitions) >= size:
             return False
         self._remove(smallest.id)

@@ -99,7 +99,7 @@ class Leading:
             partition.log_append_time = policy.log_append_time
             if key in self._partitions:
                 partition.advance_log_start(info.log_start)
-                if not self._committer.adopt_committed(partition, info.manifest):
+                if not self._committer.take_committed(partition, info.manifest):
                     self._repaired.found(partition)
         return waiting
 

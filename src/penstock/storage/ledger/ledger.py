@@ -114,7 +114,7 @@ class Ledger:
         self._settler = Settler(holdings, self._segment_writer, self._committer, rewriter)
         self._mover = Mover(holdings, self._garbage, self._committer, rewriter, self._settler.cleaning)
         self._repaired = Repaired(
-            self._partitions, lambda: holdings.image, holdings.store, self._committer.adopt_repaired
+            self._partitions, lambda: holdings.image, holdings.store, self._committer.take_repaired
         )
         self._leading = Leading(
             holdings,

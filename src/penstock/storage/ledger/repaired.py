@@ -19,7 +19,7 @@ from penstock.storage.stores.objects import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 
-Adopt = Callable[[Partition, Manifest, ManifestRef], None]
+Replace = Callable[[Partition, Manifest, ManifestRef], None]
 
 _RETRY_SECONDS = 1.0
 
@@ -30,12 +30,12 @@ class Repaired:
         partitions: Mapping[PartitionKey, Partition],
         image: Callable[[], ClusterImage],
         store: ObjectStore,
-        adopt: Adopt,
+        replace: Replace,
     ) -> None:
         self._partitions = partitions
         self._image = image
         self._store = store
-        self._adopt = adopt
+        self._replace = replace
         self._tasks: dict[PartitionKey, asyncio.Task[None]] = {}
 
     def found(self, partition: Partition) -> None:
@@ -84,7 +84,7 @@ class Repaired:
                 partition.settled_end,
             )
             return False
-        self._adopt(partition, manifest, ref)
+        self._replace(partition, manifest, ref)
         return True
 
     async def close(self) -> None:

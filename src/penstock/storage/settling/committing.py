@@ -209,7 +209,7 @@ class Committer:
 
     # What became of proposals.
 
-    def adopt_committed(self, partition: Partition, ref: ManifestRef | None) -> bool:
+    def take_committed(self, partition: Partition, ref: ManifestRef | None) -> bool:
         """The image says that `ref` is the partition's manifest: ours, if it was proposed here and the
         answer is still under way or was lost. False if it is not known here."""
         if ref == partition.manifest_ref:
@@ -220,7 +220,7 @@ class Committer:
         self._apply(change)
         return True
 
-    def adopt_repaired(self, partition: Partition, manifest: Manifest, ref: ManifestRef) -> None:
+    def take_repaired(self, partition: Partition, manifest: Manifest, ref: ManifestRef) -> None:
         """Somebody repaired what is stored of a partition, and the image says so. Whatever is computed from
         the manifest before it will not be committed."""
         if not self.is_open(partition):

@@ -1,10 +1,10 @@
 """The changes of settling and retention to one partition: values in, changes out.
 
-A snapshot is taken between two flushes. Its records beyond the manifest become known as these flushes turn
-durable. Then the job begins, which fixes the manifest end from which on records are copied. During the copy
-other changes may be laid over the manifest that leave its end where it is (merging, retention, compaction),
-and the new segments fit behind those too. If its end moved, an earlier settling that was in doubt came true.
-Then the copies do not fit, and the records are settled the next time.
+The state of a partition is taken between two flushes. Its records beyond the manifest become known as these
+flushes turn durable. Then the job begins, which fixes the manifest end from which on records are copied.
+During the copy other changes may be laid over the manifest that leave its end where it is (merging,
+retention, compaction), and the new segments fit behind those too. If its end moved, an earlier settling that
+was in doubt came true. Then the copies do not fit, and the records are settled the next time.
 """
 
 from bisect import bisect_right
@@ -25,8 +25,8 @@ from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.segment_writer import Written
 
 
-class Snapshot(NamedTuple):
-    """A partition between two flushes."""
+class PartitionState(NamedTuple):
+    """The state of a partition between two flushes."""
 
     partition: Partition
     end_offset: int
@@ -39,16 +39,16 @@ class Snapshot(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What of a snapshot is to be copied."""
+    """The records of a state that are to be copied."""
 
-    snapshot: Snapshot
+    state: PartitionState
     settled_end: int
     """Where the manifest ended that the extents follow."""
     extents: Extents
 
 
-def take_snapshot(partition: Partition) -> Snapshot:
-    return Snapshot(
+def state_of(partition: Partition) -> PartitionState:
+    return PartitionState(
         partition,
         partition.next_offset,
         dict(partition.producer_entries),
@@ -59,13 +59,13 @@ def take_snapshot(partition: Partition) -> Snapshot:
     )
 
 
-def begin_job(snapshot: Snapshot) -> Job:
-    """The extents that a snapshot covers, from the log start on. Extents end where flushes do."""
-    partition = snapshot.partition
+def begin_job(state: PartitionState) -> Job:
+    """The extents that a state covers, from the log start on. Extents end where flushes do."""
+    partition = state.partition
     extents = partition.unsettled
     start = extents.find(partition.log_start_offset)
-    covered = extents.slice(start, max(start, extents.find(snapshot.end_offset)))
-    return Job(snapshot, partition.settled_end, covered)
+    covered = extents.slice(start, max(start, extents.find(state.end_offset)))
+    return Job(state, partition.settled_end, covered)
 
 
 def by_file(extents: Extents) -> Iterable[tuple[int, int, int]]:
@@ -91,14 +91,14 @@ def stretches(extents: Extents, adopted: set[int]) -> Iterable[Extents]:
 
 
 def settled(job: Job, written: Sequence[Written], own: WalRef) -> Change | None:
-    """The partition with everything of a snapshot in segments; None if its manifest ends elsewhere now."""
-    snapshot = job.snapshot
-    partition = snapshot.partition
+    """The partition with all records of a state in segments; None if its manifest ends elsewhere now."""
+    state = job.state
+    partition = state.partition
     base = Base.of(partition)
     if partition.settled_end != job.settled_end:
         return None
-    dropped = tuple(wal for wal in snapshot.wals if wal != own)
-    if partition.settled_end == snapshot.end_offset and not written:
+    dropped = tuple(wal for wal in state.wals if wal != own)
+    if partition.settled_end == state.end_offset and not written:
         return Change(partition, base, dropped=dropped)
     log_start = partition.log_start_offset
     before = base.manifest or Manifest(partition.topic_id, partition.index, 0)
@@ -106,12 +106,12 @@ def settled(job: Job, written: Sequence[Written], own: WalRef) -> Change | None:
     remembered = set(partition.aborted)  # Compaction may have forgotten some since.
     manifest = msgspec.structs.replace(
         before,
-        end_offset=snapshot.end_offset,
+        end_offset=state.end_offset,
         segments=tuple(segment for segment in (*before.segments, *new) if segment.end_offset > log_start),
-        epochs=without_below(snapshot.epochs, log_start),
-        producers=snapshot.producers,
-        ongoing=snapshot.ongoing,
-        aborted=tuple(one for one in snapshot.aborted if one in remembered and one.last_offset >= log_start),
+        epochs=without_below(state.epochs, log_start),
+        producers=state.producers,
+        ongoing=state.ongoing,
+        aborted=tuple(one for one in state.aborted if one in remembered and one.last_offset >= log_start),
         hurt=without_hurt_below(partition.hurt, log_start),
     )
     return Change(partition, base, manifest, dropped=dropped, written=tuple(written))

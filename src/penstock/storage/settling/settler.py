@@ -26,13 +26,13 @@ from penstock.storage.settling.change import Change, Fold, key_of
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.plan import (
     Job,
-    Snapshot,
+    PartitionState,
     begin_job,
     by_file,
     retained,
     settled,
+    state_of,
     stretches,
-    take_snapshot,
 )
 from penstock.storage.settling.rewriting import Rewriter, Stretch
 from penstock.storage.settling.segment_writer import Attempt, Run, SegmentWriter, Written
@@ -73,7 +73,7 @@ class Settler:
                 return False
             stop = flusher.next_number
             wal.rotate(stop)
-            snapshots = []
+            states = []
             surrendered = False
             for partition in self._partitions.values():
                 if partition.closed:
@@ -83,24 +83,24 @@ class Settler:
                     or partition.next_offset > partition.high_watermark
                     or len(partition.wals) > 1
                 ):
-                    snapshots.append(take_snapshot(partition))
+                    states.append(state_of(partition))
             if not await flusher.reached(stop):
                 return False
             with self._committer.attempt() as attempt:
-                fold = await self._prepare(snapshots, attempt)
-                keys = [key_of(snapshot.partition) for snapshot in snapshots]
+                fold = await self._prepare(states, attempt)
+                keys = [key_of(state.partition) for state in states]
                 done = await self._committer.commit(attempt, keys, fold, None if surrendered else stop)
             if done is None:
                 return False
             self.settles += 1
             return not self._committer.needs_log(keys, done)
 
-    async def _prepare(self, snapshots: Sequence[Snapshot], attempt: Attempt) -> Fold:
-        """Write segments for what the snapshots hold beyond their manifests."""
+    async def _prepare(self, states: Sequence[PartitionState], attempt: Attempt) -> Fold:
+        """Write segments for what the states hold beyond their manifests."""
         jobs: dict[PartitionKey, Job] = {}
-        for number, snapshot in enumerate(snapshots):
+        for number, state in enumerate(states):
             await _give_way(number)
-            jobs[key_of(snapshot.partition)] = begin_job(snapshot)
+            jobs[key_of(state.partition)] = begin_job(state)
         adopted = self._adoptable(jobs)
         segments = await self._adopt(jobs, adopted, attempt)
         runs: list[Run] = []
@@ -170,7 +170,7 @@ class Settler:
             await self._committer.be_certain()
             attempt = self._committer.begin()
             try:
-                fold = await self._prepare([take_snapshot(partition) for partition in partitions], attempt)
+                fold = await self._prepare([state_of(partition) for partition in partitions], attempt)
                 keys = [key_of(partition) for partition in partitions]
                 changes = await self._committer.with_refs(fold(keys), attempt)
             except BaseException:
@@ -253,8 +253,8 @@ async def _give_way(number: int) -> None:
 
 
 def _runs(key: PartitionKey, job: Job, extents: Extents) -> list[Run]:
-    policy = job.snapshot.partition.policy
-    kind, rules = lifetime(policy), rules_of(job.snapshot.partition)
+    policy = job.state.partition.policy
+    kind, rules = lifetime(policy), rules_of(job.state.partition)
     return [
         Run(*key, piece, kind, rules) for piece in split(extents, policy.segment_bytes, policy.segment_ms)
     ]

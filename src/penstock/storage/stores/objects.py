@@ -98,7 +98,7 @@ class ObjectStore(Protocol):
     async def create(self, key: str, *parts: Buffer) -> bool:
         """Create `key` holding the concatenated parts, unless it exists. True if this call created it.
 
-        An attempt whose answer was lost is settled by reading the object back and comparing contents. Only
+        An attempt whose answer was lost is decided by reading the object back and comparing contents. Only
         after StoreUnavailableError, and not StoreRefusedError, it may be there or still come.
         """
 
