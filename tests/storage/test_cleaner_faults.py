@@ -9,9 +9,10 @@ import pytest
 from penstock.metadata.commands import AssignLeaders, LeaderMove
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
-from penstock.storage.settling import cleaner_pass
+from penstock.storage.settling import cleaner, cleaner_pass
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import StoreError, StoreFullError
+from penstock.wire.batch import LENGTH_FROM
 from penstock.wire.errors import ErrorCode
 from tests.storage.compacting import (
     COMPACT,
@@ -200,6 +201,61 @@ async def test_a_partition_that_cannot_be_read_does_not_hold_up_others(local: Wo
     local.clock.advance(15_000)
     assert await ledger.clean() == 1
     assert pairs_of(await stored(ledger, bad)) == [(1, "a", "2")]
+
+
+async def test_a_batch_of_another_leader_epoch_is_not_cleaned(local: World) -> None:
+    """Written anew it would get a CRC that vouches for it, as if it had always been so."""
+    ledger, topic = await compacted(local)
+    partition = own_partition(ledger, topic)
+    await write(ledger, partition, ("a", "1"), ("b", "1"), ("a", "2"))
+    await ledger.settle()
+    assert partition.manifest is not None
+    (segment,) = partition.manifest.segments
+    fetch = ledger._reader.fetch
+
+    async def hurt(key: str, start: int, length: int) -> Any:
+        found = bytearray(await fetch(key, start, length))
+        found[LENGTH_FROM + 3] ^= 4  # The last byte of the leader epoch, which no CRC covers.
+        return found
+
+    ledger._reader.fetch = hurt  # type: ignore[method-assign]
+    assert await ledger.clean() == 0
+    ledger._reader.fetch = fetch  # type: ignore[method-assign]
+    assert partition.manifest.segments == (segment,)
+    local.clock.advance(15_000)
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, partition)) == [(1, "b", "1"), (2, "a", "2")]
+
+
+async def test_what_is_cleaned_can_be_read_before_the_pass_ends(
+    local: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets are missing there, which is no damage."""
+    monkeypatch.setattr(cleaner, "_SHELF_GROUPS_MAX", 1)
+    ledger, topic = await compacted(local, msgspec.structs.replace(COMPACT, segment_bytes=250))
+    partition = own_partition(ledger, topic)
+    for number in range(4):
+        await write(ledger, partition, ("a", "1"), (f"b{number}", "1"), ("a", "2"), (f"c{number}", "1"))
+        await ledger.settle()
+    expected = last_of(pairs_of(await stored(ledger, partition)))
+    commit, commits = ledger._committer.commit, 0
+
+    async def commit_twice(*arguments: Any) -> Any:
+        nonlocal commits
+        commits += 1
+        if commits > 2:
+            raise StoreError("no more")
+        return await commit(*arguments)
+
+    monkeypatch.setattr(ledger._committer, "commit", commit_twice)
+    assert await ledger.clean() == 0
+    assert commits == 3 and partition.manifest is not None
+    assert 0 < partition.manifest.compacted_end < partition.manifest.end_offset
+    assert last_of(pairs_of(await stored(ledger, partition))) == expected
+    monkeypatch.undo()
+    local.clock.advance(15_000)
+    assert await ledger.clean() == 1
+    assert pairs_of(await stored(ledger, partition)) == expected
 
 
 async def test_killed_at_any_write_the_partition_is_whole(local: World) -> None:

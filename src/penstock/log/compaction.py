@@ -125,7 +125,7 @@ class Replacement(NamedTuple):
     sources: tuple[SegmentRef, ...]
     segments: tuple[SegmentRef, ...]
     compacted_end: int | None = None
-    """Set once everything below it is clean."""
+    """Everything below it is clean."""
     forgotten: tuple[AbortedTransaction, ...] = ()
     """Aborted transactions of which no record is left."""
 

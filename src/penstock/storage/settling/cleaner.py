@@ -65,8 +65,13 @@ class _Finished(NamedTuple):
 
     partition: Partition
     group: Group
-    compacted_end: int | None
+    compacted_end: int
+    """Where the group ends: offsets may be missing up to there, and readers must know it."""
     forgotten: tuple[AbortedTransaction, ...]
+
+    @property
+    def ends_pass(self) -> bool:
+        return not self.group.sources
 
 
 class Throttle:
@@ -279,7 +284,8 @@ class Cleaner:
             async with aclosing(one.groups()) as groups:
                 async for group in groups:
                     if group.changed or len(group.sources) > 1:
-                        self._shelf.append(_Finished(partition, group, None, ()))
+                        clean_end = min(group.sources[-1].end_offset, one.end_offset)
+                        self._shelf.append(_Finished(partition, group, clean_end, ()))
                         if self._shelf_is_full():
                             await self._empty_shelf()
         finally:
@@ -345,7 +351,7 @@ class Cleaner:
         done = 0
         for change in await self._committer.commit(self._begun(), by_partition, fold) or ():
             together = by_partition[key_of(change.partition)]
-            done += any(one.compacted_end is not None for one in together)
+            done += any(one.ends_pass for one in together)
         self.passes += done
         return done
 
