@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Rules(Protocol):
-    """Who may do what. Never changes."""
+    """The access rules of a broker. They never change."""
 
     def allow(
         self, principal: str, host: str, operation: Operation, resource: Resource, name: str
@@ -47,7 +47,7 @@ class Right(NamedTuple):
 
 
 class Permit(NamedTuple):
-    """What one request may touch."""
+    """Says which resources one request may touch."""
 
     rules: Rules | None = None
     """None: everything."""

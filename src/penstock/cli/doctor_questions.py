@@ -35,7 +35,7 @@ class Coordinator(NamedTuple):
 
 
 class Opinion(NamedTuple):
-    """What one broker says."""
+    """The answers of one broker."""
 
     metadata: MetadataResponse
     coordinators: Mapping[str, Coordinator]
@@ -46,7 +46,7 @@ class Opinion(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What all of them say, by address."""
+    """The answers of all brokers, by address."""
 
     opinions: Mapping[Address, Opinion]
     silent: Mapping[Address, str]

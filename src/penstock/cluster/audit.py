@@ -67,7 +67,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """Of one kind of object."""
+    """The count of one kind of object."""
 
     objects: int = 0
     bytes: int = 0
@@ -105,7 +105,7 @@ class Report(msgspec.Struct):
 
 
 class _Needs(msgspec.Struct):
-    """What one image needs of a store."""
+    """The objects that one image needs."""
 
     image: ClusterImage
     floor: int

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Leadership(Protocol):
-    """What handing over needs from the one who writes partitions."""
+    """What handing over needs from the ledger."""
 
     async def settle(self) -> bool:
         """Settle what was accepted so far, while writes go on."""

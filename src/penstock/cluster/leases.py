@@ -85,7 +85,7 @@ class _Heard(msgspec.Struct):
 
 
 class LeaseTable:
-    """What one observer has heard of the other brokers."""
+    """The heartbeats that one observer has heard from the other brokers."""
 
     def __init__(self, broker: int, heartbeat_interval: float, timeout: float, look_interval: float) -> None:
         """Times in seconds. `look_interval`: between looks for one that is late."""

@@ -29,7 +29,7 @@ class Logs(Protocol):
 
 
 class ProcessTable(Protocol):
-    """Who of this machine runs. Only for speed."""
+    """Which broker processes run on this machine. Only for speed."""
 
     def announce(self, broker: int, epoch: int) -> None:
         """From now on this incarnation can be seen to run, until it ends."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Client(NamedTuple):
-    """Who sent a request, as far as groups remember it."""
+    """The sender of a request, as far as groups remember it."""
 
     id: str = ""
     host: str = ""

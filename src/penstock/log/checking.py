@@ -52,7 +52,7 @@ class Hurt(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What is known of a partition's batches beside their index."""
+    """The known facts of a partition's batches beside their index."""
 
     epochs: Sequence[EpochStart]
     compacted_end: int

@@ -48,7 +48,7 @@ from penstock.wire.errors import WireError
 
 
 class Outcome(NamedTuple):
-    """What is left of a batch."""
+    """The part of a batch that stays."""
 
     batch: Buffer | None
     """The batch as it is stored from now on; None: nothing is left."""

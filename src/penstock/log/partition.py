@@ -62,7 +62,7 @@ class Duplicate(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """What one `stage` replaced, the next offset aside."""
+    """The state that one `stage` replaced, the next offset aside."""
 
     producer_id: int
     entry: ProducerEntry | None

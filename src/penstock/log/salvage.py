@@ -47,7 +47,7 @@ SECTOR_BYTES = 512
 
 
 class FlushDamage(NamedTuple):
-    """What is lost of a flush, beside the blocks that were salvaged."""
+    """The loss of a flush, beside the blocks that were salvaged."""
 
     reason: str
     strays: tuple[tuple[int, int], ...] = ()

@@ -71,7 +71,7 @@ class Identity(
     tag="penstock-cluster",
     forbid_unknown_fields=True,
 ):
-    """What lives in a store."""
+    """The cluster that lives in a store."""
 
     format: int
     cluster_id: str

@@ -16,7 +16,7 @@ UNDEFINED_MAX = 200
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to one setting."""
+    """The operations of IncrementalAlterConfigs on one setting."""
 
     SET = 0
     DELETE = 1

@@ -86,7 +86,7 @@ class TopicConfigs:
 
 
 class GroupConfig(msgspec.Struct, frozen=True):
-    """What a group sets for itself; None leaves it to the brokers."""
+    """The settings of one group; None leaves one to the brokers."""
 
     session_timeout_ms: int | None = None
     heartbeat_interval_ms: int | None = None

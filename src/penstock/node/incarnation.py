@@ -38,7 +38,7 @@ DEFAULT_POLL_MS = 200
 
 
 class Surroundings(NamedTuple):
-    """What a broker is handed of the world."""
+    """The outside world of a broker, which it is handed."""
 
     clock: Clock
     entropy: Entropy

@@ -47,7 +47,7 @@ class Format(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Topics to read, and what is in them."""
+    """Topics to read, and the format of their records."""
 
     topics: tuple[str, ...]
     value: Format | None = None

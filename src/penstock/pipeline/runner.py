@@ -61,7 +61,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct):
-    """One query, and what is told of it."""
+    """One query, and the reports about it."""
 
     status: OutputStatus
     start: Callable[[], Any]

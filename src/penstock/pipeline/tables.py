@@ -41,7 +41,7 @@ Fence = Callable[[], None]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a micro-batch adds to a table."""
+    """The files that a micro-batch adds to a table."""
 
     staged: str
     files: list[tuple[str, str]]
@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Plans:
-    """What the micro-batches of one query add, decided once for each."""
+    """The plans of the micro-batches of one query, each decided once."""
 
     def __init__(self, store: "BlockingStore", fence: Fence) -> None:
         self._store = store

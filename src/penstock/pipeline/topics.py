@@ -27,7 +27,7 @@ _QUERY, _BATCH = "query", "batch"
 
 
 class TopicWriter:
-    """What `foreachBatch` calls for one topic."""
+    """The function that `foreachBatch` calls for one topic."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options

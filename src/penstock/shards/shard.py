@@ -32,7 +32,7 @@ class Now(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What is appended: bytes, ready for a batch."""
+    """A record to append: bytes, ready for a batch."""
 
     key: bytes
     value: bytes | None

@@ -34,7 +34,7 @@ class Account(Protocol):
 
 
 class Session:
-    """What is known of one connection for as long as it lasts."""
+    """The state of one connection for as long as it lasts."""
 
     __slots__ = (
         "client_software_name",

@@ -83,7 +83,7 @@ class ColdRead:
 
 
 class ColdReads:
-    """Those of one connection."""
+    """The cold reads of one connection."""
 
     def __init__(self, spawn: Callable[..., object], memory: Account | None) -> None:
         self._spawn = spawn

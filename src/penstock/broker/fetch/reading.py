@@ -45,7 +45,7 @@ hand when others take long."""
 
 
 class Reader(NamedTuple):
-    """Who fetches."""
+    """The client that fetches."""
 
     broker: Broker
     session: Session
@@ -56,7 +56,7 @@ class Reader(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What one pass found, in the order of the partitions asked for."""
+    """The results of one pass, in the order of the partitions asked for."""
 
     found: list[Result]
     partitions: list[Partition]
@@ -174,7 +174,7 @@ def _read_memory(
 
 
 class _StoredReads:
-    """What one pass reads beyond memory."""
+    """The reads of one pass beyond memory."""
 
     __slots__ = ("_asked", "_max_bytes", "_reader", "_reads", "_waits", "taken")
 

@@ -37,7 +37,7 @@ Key = tuple[bytes | str, int]
 
 
 class Wanted:
-    """What a consumer asks of one partition, and what it was last told of it in a session."""
+    """A consumer's request for one partition, and the last answer about it in a session."""
 
     __slots__ = (
         "index",

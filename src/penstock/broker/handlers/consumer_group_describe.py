@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe 0-1: groups of the consumer protocol with their members (KIP-848).
 
-- Shows what is durable: epochs, what each member has and what it is to get. Version 1 says which protocol a
-  member speaks.
+- Shows the durable state: epochs, the partitions of each member and those that it is to get. Version 1 says
+  which protocol a member speaks.
 - GROUP_ID_NOT_FOUND, with a sentence, for a group that is unknown or classic: clients then try
   DescribeGroups. NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS and INVALID_GROUP_ID per group.
 - A member that has a topic which the caller may not describe is TOPIC_AUTHORIZATION_FAILED for its group.

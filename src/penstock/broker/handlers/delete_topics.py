@@ -68,7 +68,7 @@ def _states(message: DeleteTopicsRequest) -> list[DeleteTopicState]:
 
 
 class _Deletion:
-    """One request: what is asked for, and what was decided against the last image that was tried."""
+    """One request: its topics, and the decision against the last image that was tried."""
 
     def __init__(self, message: DeleteTopicsRequest, permit: Permit) -> None:
         self._permit = permit

@@ -3,8 +3,8 @@ left.
 
 - There is one log directory: the store that the cluster shares, named by its absolute path or its URL
   (without credentials). Each replica of a partition lists it, as in Kafka, though its bytes are there once.
-- `topics` null asks for all of them. What this broker is no replica of is left out, as in Kafka; the protocol
-  has no place for an error there.
+- `topics` null asks for all of them. Partitions that this broker is no replica of are left out, as in Kafka;
+  the protocol has no place for an error there.
 - Sizes are those of the records, as stored: exact on the leader, and on others what the leader last settled
   (`topics.replicas`). `offset_lag` is 0 and `is_future_key` false: nothing is copied between directories.
 - Room (version 4, KIP-827) is that of the file system; -1 for an object store, which has no such number.

@@ -4,8 +4,8 @@
   alive is handed over by that leader, which is asked through the metadata log: it stops writing, settles, and
   gives the partition away, so nothing acknowledged is lost and no record is copied. The answer waits until
   that has happened; REQUEST_TIMED_OUT if it has not within `timeout_ms`, and then it still will.
-- Unclean (type 1): a partition without a leader gets one. Storage is shared, so whoever it is has every
-  record and no election loses any. INVALID_REQUEST for other types.
+- Unclean (type 1): a partition without a leader gets one. Storage is shared, so every broker has
+  every record and no election loses any. INVALID_REQUEST for other types.
 - ELECTION_NOT_NEEDED if the partition is led as asked for; PREFERRED_LEADER_NOT_AVAILABLE if the first broker
   is not alive; ELIGIBLE_LEADERS_NOT_AVAILABLE if nobody is; UNKNOWN_TOPIC_OR_PARTITION.
 - A null list asks for every partition, and is answered without those that need no election, as in Kafka.
@@ -74,7 +74,8 @@ def refused(message: ElectLeadersRequest, code: ErrorCode, reason: str | None = 
 
 
 class _Election:
-    """One request: what was decided against the last image that was tried, and what is waited for."""
+    """One request: the decision against the last image that was tried, and the elections that it waits
+    for."""
 
     def __init__(self, broker: Broker, message: ElectLeadersRequest) -> None:
         self._broker = broker

@@ -6,18 +6,18 @@
   empty, without an error, and its read goes on for the fetch that follows (`broker.fetch.cold`). Only if
   nothing at all is at hand the answer waits for it, for half a second if `max_wait_ms` is less (Kafka's
   remote.fetch.max.wait.ms).
-- What answers hold until clients have taken them is bounded over all connections: the less of that memory is
+- The memory of answers that clients have not taken yet is bounded over all connections: the less of it is
   left, the smaller answers are, and while none is left nothing is read.
 - Whole batches from the one that holds the offset asked for, as producers sent them. `max_bytes` (from
   version 3) and each partition's limit hold, except that the first batch is always given. Versions 0 to 2
   give it too, where Kafka cut it short.
-- Incremental sessions from version 7 (KIP-227) are in `broker.fetch_sessions`; in one, partitions that
+- Incremental sessions from version 7 (KIP-227) are in `broker.fetch.sessions`; in one, partitions that
   had data go to the end of the order. Without one the consumer's own order counts.
 - read_committed from version 4: up to the last stable offset, with the aborted transactions.
 - Leader epochs from version 9 (KIP-320), diverging epochs from version 12 (KIP-595), topic ids from
   version 13 (KIP-516), the present leader and its address from version 16 (KIP-951).
-- Older readers are given what they can read: `broker.fetch_conversion`. Where batches hold nothing for them,
-  as control batches and what compaction leaves do, they are given what follows.
+- Older readers get records in a form that they can read: `broker.fetch.conversion`. If a batch holds nothing
+  for them (a control batch, or one that compaction emptied), they get the next one.
 - There are no followers here: brokers share the store. A fetch in the name of a replica is answered
   NOT_LEADER_OR_FOLLOWER; a preferred read replica is never named.
 - Topics that are not known are looked for in the newest image before the answer says so.

@@ -4,7 +4,7 @@
   key hashes to. It is named only if it is alive in the same image, with its address for the listener that
   the client came in by; otherwise COORDINATOR_NOT_AVAILABLE, which clients try again.
 - A broker that could neither renew its lease nor look at the log for a session time-out does not name itself.
-- The internal topic is created here if it does not exist, and the answer waits for it: whoever is named
+- The internal topic is created here if it does not exist, and the answer waits for it: the named broker
   serves already, or will as soon as it is asked.
 - From version 4 (KIP-699) many keys are asked for at once, each with its own code.
 - Transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED as long as this broker serves no transactions,

@@ -6,8 +6,8 @@
   this broker. Client metrics are refused.
 - Refused: a resource that is named twice, a setting that is named twice, a null value (INVALID_REQUEST);
   unknown settings and bad values (INVALID_CONFIG, for brokers INVALID_REQUEST as in Kafka); unknown topics.
-- `validate_only` checks and changes nothing. What was changed is in force on every broker when it has read
-  the entry of the metadata log; on this one when the answer is sent.
+- `validate_only` checks and changes nothing. A change is in force on every broker when it has read the entry
+  of the metadata log; on this one when the answer is sent.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@
   version 0 REPLICA_NOT_AVAILABLE, whose replica lists hold only live brokers.
 - A request for all topics, or for none, is answered from the newest image too, so that a topic created
   through one broker is listed by the others at once. If the store does not answer, from the one at hand.
-- A broker that could neither renew its lease nor look at the log for a session time-out may not lead any more
-  what it led: those partitions are LEADER_NOT_AVAILABLE, so that clients ask elsewhere.
+- A broker that could neither renew its lease nor look at the log for a session time-out may not lead its
+  partitions any more: they are LEADER_NOT_AVAILABLE, so that clients ask elsewhere.
 - Authorised operations of topics (from version 8) and of the cluster (versions 8 to 10), if asked for.
 - Brokers, controller, leaders and replicas are computed from one image. An answer that needed nothing but
   the image is encoded once per image, version and question, and kept.

@@ -13,8 +13,8 @@
   of magic 2. zstd from version 7 (KIP-110).
 - Record errors and messages from version 8 (KIP-467), the present leader and its address from version 10
   (KIP-951), topic ids from version 13 (KIP-516).
-- What a batch must be like is in `broker.produce_checks`; sequences and epochs of idempotent producers are
-  the log's business.
+- `broker.produce.checks` has the rules for batches; the log checks sequences and epochs of idempotent
+  producers.
 - Transactional records need a transactional id in the request (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) and
   a transaction that knows them; no transactional id is known to this broker, so they are refused with
   INVALID_PRODUCER_ID_MAPPING.
@@ -223,7 +223,7 @@ def _is_transactional(records: memoryview | None) -> bool:
 
 
 class _Judgement:
-    """What becomes of the partitions of one request."""
+    """Accepts or refuses the partitions of one request."""
 
     __slots__ = ("_acks_are_known", "_broker", "_image", "_is_admin", "_now_ms", "_permit", "_version")
 

@@ -1,7 +1,7 @@
 """SaslHandshake 0-1: choose a SASL mechanism (KIP-43, KIP-152).
 
-- No listener asks for SASL, so whoever begins an exchange is told ILLEGAL_SASL_STATE and that there are no
-  mechanisms, as by Kafka on such a listener. Clients name that error at once; where the API is missing,
+- No listener asks for SASL, so a client that begins an exchange is told ILLEGAL_SASL_STATE and that there are
+  no mechanisms, as by Kafka on such a listener. Clients name that error at once; where the API is missing,
   Java's try again until their time is over.
 """
 

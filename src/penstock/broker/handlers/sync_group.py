@@ -1,6 +1,6 @@
 """SyncGroup 0-5: the leader of a classic generation hands assignments in, everybody gets theirs.
 
-- The leader's assignments are answered, to it and to those who wait, once they are durable.
+- Once the leader's assignments are durable, it and the members that wait get theirs.
 - ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS (rejoin),
   INCONSISTENT_GROUP_PROTOCOL (protocol type and name are checked from version 5 on, KIP-559).
 - Assignments are opaque. A member that the leader left out gets none.

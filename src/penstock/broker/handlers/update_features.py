@@ -1,8 +1,8 @@
 """UpdateFeatures 0-2: raise the feature level of the cluster (KIP-584, KIP-778, KIP-1022).
 
 - There is one feature, `penstock.version` (`metadata.levels`). Any other is INVALID_UPDATE_VERSION, as is a
-  level that this broker or another live one does not know, and any lower level than the present one: what
-  was written since could not be read. The present level itself is fine, and changes nothing.
+  level that this broker or another live one does not know, and any lower level than the present one: later
+  entries could not be read. The present level itself is fine, and changes nothing.
 - Updates are carried out together or not at all; where one is refused, its error is that of the whole answer.
   Versions 0 and 1 list the features when all is well. No updates at all are fine; a feature that is named
   twice and an upgrade type that is not known are refused.

@@ -37,7 +37,7 @@ Outcome: TypeAlias = "Appended | Refused | ErrorCode"
 
 
 class Asked(NamedTuple):
-    """What an answer needs to know of its request."""
+    """The facts of a request that its answer needs."""
 
     version: int
     correlation_id: int

@@ -65,7 +65,7 @@ _SIZE = Struct(">i")
 
 
 class Rules(NamedTuple):
-    """What the settings of a topic demand of a batch."""
+    """The demands of a topic's settings on a batch."""
 
     max_message_bytes: int
     codec: int | None

@@ -62,7 +62,7 @@ class LeadingBroker(Protocol):
 
 
 class Coordinator(ABC, Generic[S]):
-    """A service. What is coordinated is said by a subclass."""
+    """A service. A subclass says which shards it coordinates."""
 
     def __init__(self, topic: str, broker: LeadingBroker) -> None:
         self.topic = topic

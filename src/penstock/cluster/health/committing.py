@@ -26,7 +26,7 @@ _AGAIN: Final = "The partition was settled, merged or cleaned meanwhile. Run thi
 
 
 class Exchange(NamedTuple):
-    """What is different in a repaired manifest."""
+    """The differences of a repaired manifest."""
 
     replaced: dict[SegmentRef, list[SegmentRef]]
     added: list[SegmentRef]

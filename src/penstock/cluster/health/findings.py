@@ -56,7 +56,7 @@ class Unread(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct):
-    """What was read."""
+    """How much was read."""
 
     objects: int = 0
     bytes: int = 0

@@ -71,7 +71,7 @@ class Logged(NamedTuple):
 
 
 class Walk:
-    """What one log holds, and what is hurt of it."""
+    """The contents of one log, and the damage in it."""
 
     def __init__(self, wal: WalRef, start: int, end: int | None, needs: Mapping[PartitionKey, Need]) -> None:
         """`end`: its agreed number of flushes; None while it is open."""

@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 class Mended(NamedTuple):
-    """What became of one hurt range."""
+    """The result for one hurt range."""
 
     start: int
     end: int

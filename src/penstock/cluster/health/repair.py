@@ -10,9 +10,9 @@ For each hurt range, in this order:
 
 No readable byte is written over. Healed pieces of segments are written beside the old ones. One command in
 the metadata log makes them true; its precondition is that the manifest is still the one that was looked at.
-Leaders go on from the new manifest (`storage.repaired`). Some objects are replaced under their own name, by
-their contents before the damage: entries and snapshots of the metadata log, and files of write-ahead logs
-that nobody can append to any more. The hurt bytes are kept under `hurt/`, also those that are cut out.
+Leaders go on from the new manifest (`storage.ledger.repaired`). Some objects are replaced under their own
+name, by their contents before the damage: entries and snapshots of the metadata log, and files of write-ahead
+logs that nobody can append to any more. The hurt bytes are kept under `hurt/`, also those that are cut out.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

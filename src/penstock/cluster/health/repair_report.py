@@ -21,7 +21,7 @@ START: Final = (
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is done, or would be."""
+    """One repair that was made, or would be."""
 
     how: str
     key: str
@@ -39,7 +39,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What stays hurt, and what somebody can do about it."""
+    """Damage that stays, and what a person can do about it."""
 
     finding: Finding
     advice: str

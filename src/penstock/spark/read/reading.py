@@ -38,7 +38,7 @@ REPLANS_MAX = 8
 
 
 class ReadSettings(msgspec.Struct, frozen=True):
-    """What a task needs to know besides its stretches."""
+    """The settings of a task, besides its stretches."""
 
     store: str
     columns: tuple[str, ...]

@@ -42,7 +42,7 @@ _ACCEPTED: dict[str, tuple[DataType, ...]] = {
 
 
 class Staged(WriterCommitMessage):
-    """What one task staged, and for which query."""
+    """The staged output of one task, and its query."""
 
     def __init__(self, query: str, runs: "Sequence[StagedRun]") -> None:
         self.query = query

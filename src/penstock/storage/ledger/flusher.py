@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Share:
-    """What one flush holds of one partition."""
+    """The batches of one partition in one flush."""
 
     __slots__ = ("end_offset", "first_offset", "partition", "stable_offset", "staged", "undo", "waiting")
 

@@ -41,7 +41,7 @@ class Holdings:
 
 
 class Rules(Protocol):
-    """What topics and the cluster are set to, as of an image."""
+    """The settings of topics and of the cluster, as of an image."""
 
     def of(self, image: ClusterImage, topic: str) -> LogPolicy: ...
 

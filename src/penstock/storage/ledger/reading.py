@@ -297,7 +297,7 @@ def find_segment(partition: Partition, offset: int) -> SegmentRef | None:
 
 
 class _Wanted(NamedTuple):
-    """What a read of stored batches asks for: ranges that hold the extents from `first` on."""
+    """The ranges that a read of stored batches asks for; they hold the extents from `first` on."""
 
     partition: Partition
     extents: Extents

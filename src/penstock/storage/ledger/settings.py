@@ -29,7 +29,7 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CleanerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds compaction. May change while the ledger is open."""
+    """The bounds of compaction. They may change while the ledger is open."""
 
     enable: bool = True
     """log.cleaner.enable; only looked at when the ledger opens."""

@@ -32,7 +32,7 @@ def of_segment(segment: SegmentRef, extents: Extents) -> Source:
 
 
 class Span(NamedTuple):
-    """What is searched: records from `start` up to, not including, `limit`, and what is known of them."""
+    """The records of a search, from `start` up to, not including, `limit`, and the facts about them."""
 
     start: int
     limit: int

@@ -26,7 +26,7 @@ class Base(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is to become of one partition."""
+    """A change to one partition."""
 
     partition: Partition
     base: Base

@@ -71,7 +71,7 @@ class Part:
 
 
 class Group:
-    """Neighbouring segments, and what is left of them."""
+    """Neighbouring segments, and the batches that stay of them."""
 
     __slots__ = ("changed", "parts", "sources")
 

@@ -12,7 +12,7 @@ partitions, these are folded again.
 A proposal whose answer is lost is in doubt: it may take effect late. Its manifests are expected until a later
 proposal is answered, which decides it (`cluster.metadata_log`). If the image names one of them before that,
 it is taken over. Until then its objects are not deleted. When the fate of an attempt is known, its objects
-that nothing refers to are deleted (`storage.garbage`).
+that nothing refers to are deleted (`garbage`).
 """
 
 import asyncio

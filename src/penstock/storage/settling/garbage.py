@@ -13,7 +13,7 @@ often. So a partition that cannot be opened keeps all it has, and holds up nothi
 
 An image that is behind does no harm. A manifest refers to segments of its base, which is the manifest that it
 replaces, and to new ones that its writer has not given up. So if nothing in one image refers to an object,
-and no proposal in doubt holds it (`storage.committing`), nothing in any later image refers to it either.
+and no proposal in doubt holds it (`committing`), nothing in any later image refers to it either.
 
 Deletion waits for a delay, which gives readers elsewhere (another broker, Spark) time to finish, and for
 readers here. An object that was never proposed has no readers and needs no proof.

@@ -1,6 +1,6 @@
 """Copies neighbouring segments of partitions into new objects: to have fewer, or to empty old objects.
 
-A stretch of segments becomes one. `storage.settler` (merging) and `storage.moving` choose the stretches.
+A stretch of segments becomes one. `settler` (merging) and `moving` choose the stretches.
 Settling, retention and compaction go on meanwhile. If one of them took a segment of the stretch away, its
 copy is dropped.
 """

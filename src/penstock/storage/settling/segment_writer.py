@@ -6,7 +6,7 @@ Names carry the incarnation and a counter, so no name is ever used twice:
 
 Each writer has an `Attempt`, which notes each name before anything is written under it. So the objects of an
 attempt are known whatever comes of it, and those that nothing refers to in the end are deleted
-(`storage.committing`).
+(`committing`).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Settling: moves records from write-ahead logs into segments, and keeps segments few.
 
-All of it runs in the background, and ends in one command in the metadata log (`storage.committing`). Until
+All of it runs in the background, and ends in one command in the metadata log (`committing`). Until
 that is committed, the write-ahead log counts. The objects of a failed or refused attempt are garbage.
 
     settle    everything that is durable when it begins: the partitions' state is taken at one moment

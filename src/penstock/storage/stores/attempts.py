@@ -33,7 +33,7 @@ FAILURES = (exceptions.BaseError, OSError)
 
 
 class Limits(NamedTuple):
-    """Of one lane."""
+    """The limits of one lane."""
 
     calls: int
     """Under way at once; more wait. Each holds at most 1 + HEDGES_MAX connections."""

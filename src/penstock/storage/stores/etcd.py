@@ -78,7 +78,7 @@ class _Range(msgspec.Struct):
 
 
 class _Replaced(msgspec.Struct):
-    """The answer to a put or a delete that asks for what was there."""
+    """The answer to a put or a delete that asks for the value before."""
 
     header: _Header = msgspec.field(default_factory=_Header)
     prev_kv: _Pair | None = None

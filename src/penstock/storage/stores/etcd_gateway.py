@@ -56,7 +56,7 @@ class CompactedError(StoreError):
 
 
 class _AttemptError(Exception):
-    """One member did not answer, or not with what was asked for; another may."""
+    """One member did not answer, or not with an answer to the question; another may."""
 
     def __init__(self, reason: str, *, sure: bool) -> None:
         super().__init__(reason)
@@ -83,7 +83,7 @@ class Member(NamedTuple):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who we are, from the environment: an address that others can read must hold no secrets."""
+    """Our user and password, from the environment: an address that others can read must hold no secrets."""
 
     user: str = ""
     password: str = ""

@@ -32,7 +32,7 @@ _CREDIT_PER_REQUEST = 0.1
 
 
 class Patience:
-    """Of one lane to one store."""
+    """The patience of one lane with one store."""
 
     def __init__(self) -> None:
         self._recent = [deque[float](maxlen=_RECENT) for _ in range(len(_SIZES) + 1)]

@@ -1,24 +1,24 @@
-"""One file of a write-ahead log, for everybody who reads one: sealers, recovery, Spark, audits.
+"""One file of a write-ahead log, for all its readers: sealers, recovery, Spark, audits.
 
-`LogFile.flushes` walks the flushes in order. Where something is not as it was written, it looks for what
-follows: a later flush of the log is begun only when all before it are in the file. If one follows, or the
-caller knows by other means that more was there (a later file, the count of a sealed log), the flush is
-damaged. What can be salvaged of it is (`log.salvage`), and the rest is told in `ScannedFlush.damage`. If
-nothing follows, it may be one that is being written, a torn one, or damage. Who seals a log tells these apart
-by the boot that wrote the file:
+`LogFile.flushes` walks the flushes in order. If one is not as it was written, it looks for a later flush: a
+flush of the log is begun only when all before it are in the file. If one follows, or the caller knows by
+other means that more was there (a later file, the count of a sealed log), the flush is damaged. `log.salvage`
+saves as much of it as possible, and `ScannedFlush.damage` tells the rest. If nothing follows, it may be one
+that is being written, a torn one, or damage. The sealer of a log tells these apart by the boot that wrote the
+file:
 
     same boot, not synced   A process that was killed leaves a file that ends within a flush. A flush of full
                             length that is not whole is damaged.
     synced                  All flushes but the last were on the disk before the next was begun. The last may
                             be torn by a loss of power, or by a sync that failed: then sectors of it are
                             zeros. If they are not, it is damaged.
-    another boot            A loss of power takes what nobody synced: sectors anywhere in the file are zeros,
-                            and the file ends anywhere. A flush with such a hole is torn, also if whole ones
-                            follow, and so is one of which too little is left to tell what it held. If its
-                            index is whole, so are those batches that the hole spared. What is hurt in
+    another boot            A loss of power takes unsynced bytes: sectors anywhere in the file are zeros, and
+                            the file ends anywhere. A flush with such a hole is torn, even if whole ones
+                            follow. So is a flush if too little is left to tell its contents. If its index is
+                            whole, the batches that the hole spared are whole too. A flush that is hurt in
                             another way is damaged, if a whole flush follows.
 
-All files of a log are one process's: where the header of one is gone, the others tell boot and sync.
+One process wrote all files of a log: if the header of one is gone, the others tell boot and sync.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all the settings of a resource; what is not named returns to its default."""
+"""AlterConfigs: replace all the settings of a resource; settings that are not named get their default."""
 
 from penstock.wire.schema import ApiMessage, Bool, Int8, Int16, Int32, Message, String
 

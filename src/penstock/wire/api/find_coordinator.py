@@ -1,4 +1,4 @@
-"""FindCoordinator: who coordinates a group or transaction; many keys at once from version 4."""
+"""FindCoordinator: which broker coordinates a group or transaction; many keys at once from version 4."""
 
 from typing import Annotated
 
