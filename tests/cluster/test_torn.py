@@ -1,5 +1,6 @@
 """Entries and snapshots that a power cut tore, or that rot: healed, passed over or refused, never misread."""
 
+import asyncio
 import fcntl
 import logging
 import os
@@ -12,16 +13,18 @@ from confluent_kafka import Consumer, TopicPartition
 from penstock.cli.client import Client
 from penstock.cli.records import Sender
 from penstock.clock import SystemClock
-from penstock.cluster import tail
+from penstock.cluster import home, tail
+from penstock.cluster.home import IDENTITY_KEY
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.reading import ImageReader
 from penstock.cluster.snapshots import entry_key, snapshot_key
-from penstock.metadata.codec import FormatError
+from penstock.metadata.codec import FormatError, Identity, decode_identity, encode_identity
 from penstock.metadata.commands import AnyCommand, SetLevel
 from penstock.metadata.image import ClusterImage
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
-from penstock.testing import Broker, BrokerError
+from penstock.storage.stores.presence import Presence
+from penstock.testing import Broker
 from penstock.wire.batch import Record
 
 from .rig import FaultyStore, creating, open_log, registering
@@ -33,6 +36,7 @@ NEWEST = 4
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is damaged here stays damaged."""
     monkeypatch.setattr(tail, "DAMAGE_PAUSES_SECONDS", ())
+    monkeypatch.setattr(home, "_DAMAGE_PAUSES_SECONDS", ())
 
 
 @pytest.fixture
@@ -286,11 +290,73 @@ def test_a_broker_starts_after_a_power_cut(tmp_path: Path) -> None:
     assert len(list((tmp_path / "store" / "torn").glob("meta-log-*"))) == 2
 
 
-def test_an_empty_identity_is_named(tmp_path: Path) -> None:
-    (tmp_path / "meta").mkdir()
-    (tmp_path / "meta" / "cluster").write_bytes(b"")
-    with pytest.raises(BrokerError, match="meta/cluster is empty, as a loss of power leaves it"):
-        Broker(store=tmp_path).start()
+IDENTITY = encode_identity(Identity.new("the-cluster"))
+TORN_IDENTITIES = [b"", bytes(len(IDENTITY)), IDENTITY[:20], IDENTITY[:-1], IDENTITY[:40] + bytes(30)]
+
+
+@pytest.fixture
+def torn_identity(store: DirectoryStore) -> Path:
+    path = Path(store.path(IDENTITY_KEY))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@pytest.mark.parametrize("left", TORN_IDENTITIES)
+async def test_a_torn_identity_of_nothing_else_is_founded_anew(
+    store: DirectoryStore, torn_identity: Path, left: bytes
+) -> None:
+    torn_identity.write_bytes(left)
+    with pytest.raises(FormatError, match="as a loss of power leaves it"):
+        await ImageReader(store).refresh()
+    assert torn_identity.read_bytes() == left, "a reader writes nothing"
+    both = [MetadataLog(store, SystemClock()), MetadataLog(store, SystemClock())]
+    first, second = [image.cluster_id for image in await asyncio.gather(*(log.open() for log in both))]
+    assert first == second == decode_identity(torn_identity.read_bytes()).cluster_id != ""
+    assert Path(store.root, "torn", "meta-cluster.1").read_bytes() == left
+    for log in both:
+        await log.close()
+
+
+@pytest.mark.parametrize("left", TORN_IDENTITIES)
+async def test_a_torn_identity_is_taken_from_a_snapshot(
+    store: DirectoryStore, torn_identity: Path, left: bytes
+) -> None:
+    log = MetadataLog(store, SystemClock(), snapshot_entries=2)
+    cluster_id = (await log.open()).cluster_id
+    for wish in (registering(1), creating("a"), creating("b"), creating("c")):
+        await log.propose(wish)
+    for _ in range(500):
+        if await store.get(snapshot_key(1)) is not None:
+            break
+        await asyncio.sleep(0.01)
+    await log.close()
+    whole = torn_identity.read_bytes()
+    torn_identity.write_bytes(left)
+    again = await opened(store)
+    assert again.image.cluster_id == cluster_id and again.image.version == log.image.version
+    await again.close()
+    assert torn_identity.read_bytes() == whole
+
+
+@pytest.mark.parametrize("key", [entry_key(1), "wal/1/1/00000000000000000000", "segments/1/1/000000000001"])
+async def test_a_torn_identity_of_records_that_name_no_cluster_is_refused(
+    store: DirectoryStore, torn_identity: Path, key: str
+) -> None:
+    torn_identity.write_bytes(b"")
+    await store.create(key, b"something")
+    with pytest.raises(FormatError, match="meta/cluster is empty, as a loss of power leaves it"):
+        await opened(store)
+    assert torn_identity.read_bytes() == b""
+
+
+async def test_a_torn_identity_beside_a_running_broker_is_left_alone(
+    store: DirectoryStore, torn_identity: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torn_identity.write_bytes(b"")
+    monkeypatch.setattr(Presence, "any_held", lambda presence: True)
+    with pytest.raises(FormatError, match="as a loss of power leaves it"):
+        await opened(store)
+    assert torn_identity.read_bytes() == b""
 
 
 def send(broker: Broker, value: bytes) -> None:

@@ -9,18 +9,28 @@ The store's object is created first. A crash in between leaves a store without r
 etcd; the next broker completes it. If the store does hold write-ahead logs, an empty etcd is a lost or a
 wrong one, and nothing is started on it: numbers that were used would be used again.
 
+A loss of power may leave `meta/cluster` torn on a directory. A broker that starts puts there again what a
+metadata snapshot in the store says. If the store holds nothing else, it founds the cluster anew.
+
 Addresses change when members of etcd are replaced. A broker that is given other addresses than the store
 names, and finds the same cluster there, writes them into the store.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from penstock.cluster.snapshots import SnapshotChain
 from penstock.entropy import SYSTEM, Entropy
-from penstock.metadata.codec import DamagedError, Identity, decode_identity, encode_identity
+from penstock.metadata.codec import DamagedError, FormatError, Identity, decode_identity, encode_identity
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError, Unproven
 from penstock.storage.wal.port import WAL_PREFIX
+
+if TYPE_CHECKING:
+    from penstock.storage.stores.local import LocalDirectory
+
+logger = logging.getLogger(__name__)
 
 IDENTITY_KEY: Final = "meta/cluster"
 # What reads as damaged is read again: what came over a wire or a bus may have been hurt on its way.
@@ -46,18 +56,32 @@ async def join(
 
     HomeError if this is not one cluster's; FormatError if this version cannot serve it; StoreError.
     """
-    there = await _read(store)
+    try:
+        there = await _read(store)
+    except DamagedError as error:
+        if not error.torn or store.local is None:
+            raise
+        whole = await _named_by_snapshot(store)
+        if whole is None:
+            await _require_empty(store, error)
+            whole = await _new_identity(store, metadata, new_id, open_elsewhere)
+        there = await _heal(store, store.local, whole, error)
     if there is None:
         await _require_fit(store, new_id())
-    if there is None and not metadata:
-        identity = await _create(store, Identity.new(new_id()))
-        return await _found(store, "", identity, open_elsewhere)
-    if there is not None:
-        return await _found(store, metadata, there, open_elsewhere)
+        there = await _create(store, await _new_identity(store, metadata, new_id, open_elsewhere))
+    return await _found(store, metadata, there, open_elsewhere)
+
+
+async def _new_identity(
+    store: ObjectStore, metadata: str, new_id: Callable[[], str], open_elsewhere: Callable[[str], ObjectStore]
+) -> Identity:
+    """Of a cluster that is to be founded here."""
+    if not metadata:
+        return Identity.new(new_id())
     elsewhere = open_elsewhere(metadata)
     try:
         taken = await _read(elsewhere)
-        if taken is not None and (await store.get(IDENTITY_KEY)) is None:
+        if taken is not None and not await _is_named(store):
             other = taken.cluster_id
             raise HomeError(
                 f"{_name(elsewhere, metadata)} holds the metadata log of cluster {other}, which does not "
@@ -65,8 +89,13 @@ async def join(
             )
     finally:
         await elsewhere.close()
-    identity = await _create(store, Identity.new(new_id(), _name(elsewhere, metadata)))
-    return await _found(store, metadata, identity, open_elsewhere)
+    return Identity.new(new_id(), _name(elsewhere, metadata))
+
+
+async def _is_named(store: ObjectStore) -> bool:
+    """Whether the store says whose it is."""
+    data = await store.get(IDENTITY_KEY)
+    return data is not None and not _is_torn(IDENTITY_KEY, data)
 
 
 async def find(store: ObjectStore, open_elsewhere: Callable[[str], ObjectStore]) -> Home | None:
@@ -161,6 +190,56 @@ async def _read(store: ObjectStore) -> Identity | None:
                 raise
             await asyncio.sleep(pause)
     raise AssertionError
+
+
+# A torn identity.
+
+
+def _is_torn(_key: str, data: bytes) -> bool:
+    try:
+        decode_identity(data)
+    except FormatError as error:
+        return isinstance(error, DamagedError) and error.torn
+    return False
+
+
+async def _named_by_snapshot(store: ObjectStore) -> Identity | None:
+    """What a snapshot says of the cluster whose metadata log is in the store; None if there is none."""
+    chain = SnapshotChain(store)
+    image = await chain.find()
+    if image is None and chain.ordinal:
+        image = await chain.load()
+    return Identity.new(image.cluster_id) if image is not None and image.cluster_id else None
+
+
+async def _require_empty(store: ObjectStore, error: DamagedError) -> None:
+    for prefix in _RECORDS:
+        async for _info in store.list(prefix):
+            if await _is_named(store):
+                return  # Another broker healed it meanwhile.
+            raise error
+
+
+async def _heal(
+    store: ObjectStore, local: "LocalDirectory", whole: Identity, error: DamagedError
+) -> Identity:
+    """Put `whole` in the place of the torn identity, unless another broker was first: what is there then."""
+    from penstock.storage.stores.healing import RunningBrokersError, replace_torn
+
+    replacements = {IDENTITY_KEY: encode_identity(whole)}
+    try:
+        aside = await local.run(replace_torn, local, replacements, None, None, _is_torn)
+    except RunningBrokersError:
+        raise error from None
+    if aside:
+        logger.warning(
+            "%s was torn, as by a loss of power, and was written anew cluster_id=%s kept=%s",
+            IDENTITY_KEY, whole.cluster_id, aside[0],
+        )  # fmt: skip
+    there = await _read(store)
+    if there is None:
+        raise error
+    return there
 
 
 def _name(store: ObjectStore, location: str) -> str:

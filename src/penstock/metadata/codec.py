@@ -33,6 +33,7 @@ _CHECK = struct.Struct(">I")
 _TORN_ZEROS = bytes(8)
 """So many zeros at the end of a frame that does not match its checksum were never written: a bit that flips
 does not make them."""
+_IDENTITY_BEGINS = b'{"kind":"penstock-cluster",'
 _ENTRY_MAGIC = b"PSme"
 _SNAPSHOT_MAGIC = b"PSms"
 
@@ -168,10 +169,12 @@ def encode_identity(identity: Identity) -> bytes:
 
 def decode_identity(data: bytes) -> Identity:
     """FormatError if this version cannot serve what lives in the store."""
-    if not any(data):
+    left = data.rstrip(b"\0")
+    if _IDENTITY_BEGINS.startswith(left[: len(_IDENTITY_BEGINS)]) and not left.endswith(b"}"):
         raise DamagedError(
-            "meta/cluster is empty, as a loss of power leaves it; if the cluster was just founded and holds "
-            "nothing yet, remove the store, and otherwise `penstock store repair` says what can be saved",
+            f"meta/cluster is {'cut short' if left else 'empty'}, as a loss of power leaves it; a broker "
+            "that starts heals it, unless there are records and nothing says whose; then `penstock store "
+            "repair` says what can be saved",
             torn=True,
         )
     try:

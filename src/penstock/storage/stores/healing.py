@@ -32,11 +32,12 @@ class RunningBrokersError(Exception):
 def replace_torn(
     store: LocalDirectory,
     replacements: Mapping[str, bytes],
-    beyond: str,
-    first_epoch: int,
+    beyond: str | None,
+    first_epoch: int | None,
     is_torn: Callable[[str, bytes], bool],
 ) -> list[str]:
-    """Replace torn objects, in the order given, and set aside what incarnations from `first_epoch` on left.
+    """Replace torn objects, in the order given, and set aside what incarnations from `first_epoch` on left,
+    if some are lost with them.
 
     Returns the names of what was set aside; none if there is nothing to heal any more: one of the objects is
     whole, or there is one at `beyond`. RunningBrokersError, StoreError. Blocks.
@@ -48,14 +49,15 @@ def replace_torn(
         raise store_error(error, f"could not lock {store.root}/meta") from error
     try:
         files.flock(lock, fcntl.LOCK_EX)
-        if files.exists(store.path(beyond)):
+        if beyond is not None and files.exists(store.path(beyond)):
             return []
         if not all(is_torn(key, _contents(store, key)) for key in replacements):
             return []
         if store.presence().any_held():
             raise RunningBrokersError
         # First what belongs to the lost entries: once these are whole again, nobody looks for it.
-        aside = [_set_aside(store, key) for key in _incarnations(store, first_epoch)]
+        lost = _incarnations(store, first_epoch) if first_epoch is not None else []
+        aside = [_set_aside(store, key) for key in lost]
         for key, contents in replacements.items():
             aside.append(_set_aside(store, key, keep=True))
             store.put_durable(store.path(key), contents)
