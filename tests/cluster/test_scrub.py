@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.cluster.health.scrub import Scrub
+from penstock.log.flush import FILE_HEADER_SIZE, decode_file_header, encode_file_header
 from penstock.storage.stores.objects import DatedStore, StoreUnavailableError
 from penstock.wire.batch import iter_batches
 
@@ -176,6 +177,41 @@ async def test_a_log_that_was_cut_short_is_not_hurt(ward: Ward) -> None:
     await ward.kill()
     await ward.change(key, stored[:-1])
     assert (await ward.scrub()).exit_code == 1, "the sealed log has an agreed end"
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_what_a_power_cut_took_is_torn_and_not_hurt(tmp_path: Path, sealed: bool) -> None:
+    """A flush and a batch of another are zeros, in a log of another boot that nobody synced."""
+    ward = Ward("directory", tmp_path)
+    await ward.start()
+    await ward.create("t")
+    await ward.write("t", 0, [b"0"], [b"1" * 4000], [b"2"], [b"3" * 4000], [b"4"])
+    await ward.kill()
+    (wal,) = (await ward.image()).topics["t"].partitions[0].wals
+    key = f"wal/{wal.broker}/{wal.epoch}/{0:020d}"
+    stored = bytearray(await ward.get(key))
+    at = [n for n in range(len(stored)) if stored[n : n + 4] == b"PWF1"]
+    stored[at[1] : at[2]] = bytes(at[2] - at[1])
+    hole = -(-(at[3] + 200) // 512) * 512
+    stored[hole : hole + 512] = bytes(512)
+    await ward.change(key, bytes(stored))
+    same_boot = await ward.scrub()
+    assert same_boot.damaged and not same_boot.torn, "a process that was killed leaves no holes"
+    header = decode_file_header(stored[:FILE_HEADER_SIZE])
+    stored[:FILE_HEADER_SIZE] = encode_file_header(header._replace(boot=b"another boot....", flags=0))
+    await ward.change(key, bytes(stored))
+    if sealed:
+        await ward.start()
+        await ward.kill()
+    report = await ward.scrub()
+    assert report.damaged == [] and report.exit_code == 0
+    told = {(one.start, one.end) for one in report.torn if one.topic == "t"}
+    assert told == {(1, 2), (3, 4)}
+    assert all("torn, as a power cut leaves it with durability=os" in one.sentence for one in report.torn)
+    # What is hurt in another way is hurt there, too.
+    await ward.flip(key, at[2] + 120)
+    hurt = await ward.scrub()
+    assert [(one.start, one.end) for one in hurt.damaged] == [(2, 3)] and len(hurt.torn) == len(report.torn)
 
 
 class Refusing:

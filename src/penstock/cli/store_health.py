@@ -105,6 +105,7 @@ def tell(report: Report, location: str) -> None:
     )
     for title, sentences in (
         ("damaged", [finding.sentence for finding in report.damaged]),
+        ("torn", [finding.sentence for finding in report.torn]),
         ("not read", [f"{one.key}: {one.reason}" for one in report.unread]),
     ):
         for sentence in sentences[:SHOWN_MAX]:
@@ -115,6 +116,8 @@ def tell(report: Report, location: str) -> None:
         click.echo("`penstock store repair` says what can be healed.", err=True)
     elif report.unread:
         click.echo("Nothing is known to be damaged, but not everything could be read.", err=True)
+    elif report.torn:
+        click.echo("Nothing is hurt: what a power cut took was not promised.")
     else:
         click.echo("Everything is whole.")
 

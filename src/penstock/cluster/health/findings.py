@@ -17,6 +17,8 @@ FLUSH: Final = "flush"
 LOGGED_BATCH: Final = "logged batch"
 RECORDS: Final = "records"
 HURT: Final = "hurt range"
+TORN: Final = "torn log"
+"""Not hurt: nobody was promised that it is there."""
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,6 +72,8 @@ class Report(msgspec.Struct):
     """The entry of the metadata log that the store was compared with."""
     totals: Totals = msgspec.field(default_factory=Totals)
     damaged: list[Finding] = []
+    torn: list[Finding] = []
+    """What a loss of power took where nobody waits for the disk."""
     unread: list[Unread] = []
 
     @property

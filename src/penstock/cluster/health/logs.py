@@ -4,6 +4,8 @@ A sealed log must be whole up to its agreed end. Only the writer of an open log 
 that are no flush, with nothing behind them, are a flush that was cut short or is being written just now. But
 if a whole flush of a later number follows, the bytes before it were acknowledged, and are hurt.
 
+Where nobody waits for the disk, a loss of power takes what was not settled: that is torn, not hurt (`torn`).
+
 Flushes are numbered and batches have offsets. So missing ones are known by their neighbours, even if the
 bytes that would name them are gone.
 """
@@ -16,7 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.cluster.health.bench import STRETCH_BYTES, Bench
-from penstock.cluster.health.findings import FLUSH, LOG_FILE, LOGGED_BATCH, RECORDS, Finding
+from penstock.cluster.health.findings import FLUSH, LOG_FILE, LOGGED_BATCH, RECORDS, TORN, Finding
 from penstock.cluster.health.flushes import (
     FlushAt,
     Window,
@@ -24,6 +26,7 @@ from penstock.cluster.health.flushes import (
     read_flush,
     salvage_flush,
 )
+from penstock.cluster.health.torn import TornFlushes, torn_flushes
 from penstock.log.checking import logged_problem
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
@@ -42,6 +45,7 @@ from penstock.wire.buffers import Buffer
 
 Span = tuple[int, int]
 
+_TORN_REASON: Final = "torn, as a power cut leaves it with durability=os"
 _INLINE_BYTES: Final = 64 * 1024
 _PAUSE_SECONDS: Final = 0.2
 """A writer that was seen in the middle of a flush has finished it by then, or has died."""
@@ -81,6 +85,7 @@ class Walk:
         self.needs = needs
         self.prefix = f"{WAL_PREFIX}{wal.broker}/{wal.epoch}/"
         self.findings: list[LogFinding] = []
+        self.torn: TornFlushes = {}
         self._spans: dict[PartitionKey, list[Span]] = {}
 
     def holds(self, key: PartitionKey, start: int, end: int) -> None:
@@ -97,8 +102,14 @@ class Walk:
     def lost(
         self, key: str, first: int, last: int, reason: str, position: int = -1, length: int = -1
     ) -> None:
+        is_torn = all(number in self.torn for number in range(first, last + 1))
+        kind, reason = (TORN, _TORN_REASON) if is_torn else (FLUSH, reason)
         what = f"flush {first}" if first == last else f"flushes {first} to {last}"
-        self.findings.append(LogFinding(Finding(FLUSH, key, f"{what}: {reason}", position, length), last))
+        self.findings.append(LogFinding(Finding(kind, key, f"{what}: {reason}", position, length), last))
+
+    def is_torn(self, flush: int, position: int) -> bool:
+        """Whether a loss of power took the batch at a position of a flush."""
+        return flush in self.torn and position not in self.torn[flush]
 
     def needed(self, flush: FlushAt) -> Iterator[Logged]:
         for block in iter_blocks(flush.blocks):
@@ -140,6 +151,8 @@ class LogCheck:
     # Files of many flushes.
 
     async def _walk_files(self, walk: Walk, sizes: Mapping[int, int]) -> None:
+        assert self._bench.store.local is not None
+        walk.torn = await torn_flushes(self._bench.store.local, walk.wal, walk.end)
         firsts = sorted(sizes)
         firsts = firsts[max(bisect_right(firsts, walk.start) - 1, 0) :]
         begin = firsts[0] if firsts else walk.end
@@ -180,7 +193,8 @@ class LogCheck:
             problem = str(error)
         if window.size <= FILE_HEADER_SIZE and stop is None:
             return None  # Begun a moment ago.
-        finding = Finding(LOG_FILE, window.key, problem, 0, FILE_HEADER_SIZE)
+        kind, problem = (TORN, _TORN_REASON) if walk.torn and not any(stored) else (LOG_FILE, problem)
+        finding = Finding(kind, window.key, problem, 0, FILE_HEADER_SIZE)
         walk.findings.append(LogFinding(finding, first if stop is None else stop - 1))
         corrected = mended_file_header(stored, first)
         return corrected.nonce if corrected is not None else None
@@ -283,12 +297,14 @@ class LogCheck:
             totals = self._bench.report.totals
             totals.batches += len(together) - len(hurt)
             totals.records += sum(one.batch.header.record_count for one in together)
-            for one, reason in hurt:
+            for one, problem in hurt:
                 header = one.batch.header
                 totals.records -= header.record_count
                 place = (flush.position + one.batch.position, header.size, one.need.topic, one.need.partition)
                 span = (header.base_offset, header.last_offset + 1)
-                finding = Finding(LOGGED_BATCH, window.key, reason, *place, *span)
+                is_torn = walk.is_torn(flush.header.number, one.batch.position)
+                kind, reason = (TORN, _TORN_REASON) if is_torn else (LOGGED_BATCH, problem)
+                finding = Finding(kind, window.key, reason, *place, *span)
                 walk.findings.append(LogFinding(finding, flush.header.number, one.key))
 
     async def _hurt_batches(
@@ -331,10 +347,15 @@ def _side_by_side(batches: Iterable[Logged]) -> Iterator[list[Logged]]:
 def missing_records(key: PartitionKey, need: Need, walks: Sequence[Walk]) -> Iterator[LogFinding]:
     """What is missing of a partition between what its logs hold. They come in the order of `wals`."""
     expected = need.start
+    torn = False
     for walk in walks:
+        # A flush that is lost in another way is told by itself.
+        torn = torn or bool(walk.torn)
         for start, end in walk.spans(key):
             if start > expected:
-                reason = "no log holds these records, and later ones are there"
+                kind, reason = RECORDS, "no log holds these records, and later ones are there"
+                if torn:
+                    kind, reason = TORN, _TORN_REASON
                 place = (-1, -1, need.topic, need.partition, expected, start)
-                yield LogFinding(Finding(RECORDS, walk.prefix, reason, *place), 1 << 62, key)
+                yield LogFinding(Finding(kind, walk.prefix, reason, *place), 1 << 62, key)
             expected = max(expected, end)

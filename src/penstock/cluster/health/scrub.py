@@ -10,7 +10,7 @@ only if an image that is read afterwards still needs the object. Objects that th
 not looked at yet are looked at then. Nothing is ever written.
 
 Objects that could not be read (refused, late, of a newer format) are told apart from damaged ones: they may
-be whole.
+be whole. So are records that a loss of power took with durability=os, which nobody was promised (`torn`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.cluster.health.bench import Bench, Progress
-from penstock.cluster.health.findings import HURT, MANIFEST, Finding, Report
+from penstock.cluster.health.findings import HURT, MANIFEST, TORN, Finding, Report
 from penstock.cluster.health.logs import LogCheck, LogFinding, Need, Walk, missing_records
 from penstock.cluster.health.metadata import MetadataCheck
 from penstock.cluster.health.pieces import Piece, check_footer, check_piece
@@ -71,7 +71,9 @@ class Scrub:
         reader = await self.metadata.run()
         if reader is not None:
             await self._check_records(reader)
-            report.damaged += self._standing()
+            standing = list(self._standing())
+            report.damaged += (one for one in standing if one.what != TORN)
+            report.torn = sorted({one for one in standing if one.what == TORN}, key=_order)
         report.cluster_id, report.version = self.image.cluster_id, self.image.version
         report.damaged = sorted(set(report.damaged), key=_order)
         report.unread = list(dict.fromkeys(report.unread))
