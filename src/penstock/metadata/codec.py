@@ -15,6 +15,7 @@ A reader refuses the form of a newer Penstock with one sentence (`FormatError`) 
 skip an entry that it does not understand, nor drop a field that it does not know, or images would differ.
 """
 
+import re
 import struct
 
 import msgspec
@@ -34,6 +35,8 @@ _TORN_ZEROS = bytes(8)
 """So many zeros at the end of a frame that does not match its checksum were never written: a bit that flips
 does not make them."""
 _IDENTITY_BEGINS = b'{"kind":"penstock-cluster",'
+_ENDS_IN_DAMAGE = re.compile(rb'"checksum":"[0-9a-f]{8}".\Z', re.DOTALL)
+"""An identity that is whole but for its last byte: a bit flipped there, and nothing was cut off."""
 _ENTRY_MAGIC = b"PSme"
 _SNAPSHOT_MAGIC = b"PSms"
 
@@ -170,7 +173,8 @@ def encode_identity(identity: Identity) -> bytes:
 def decode_identity(data: bytes) -> Identity:
     """FormatError if this version cannot serve what lives in the store."""
     left = data.rstrip(b"\0")
-    if _IDENTITY_BEGINS.startswith(left[: len(_IDENTITY_BEGINS)]) and not left.endswith(b"}"):
+    begins_well = _IDENTITY_BEGINS.startswith(left[: len(_IDENTITY_BEGINS)])
+    if begins_well and not left.endswith(b"}") and not _ENDS_IN_DAMAGE.search(left):
         raise DamagedError(
             f"meta/cluster is {'cut short' if left else 'empty'}, as a loss of power leaves it; a broker "
             "that starts heals it, unless there are records and nothing says whose; then `penstock store "

@@ -3,6 +3,7 @@
 With durability=os nobody was promised that it is there: readers pass over it, and it is not hurt.
 """
 
+import contextlib
 import itertools
 from collections.abc import Mapping
 
@@ -15,6 +16,7 @@ from penstock.storage.wal.file_tail import LogFiles, log_directory
 
 TornFlushes = Mapping[int, frozenset[int]]
 """By number, where the batches lie that are left of a torn flush."""
+_LOOKS_MAX = 5
 
 
 async def torn_flushes(store: LocalDirectory, wal: WalRef, end: int | None) -> TornFlushes:
@@ -26,6 +28,14 @@ async def torn_flushes(store: LocalDirectory, wal: WalRef, end: int | None) -> T
 
 
 def _torn_flushes(store: LocalDirectory, wal: WalRef, end: int | None) -> TornFlushes:
+    for _ in range(_LOOKS_MAX):
+        # Files that are not needed any more are deleted meanwhile, and nothing in those is torn.
+        with contextlib.suppress(FileNotFoundError):
+            return _look(store, wal, end)
+    return {}
+
+
+def _look(store: LocalDirectory, wal: WalRef, end: int | None) -> TornFlushes:
     found: dict[int, frozenset[int]] = {}
     files = LogFiles(store, wal, store.files.boot_id())
     firsts = files.first_flushes()
