@@ -83,11 +83,14 @@ def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnO
 
 
 class OffsetRequests:
-    __slots__ = ("_c", "_join", "_removing")
+    __slots__ = ("_c", "_committing", "_join", "_removing")
 
     def __init__(self, context: Context, join: ClassicJoin) -> None:
         self._c = context
         self._join = join
+        self._committing: dict[tuple[str, str, int], int] = {}
+        """Partitions with commits on their way, and how many: a tombstone that is decided on what is durable
+        would come after them, and take them along."""
         self._removing: set[tuple[str, str, int]] = set()
         """Partitions whose tombstone is on its way: a slow store is not sent another at each check."""
 
@@ -236,14 +239,29 @@ class OffsetRequests:
             answer()
             return
 
+        committed = [_place(record) for record in records if record[1] is not None]
+        for place in committed:
+            self._committing[place] = self._committing.get(place, 0) + 1
+
         def durable() -> None:
+            self._arrived(committed)
             for key, value in records:
                 assert isinstance(key, OffsetCommitKey)
                 assert value is None or isinstance(value, OffsetCommitValue)
                 self.apply(key, value, NO_PRODUCER if producer is None else producer.id)
             answer()
 
-        self._c.journal.append(encoded(records), durable, refuse, producer)
+        def failed(code: ErrorCode) -> None:
+            self._arrived(committed)
+            refuse(code)
+
+        self._c.journal.append(encoded(records), durable, failed, producer)
+
+    def _arrived(self, places: list[tuple[str, str, int]]) -> None:
+        for place in places:
+            self._committing[place] -= 1
+            if not self._committing[place]:
+                del self._committing[place]
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:
         """One durable record."""
@@ -361,7 +379,9 @@ class OffsetRequests:
                     over = now >= offset.expire_timestamp
                 else:
                     over = now - base(offset) >= retention
-                if over and not subscribed and not offsets.is_pending(group.group_id, topic, partition):
+                awaited = (group.group_id, topic, partition) in self._committing
+                awaited = awaited or offsets.is_pending(group.group_id, topic, partition)
+                if over and not subscribed and not awaited:
                     records.append((_key(group.group_id, topic, partition), None))
                 else:
                     remaining = True
@@ -377,7 +397,8 @@ class OffsetRequests:
                 records.extend(
                     (_key(group_id, name, partition), None)
                     for partition, offset in found.items()
-                    if topic is None or (offset.has_topic_id and offset.topic_id != topic.id)
+                    if (topic is None or (offset.has_topic_id and offset.topic_id != topic.id))
+                    and (group_id, name, partition) not in self._committing
                 )
         return records
 
