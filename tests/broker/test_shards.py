@@ -35,12 +35,21 @@ class Totals:
         self._journal: Journal[int] = Journal(1000)
         self._timers = Timers()
         self._answers: list[tuple[Ticket, ApiMessage]] = []
+        self._errands: list[str] = []
+        """Hundreds are to be celebrated elsewhere."""
+        self.celebrated: list[str] = []
+
+    def was_celebrated(self, now: Now, name: str) -> Effects:
+        self.celebrated.append(name)
+        return self._effects()
 
     def add(self, now: Now, ticket: Ticket, name: str, count: int) -> Effects:
         total = self.totals.get(name, 0) + count
 
         def durable() -> None:
             self.totals[name] = total
+            if total % 100 == 0:
+                self._errands.append(name)
             self._answers.append((ticket, HeartbeatResponse(throttle_time_ms=total)))
 
         def failed(code: ErrorCode) -> None:
@@ -90,7 +99,8 @@ class Totals:
         return Effects(self._taken(), None, None)
 
     def _effects(self) -> Effects:
-        return Effects(self._taken(), self._journal.take(), self._timers.next_deadline())
+        errands, self._errands = self._errands, []
+        return Effects(self._taken(), self._journal.take(), self._timers.next_deadline(), errands)
 
     def _taken(self) -> list[tuple[Ticket, ApiMessage]]:
         answers, self._answers = self._answers, []
@@ -107,6 +117,10 @@ class TotalsCoordinator(Coordinator[Totals]):
     def image_changed(self, image: ClusterImage) -> None:
         for live in self.live_shards():
             live.shard.image = image
+
+    def run_errand(self, live: LiveShard[Totals], errand: object) -> None:
+        assert isinstance(errand, str)
+        asyncio.get_running_loop().call_soon(live.tell, Totals.was_celebrated, errand)
 
     async def added(self, name: str, count: int) -> HeartbeatResponse:
         answer = self.call(name, HeartbeatResponse, refused, Totals.add, name, count)
@@ -194,6 +208,18 @@ async def test_a_shard_is_woken_when_it_wants_to_be(rig: Rig) -> None:
     found = await again.found("n")
     assert isinstance(found, LiveShard) and found.shard.totals == {}
     await again.stop()
+
+
+async def test_what_a_shard_wants_done_elsewhere_is_done_and_told(rig: Rig) -> None:
+    await rig.topic(TOPIC)
+    coordinator = started(rig)
+    await coordinator.added("n", 99)
+    live = next(coordinator.live_shards())
+    assert live.shard.celebrated == []
+    await coordinator.added("n", 1)
+    await asyncio.sleep(0)
+    assert live.shard.celebrated == ["n"]
+    await coordinator.stop()
 
 
 async def test_a_shard_knows_in_which_epoch_it_leads(rig: Rig) -> None:

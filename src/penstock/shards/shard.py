@@ -58,6 +58,9 @@ class Effects(NamedTuple):
     """To be appended now; report `durable` or `failed` before any other batch is handed out."""
     wake_at: int | None
     """Call `tick` at this `Now.ms`, or a little later."""
+    errands: Sequence[object] = ()
+    """What is to be done elsewhere, such as asking another broker. The coordinator runs them, and tells their
+    end by an event of the shard's own."""
 
 
 class Shard(Protocol):

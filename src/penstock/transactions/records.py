@@ -1,9 +1,9 @@
 """The records of `__transaction_state`, in Kafka's formats, so that Kafka's own tools can read the topic.
 
-A key is two bytes of version and the transactional id. A value is two bytes of version and what is to be known
-of that id; a null value is a tombstone. Version 0 is read, for a log that Kafka wrote; version 1 is written.
-What the last epoch of a producer was is not stored: a retry of InitProducerId that comes after a new coordinator
-took over is refused, in Kafka too.
+A key is two bytes of version and the transactional id. A value is two bytes of version and what is to be
+known of that id; a null value is a tombstone. Version 0 is read, for a log that Kafka wrote; version 1 is
+written. What the last epoch of a producer was is not stored: a retry of InitProducerId that comes after a new
+coordinator took over is refused, in Kafka too.
 """
 # ruff: noqa: RUF012 - msgspec gives each struct its own copy of an empty list
 

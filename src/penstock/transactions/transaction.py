@@ -1,7 +1,7 @@
 """One transactional id: what is known of it, and what each request makes of that. Values in, values out.
 
 A `Transaction` is what the log holds of an id (but for `last_epoch`, which only memory holds). Each function
-below takes the present one and a request, in the order of Kafka's checks, and gives either the next one, which
+below takes the present one and a request, in the order of Kafka's checks. It gives either the next one, which
 becomes true when its record is durable, or `Answer`: a code to give at once, with nothing to write. Requests
 that come while a record is on its way are refused before they get here: CONCURRENT_TRANSACTIONS.
 
@@ -12,12 +12,12 @@ that come while a record is on its way are refused before they get here: CONCURR
     Ongoing                     time-out, InitProducerId   PrepareAbort, with the next epoch
     Prepare*                    all markers are written    Complete*
 
-Transaction versions: 1 where epochs move when a producer is initialised or fenced; 2 (KIP-890) where they move
-with each end of a transaction, so that nothing late can hit the next one. The client chooses, by the version of
+Transaction versions: in 1 epochs move when a producer is initialised or fenced; in 2 (KIP-890) they move with
+each end of a transaction, so that nothing late can hit the next one. The client chooses, by the version of
 EndTxn.
 
-At the last epoch but one the producer gets a new id and epoch 0. The markers of the transaction that ended then
-carry the old id and the very last epoch, which no client is ever given.
+At the last epoch but one the producer gets a new id and epoch 0. The markers of the transaction that ended
+then carry the old id and the very last epoch, which no client is ever given.
 """
 
 from collections.abc import Callable, Collection
@@ -212,8 +212,8 @@ def with_places(
 
 
 def verified(present: Transaction, given: Given, places: Collection[Place]) -> dict[Place, ErrorCode]:
-    """Which of these are part of the transaction. Also asked while a record is on its way: what is appended to a
-    partition meanwhile is judged there once more."""
+    """Which of these are part of the transaction. Also asked while a record is on its way: what is appended
+    to a partition meanwhile is judged there once more."""
     refusal = _refusal(present, given)
     if refusal is not None:
         return dict.fromkeys(places, refusal.code)

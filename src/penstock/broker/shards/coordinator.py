@@ -86,6 +86,10 @@ class Coordinator(ABC, Generic[S]):
     def image_changed(self, image: ClusterImage) -> None:
         """Tell `live_shards` what they want to know of a newer image."""
 
+    def run_errand(self, live: LiveShard[S], errand: object) -> None:
+        """Begin what a shard wants done elsewhere, and tell the shard when it is over."""
+        raise NotImplementedError(f"shards of {self.topic} have no errands")
+
     # -- life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -225,7 +229,7 @@ class Coordinator(ABC, Generic[S]):
     def _new(self, partition: Partition) -> LiveShard[S]:
         shard = self.new_shard(partition, self._metadata.image)
         clock = self._broker.clock
-        return LiveShard(shard, partition, self._ledger, clock, self._broken)
+        return LiveShard(shard, partition, self._ledger, clock, self._broken, self.run_errand)
 
     def _serve(self, live: LiveShard[S]) -> None:
         self._shards[live.partition.index] = live

@@ -37,6 +37,7 @@ class LiveShard(Generic[S]):
         "_ledger",
         "_next_ticket",
         "_on_broken",
+        "_on_errand",
         "_waiting",
         "closed",
         "partition",
@@ -50,14 +51,17 @@ class LiveShard(Generic[S]):
         ledger: Ledger,
         clock: Clock,
         on_broken: Callable[[LiveShard[S]], None],
+        on_errand: Callable[[LiveShard[S], object], None],
     ) -> None:
-        """`on_broken` is called if the shard failed in a way that nobody foresaw: it must be loaded anew."""
+        """`on_broken` is called if the shard failed in a way that nobody foresaw: it must be loaded anew.
+        `on_errand` is given what the shard wants done elsewhere."""
         self.shard = shard
         self.partition = partition
         self.closed = False
         self._ledger = ledger
         self._clock = clock
         self._on_broken = on_broken
+        self._on_errand = on_errand
         self._waiting: dict[Ticket, asyncio.Future[ApiMessage]] = {}
         self._next_ticket = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -139,6 +143,8 @@ class LiveShard(Generic[S]):
             self._append(effects.batch)
         if effects.wake_at is not None and (self._alarm is None or effects.wake_at < self._alarm_at):
             self._set_alarm(effects.wake_at)
+        for errand in effects.errands:
+            self._on_errand(self, errand)
 
     def _append(self, batch: Batch) -> None:
         timestamp = self._clock.time_ms()
