@@ -279,3 +279,10 @@ def test_protobuf_descriptors_come_from_a_registry(registry: FakeRegistry) -> No
         Registry(registry.url).protobuf_files("nobody")
     with pytest.raises(PipelineError, match=r"have no message 'shop\.Nothing'"):
         protobuf.spark_type(settings._replace(message="shop.Nothing"))
+
+
+def test_an_address_that_is_refused_is_shown_without_its_password() -> None:
+    with pytest.raises(PipelineError) as refused:
+        Registry("ftp://somebody:secret@host:8081")
+    assert "secret" not in str(refused.value)
+    assert "host:8081" in str(refused.value)

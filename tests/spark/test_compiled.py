@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,25 @@ def test_damaged_object_files_are_not_used(tmp_path: Any, monkeypatch: pytest.Mo
     file.write_bytes(file.read_bytes()[:-1])
     assert compiled._find("some.o") is None
     assert compiled._find("other.o") is None
+
+
+@pytest.mark.parametrize("what", ["directory", "file"])
+def test_machine_code_that_others_could_have_written_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(compiled, "_directories", lambda: iter([str(tmp_path)]))
+    tmp_path.chmod(0o700)
+    compiled._keep("loop", b"code")
+    assert compiled._find("loop") == b"code"
+    (tmp_path if what == "directory" else tmp_path / "loop").chmod(0o777)
+    assert compiled._find("loop") is None
+
+
+def test_machine_code_is_not_followed_to_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_directories", lambda: iter([str(tmp_path)]))
+    tmp_path.chmod(0o700)
+    compiled._keep("elsewhere", b"code")
+    (tmp_path / "loop").symlink_to(tmp_path / "elsewhere")
+    assert compiled._find("loop") is None

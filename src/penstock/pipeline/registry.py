@@ -23,7 +23,8 @@ class Registry:
         """`url`: may carry a user and password."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PipelineError(f"A schema registry is a URL such as http://host:8081, not {url!r}.")
+            shown = url.rpartition("@")[2]  # What is before it may be a password.
+            raise PipelineError(f"A schema registry is a URL such as http://host:8081, not {shown!r}.")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if parts.username is not None:
             user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"

@@ -462,7 +462,8 @@ def _log_path(home: str) -> Path:
 
     local = home.removeprefix("file://")
     if "://" in local:
-        return Path(tempfile.gettempdir()) / f"penstock-{home.rpartition('/')[2]}-{os.getpid()}.log"
+        # A directory of its own: in one that others can write to, a name that they can guess may be a link.
+        return Path(tempfile.mkdtemp(prefix=f"penstock-{home.rpartition('/')[2]}-")) / "spark.log"
     return Path(local) / "spark.log"
 
 

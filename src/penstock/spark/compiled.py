@@ -21,6 +21,7 @@ import functools
 import hashlib
 import os
 import platform
+import stat
 import sys
 import tempfile
 import types
@@ -262,16 +263,22 @@ def _version(package: str) -> str:
     return version(package)
 
 
-# Where object files are kept.
+# Where object files are kept. They are run as they are, so only what this user, root or the owner of the
+# package could have written is read, however well its digest fits.
 
 
 def _find(name: str) -> bytes | None:
     for directory in _directories():
+        if not _is_ours(directory):
+            continue
         try:
-            with open(os.path.join(directory, name), "rb") as file:
-                stored = file.read()
+            handle = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             continue
+        with open(handle, "rb") as file:
+            if not _is_ours(handle):
+                continue
+            stored = file.read()
         digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
         if hashlib.sha256(data).digest() == digest:
             return data
@@ -282,6 +289,8 @@ def _keep(name: str, data: bytes) -> None:
     for directory in _directories():
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)
+            if not _is_ours(directory):
+                continue
             handle, path = tempfile.mkstemp(dir=directory)
             with open(handle, "wb") as file:
                 file.write(hashlib.sha256(data).digest() + data)
@@ -296,13 +305,14 @@ def _directories() -> Iterator[str]:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(home):
         yield os.path.join(home, "penstock")
-    private = os.path.join(tempfile.gettempdir(), f"penstock-kernels-{os.getuid()}")
+    yield os.path.join(tempfile.gettempdir(), f"penstock-kernels-{os.getuid()}")
+
+
+def _is_ours(place: str | int) -> bool:
+    """Whether nobody else can have written a file or directory, by its path or as it is open."""
     try:
-        os.mkdir(private, 0o700)
-    except FileExistsError:
-        found = os.lstat(private)
-        if found.st_uid != os.getuid() or found.st_mode & 0o077 or os.path.islink(private):
-            return
+        found = os.fstat(place) if isinstance(place, int) else os.lstat(place)
+        trusted = {os.getuid(), 0, os.stat(__file__).st_uid}
     except OSError:
-        return
-    yield private
+        return False
+    return found.st_uid in trusted and not stat.S_ISLNK(found.st_mode) and not found.st_mode & 0o022
