@@ -1,11 +1,13 @@
 """A partition of `__consumer_offsets` becomes a shard: the same one, however its records are taken."""
 
+import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
 
 import pytest
 
-from penstock.broker.shards.loading import Loading
+from penstock.broker.shards.loading import Loading, load
 from penstock.groups.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -16,9 +18,13 @@ from penstock.groups.records import (
 from penstock.groups.shard import GroupShard
 from penstock.settings.groups import GroupSettings
 from penstock.shards.shard import Now, Record
+from penstock.storage.ledger.answers import Appended, Slice
+from penstock.storage.ledger.ledger import Ledger, Partition
 from penstock.wire import batch
 from penstock.wire.api.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
+from tests.broker.rig import Rig
 from tests.groups.world import make_image
 
 GROUPS = ("g0", "g1", "g2")
@@ -111,3 +117,58 @@ async def test_a_slice_may_begin_before_what_is_wanted() -> None:
     loading = Loading(new_shard())
     assert await loading.take([data], 13) == 15
     assert loading.count == 2
+
+
+async def test_a_marker_that_is_written_while_the_shard_is_loaded_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator of its transaction tells a shard that serves, and no other."""
+    rig = await Rig.start(tmp_path / "store")
+    topic = await rig.topic("offsets")
+    ledger = rig.broker.ledger
+    partition = ledger.partition(topic.id, 0)
+    assert partition is not None
+    commit = to_record(OffsetCommitKey("g0", "t", 0), OffsetCommitValue(offset=5))
+    assert isinstance(await appended(ledger, partition, ([commit], NOBODY)), Appended)
+    real_read = ledger.read
+    entries: list[Entry] = [
+        ([to_record(OffsetCommitKey("g0", "t", 1), OffsetCommitValue(offset=6))], NOBODY),
+        (7, True),
+    ]
+
+    def read(*arguments: object, **options: int) -> Slice | Awaitable[Slice]:
+        if not entries:
+            return real_read(*arguments, **options)  # type: ignore[arg-type]
+        return later(entries.pop(0), *arguments, **options)
+
+    async def later(entry: Entry, *arguments: object, **options: int) -> Slice:
+        found = real_read(*arguments, **options)  # type: ignore[arg-type]
+        assert isinstance(await appended(ledger, partition, entry), Appended)
+        return found if isinstance(found, Slice) else await found
+
+    monkeypatch.setattr(ledger, "read", read)
+    told = Told()
+    assert await load(ledger, partition, told) == 2
+    assert told.markers == [(7, True)]
+    assert partition.high_watermark == 3
+    await rig.close()
+
+
+class Told(GroupShard):
+    """Remembers the markers that it was told of."""
+
+    __slots__ = ("markers",)
+
+    def __init__(self) -> None:
+        super().__init__(GroupSettings(), make_image({"t": 3}), lambda: "id")
+        self.markers: list[tuple[int, bool]] = []
+
+    def load_marker(self, producer_id: int, *, committed: bool) -> None:
+        super().load_marker(producer_id, committed=committed)
+        self.markers.append((producer_id, committed))
+
+
+async def appended(ledger: Ledger, partition: Partition, entry: Entry) -> Appended | ErrorCode:
+    done: asyncio.Future[Appended | ErrorCode] = asyncio.get_running_loop().create_future()
+    ledger.append(partition, bytearray(encoded(entry, 0)[0]), done.set_result)
+    return await done

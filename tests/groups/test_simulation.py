@@ -113,8 +113,7 @@ class Simulation:
         if world.in_flight is not None:
             return
         other = GroupShard(SETTINGS, world.image, lambda: "unused")
-        for key, value, producer_id in world.log:
-            other.load(key, value, producer_id)
+        world.load_into(other)
         loaded, live = other.describe_consumer_group("g"), world.shard.describe_consumer_group("g")
         for described in (loaded, live):
             described.error_message = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from penstock.groups.core import Client
 from penstock.groups.records import Key, Value, read_record
@@ -19,6 +20,22 @@ from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ApiMessage
 
 WALL_START = 1_700_000_000_000
+
+
+class Written(NamedTuple):
+    """A record in the log."""
+
+    key: bytes
+    value: bytes | None
+    producer_id: int
+    """Whose transaction it is part of; -1: of none."""
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in the log."""
+
+    producer_id: int
+    committed: bool
 
 
 def topic_id(name: str) -> bytes:
@@ -64,7 +81,9 @@ class World:
         self.image = make_image({"t": 4} if topics is None else topics)
         self.prompt = prompt
         self.ms = 0
-        self.log: list[tuple[bytes, bytes | None, int]] = []
+        self.log: list[Written | Marker] = []
+        self.permitted: set[int] = set()
+        """Producers whose batches the log takes: those in a transaction that this partition is part of."""
         self.in_flight: Batch | None = None
         self.batches = 0
         self.answers: dict[Ticket, ApiMessage] = {}
@@ -103,10 +122,20 @@ class World:
         self.take(self.shard.tick(self.now))
 
     def flush(self) -> None:
-        """What is on its way becomes durable."""
+        """What is on its way becomes durable, if the log takes it."""
         assert self.in_flight is not None, "nothing was written"
+        producer = self.in_flight.producer
+        if producer is not None and producer.id not in self.permitted:
+            self.fail(ErrorCode.INVALID_TXN_STATE)
+            return
         self._store()
         self.take(self.shard.durable(self.now))
+
+    def mark(self, producer_id: int, *, committed: bool) -> None:
+        """The marker of a transaction is durable, before what is on its way."""
+        self.permitted.discard(producer_id)
+        self.log.append(Marker(producer_id, committed))
+        self.take(self.shard.transaction_ended(self.now, producer_id, committed=committed))
 
     def fail(self, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
         assert self.in_flight is not None, "nothing was written"
@@ -134,9 +163,15 @@ class World:
         self.in_flight = None
         self.wake_at = None
         self.shard = self._new_shard()
-        for key, value, producer_id in self.log:
-            self.shard.load(key, value, producer_id)
+        self.load_into(self.shard)
         self.take(self.shard.loaded(self.now))
+
+    def load_into(self, shard: GroupShard) -> None:
+        for entry in self.log:
+            if isinstance(entry, Marker):
+                shard.load_marker(entry.producer_id, committed=entry.committed)
+            else:
+                shard.load(*entry)
 
     def take(self, effects: Effects) -> None:
         for ticket, response in effects.answers:
@@ -155,19 +190,49 @@ class World:
         assert self.in_flight is not None
         producer = self.in_flight.producer
         producer_id = -1 if producer is None else producer.id
-        self.log.extend((r.key, r.value, producer_id) for r in self.in_flight.records)
+        self.log.extend(Written(r.key, r.value, producer_id) for r in self.in_flight.records)
         self.in_flight = None
 
     # What is in the log
 
+    def written(self) -> list[tuple[int, Written]]:
+        """The records of the log, with their positions."""
+        return [(at, entry) for at, entry in enumerate(self.log) if isinstance(entry, Written)]
+
     def records(self) -> list[tuple[Key, Value | None]]:
-        return [found for key, value, _ in self.log if (found := read_record(key, value)) is not None]
+        found = (read_record(entry.key, entry.value) for _, entry in self.written())
+        return [record for record in found if record is not None]
+
+    def endings(self) -> dict[int, Marker]:
+        """By the position of a transactional record: how its transaction ended, if it did."""
+        open_records: dict[int, list[int]] = {}
+        ended: dict[int, Marker] = {}
+        for at, entry in enumerate(self.log):
+            if isinstance(entry, Marker):
+                ended.update(dict.fromkeys(open_records.pop(entry.producer_id, []), entry))
+            elif entry.producer_id >= 0:
+                open_records.setdefault(entry.producer_id, []).append(at)
+        return ended
 
     def compact(self) -> None:
-        """Keep the last record of each key, as the cleaner would."""
-        last = {key: at for at, (key, _, _) in enumerate(self.log)}
+        """Up to the first open transaction: drop what was aborted and keep the last record of each key, as
+        the cleaner would."""
+        ended = self.endings()
+        stable = next(
+            (at for at, r in self.written() if r.producer_id >= 0 and at not in ended), len(self.log)
+        )
+        counts = {
+            at: record
+            for at, record in self.written()
+            if at < stable and (record.producer_id < 0 or ended[at].committed)
+        }
+        last = {record.key: at for at, record in counts.items()}
         self.log = [
-            entry for at, entry in enumerate(self.log) if last[entry[0]] == at and entry[1] is not None
+            entry
+            for at, entry in enumerate(self.log)
+            if at >= stable
+            or isinstance(entry, Marker)
+            or (at in counts and last[entry.key] == at and entry.value is not None)
         ]
 
 

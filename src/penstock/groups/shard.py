@@ -86,12 +86,7 @@ class GroupShard:
     def _load_classic_tombstone(self, group_id: str) -> None:
         if isinstance(self._c.groups.get(group_id), ClassicGroup):
             del self._c.groups[group_id]
-        self._keep_offsets_owner(group_id)
-
-    def _keep_offsets_owner(self, group_id: str) -> None:
-        """Offsets always have a group, be it one that nobody ever joined."""
-        if group_id not in self._c.groups and self._c.offsets.of_group(group_id):
-            self._c.groups[group_id] = ClassicGroup(group_id)
+        self._offsets.keep_owner(group_id)
 
     def load_marker(self, producer_id: int, *, committed: bool) -> None:
         """The end of a transaction."""
@@ -101,14 +96,11 @@ class GroupShard:
         """The log has been read to its end: begin to serve."""
         self._c.now = now
         for group_id in list(self._c.offsets.groups()):
-            self._keep_offsets_owner(group_id)
+            self._offsets.keep_owner(group_id)
         for group_id, known in list(self._c.groups.items()):
             # It was there for offsets that have since gone.
-            if (
-                isinstance(known, ClassicGroup)
-                and not known.stored
-                and not self._c.offsets.of_group(group_id)
-            ):
+            unused = isinstance(known, ClassicGroup) and not known.stored
+            if unused and not self._c.offsets.has_any(group_id):
                 del self._c.groups[group_id]
         for group in list(self._c.groups.values()):
             self._restore_timers(group)
@@ -240,10 +232,15 @@ class GroupShard:
             self._c.answer(ticket, txn_commit_refused(request, error.code))
         return self._effects()
 
-    def end_transaction(self, now: Now, producer_id: int, *, committed: bool) -> Effects:
-        """The marker of a transaction is durable in this partition."""
+    def transaction_ended(self, now: Now, producer_id: int, *, committed: bool) -> Effects:
+        """The marker of a transaction is durable in this partition, after all that was reported durable
+        before."""
         self._c.now = now
-        self._c.offsets.end_transaction(producer_id, committed=committed)
+        # Commits that did not get into the log before the marker are no part of the transaction, and must not
+        # become part of the next. In nearly all cases the marker's epoch shuts their sender out.
+        for _, failed in self._c.journal.refuse(producer_id):
+            failed(ErrorCode.INVALID_PRODUCER_EPOCH)
+        self._offsets.end_transaction(producer_id, committed=committed)
         return self._effects()
 
     def fetch_offsets(
@@ -343,7 +340,7 @@ class GroupShard:
             known = self._c.groups.get(group.group_id)
             if known is group and group.state is State.EMPTY and not group.pending_join:
                 del self._c.groups[group.group_id]
-                self._keep_offsets_owner(group.group_id)
+                self._offsets.keep_owner(group.group_id)
             durable()
 
         if group.stored:
@@ -435,7 +432,7 @@ class GroupShard:
         if isinstance(present, ClassicGroup) and present is not group:
             self._migration.refuse_parked(present, code)
         if group is None:
-            self._keep_offsets_owner(group_id)
+            self._offsets.keep_owner(group_id)
             return
         self._c.groups[group_id] = group
         if isinstance(group, ConsumerGroup):
@@ -445,7 +442,7 @@ class GroupShard:
     def unload(self, now: Now) -> Effects:
         """The partition has another leader: everybody who waits is sent there."""
         self._c.now = now
-        _, waiting = self._c.journal.fail()
+        _, waiting = self._c.journal.give_up()
         for _, failed in waiting:
             failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for group in self._c.groups.values():

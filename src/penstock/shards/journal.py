@@ -7,13 +7,16 @@ given when the batch is durable.
 A shard may change state before its records are durable. The journal then remembers the state before the
 batch, by a name that the shard chooses. A failed batch takes all batches behind it along, because they were
 decided on state that never came to be; `fail` gives back the remembered state.
+
+A batch of a transaction changes no state before it is durable. So it fails alone: the log may refuse it
+because its transaction has ended meanwhile, and that is nothing to those who write behind it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from penstock.shards.shard import Batch, Producer, Record
 from penstock.wire.errors import ErrorCode
@@ -22,6 +25,19 @@ State = TypeVar("State")
 
 Durable = Callable[[], None]
 Failed = Callable[[ErrorCode], None]
+
+
+class _Waiting(NamedTuple):
+    """Somebody who waits for a batch."""
+
+    durable: Durable
+    failed: Failed
+    wrote: bool
+    """Whether the batch has records of theirs. If not they wait for all that was appended before."""
+
+    @property
+    def both(self) -> tuple[Durable, Failed]:
+        return self.durable, self.failed
 
 
 class _Gathering(Generic[State]):
@@ -33,7 +49,7 @@ class _Gathering(Generic[State]):
         self.producer = producer
         self.records: list[Record] = []
         self.size = 0
-        self.waiting: list[tuple[Durable, Failed]] = []
+        self.waiting: list[_Waiting] = []
         self.before: dict[str, State | None] = {}
 
 
@@ -57,11 +73,11 @@ class Journal(Generic[State]):
         batch = self._open(producer)
         batch.records.extend(records)
         batch.size += sum(len(r.key) + len(r.value or b"") for r in records)
-        batch.waiting.append((durable, failed))
+        batch.waiting.append(_Waiting(durable, failed, wrote=True))
 
     def then(self, durable: Durable, failed: Failed) -> None:
         """Run one of the two when everything appended so far is decided. Something must be."""
-        self._queue[-1].waiting.append((durable, failed))
+        self._queue[-1].waiting.append(_Waiting(durable, failed, wrote=False))
 
     def remember(self, name: str, before: Callable[[], State | None]) -> None:
         """The records that are appended next change this state; keep what it was."""
@@ -99,16 +115,43 @@ class Journal(Generic[State]):
         """The batch that was taken is durable: who waited for it."""
         assert self._in_flight
         self._in_flight = False
-        return self._queue.popleft().waiting
+        return [one.both for one in self._queue.popleft().waiting]
 
     def fail(self) -> tuple[dict[str, State | None], list[tuple[Durable, Failed]]]:
+        """The batch that was taken is not durable: the state to put back, and who is to be told."""
+        if not self._queue or self._queue[0].producer is None:
+            return self.give_up()
+        self._in_flight = False
+        # Whoever has nothing in it waits for what came before it, and that is durable.
+        return {}, [one.both if one.wrote else _unharmed(one) for one in self._queue.popleft().waiting]
+
+    def refuse(self, producer_id: int) -> list[tuple[Durable, Failed]]:
+        """Forget the batches of a producer's transaction that were not taken yet: who is to be told."""
+        kept: deque[_Gathering[State]] = deque()
+        refused: list[tuple[Durable, Failed]] = []
+        for batch in self._queue:
+            taken = self._in_flight and not kept
+            if taken or batch.producer is None or batch.producer.id != producer_id:
+                kept.append(batch)
+                continue
+            for one in batch.waiting:
+                if one.wrote:
+                    refused.append(one.both)
+                elif kept:
+                    kept[-1].waiting.append(one)
+                else:
+                    refused.append(_unharmed(one))
+        self._queue = kept
+        return refused
+
+    def give_up(self) -> tuple[dict[str, State | None], list[tuple[Durable, Failed]]]:
         """Forget every batch: all state as it was before the first of them, and all who wait."""
         self._in_flight = False
         before: dict[str, State | None] = {}
         waiting: list[tuple[Durable, Failed]] = []
         for batch in self._queue:
             before = batch.before | before
-            waiting.extend(batch.waiting)
+            waiting.extend(one.both for one in batch.waiting)
         self._queue.clear()
         return before, waiting
 
@@ -122,3 +165,8 @@ class Journal(Generic[State]):
         ):
             queue.append(_Gathering(producer))
         return queue[-1]
+
+
+def _unharmed(one: _Waiting) -> tuple[Durable, Failed]:
+    """Nothing that this one depends on failed, and so it is told."""
+    return one.durable, lambda _code: one.durable()

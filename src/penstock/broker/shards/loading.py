@@ -36,24 +36,33 @@ _NOTHING = b""
 
 
 async def load(ledger: Ledger, partition: Partition, shard: Shard) -> int:
-    """Apply every durable record of the partition, in order; how many there were. Raises StoreError."""
-    offset, end = partition.log_start_offset, partition.high_watermark
+    """Apply every durable record of the partition, in order; how many there were. Raises StoreError.
+
+    Nothing is durable that was not applied when this returns. Others may write meanwhile: the coordinators of
+    transactions write markers, and tell of them only shards that serve.
+    """
+    offset = partition.log_start_offset
     loading = Loading(shard)
-    while offset < end:
-        try:
-            found = ledger.read(partition, offset, SLICE_BYTES, limit_offset=end)
-            slice_ = found if isinstance(found, Slice) else await found
-        except HurtRangeError as error:
-            # What the store lost nobody brings back by waiting: records before and after it count.
-            log.error("a shard was loaded without records that are lost: %s", error)
-            offset = error.end
-            continue
-        if not slice_.buffers:
-            break  # Compaction left nothing up to the end.
-        offset = await loading.take(slice_.buffers, offset)
-        await asyncio.sleep(0)
-    await loading.apply()
+    while offset < partition.high_watermark:
+        while offset < (end := partition.high_watermark):
+            offset = await _read(ledger, partition, offset, end, loading)
+            await asyncio.sleep(0)
+        await loading.apply()
     return loading.count
+
+
+async def _read(ledger: Ledger, partition: Partition, offset: int, end: int, loading: Loading) -> int:
+    """Take a slice; where the next one begins."""
+    try:
+        found = ledger.read(partition, offset, SLICE_BYTES, limit_offset=end)
+        slice_ = found if isinstance(found, Slice) else await found
+    except HurtRangeError as error:
+        # What the store lost nobody brings back by waiting: records before and after it count.
+        log.error("a shard was loaded without records that are lost: %s", error)
+        return error.end
+    if not slice_.buffers:
+        return end  # Compaction left nothing up to there.
+    return await loading.take(slice_.buffers, offset)
 
 
 class Loading:

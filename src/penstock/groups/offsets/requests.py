@@ -4,13 +4,14 @@ This module knows topics by name: its callers translate topic ids first. Every p
 is in the answer, with its own code.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from penstock.groups.classic.group import ClassicGroup, State
 from penstock.groups.classic.joining import ClassicJoin
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.core import Context, GroupError, TypedRecord, encoded
-from penstock.groups.offsets.committed import NO_PRODUCER, Committed
+from penstock.groups.offsets.committed import NO_PRODUCER, Committed, Place
 from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
 from penstock.groups.table import Group
 from penstock.metadata.image import PartitionKey
@@ -83,15 +84,18 @@ def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnO
 
 
 class OffsetRequests:
-    __slots__ = ("_c", "_committing", "_join", "_removing")
+    __slots__ = ("_c", "_committing", "_entering", "_join", "_removing")
 
     def __init__(self, context: Context, join: ClassicJoin) -> None:
         self._c = context
         self._join = join
-        self._committing: dict[tuple[str, str, int], int] = {}
+        self._committing: Counter[Place] = Counter()
         """Partitions with commits on their way, and how many: a tombstone that is decided on what is durable
         would come after them, and take them along."""
-        self._removing: set[tuple[str, str, int]] = set()
+        self._entering: Counter[Place] = Counter()
+        """Those of them that are commits of a transaction. A member that reads its offsets now must know of
+        them: its predecessor was let in before it lost the partition, and may still end the transaction."""
+        self._removing: set[Place] = set()
         """Partitions whose tombstone is on its way: a slow store is not sent another at each check."""
 
     # Commit
@@ -240,11 +244,16 @@ class OffsetRequests:
             return
 
         committed = [_place(record) for record in records if record[1] is not None]
-        for place in committed:
-            self._committing[place] = self._committing.get(place, 0) + 1
+        entering = committed if producer is not None else []
+        self._committing.update(committed)
+        self._entering.update(entering)
+
+        def arrived() -> None:
+            _count_off(self._committing, committed)
+            _count_off(self._entering, entering)
 
         def durable() -> None:
-            self._arrived(committed)
+            arrived()
             for key, value in records:
                 assert isinstance(key, OffsetCommitKey)
                 assert value is None or isinstance(value, OffsetCommitValue)
@@ -252,16 +261,10 @@ class OffsetRequests:
             answer()
 
         def failed(code: ErrorCode) -> None:
-            self._arrived(committed)
+            arrived()
             refuse(code)
 
         self._c.journal.append(encoded(records), durable, failed, producer)
-
-    def _arrived(self, places: list[tuple[str, str, int]]) -> None:
-        for place in places:
-            self._committing[place] -= 1
-            if not self._committing[place]:
-                del self._committing[place]
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:
         """One durable record."""
@@ -269,8 +272,20 @@ class OffsetRequests:
             self._c.offsets.remove(key.group, key.topic, key.partition)
             return
         self._c.offsets.put(key.group, key.topic, key.partition, value, producer_id)
-        if key.group not in self._c.groups:
-            self._c.groups[key.group] = ClassicGroup(key.group)
+        self.keep_owner(key.group)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Its marker is durable."""
+        places = self._c.offsets.end_transaction(producer_id, committed=committed)
+        for group_id, _, _ in places:
+            self.keep_owner(group_id)
+        # Some were kept for the transaction's sake.
+        self.remove(self._of_missing_topics(places))
+
+    def keep_owner(self, group_id: str) -> None:
+        """Offsets always have a group, be it one that nobody ever joined."""
+        if group_id not in self._c.groups and self._c.offsets.has_any(group_id):
+            self._c.groups[group_id] = ClassicGroup(group_id)
 
     # Fetch
 
@@ -294,13 +309,16 @@ class OffsetRequests:
                     topic_id=topic_id,
                     partitions=[
                         _unstable(index)
-                        if require_stable and self._c.offsets.is_pending(group_id, name, index)
+                        if require_stable and self._is_unstable((group_id, name, index))
                         else _fetched(index, found.get(index))
                         for index in indexes
                     ],
                 )
             )
         return answer
+
+    def _is_unstable(self, place: Place) -> bool:
+        return self._c.offsets.is_pending(*place) or place in self._entering
 
     # Delete
 
@@ -345,12 +363,7 @@ class OffsetRequests:
 
     def tombstones(self, group_id: str) -> list[TypedRecord]:
         """For everything that the group has committed, or would by transactions that are open."""
-        partitions = {
-            (topic, partition)
-            for topic, found in self._c.offsets.of_group(group_id).items()
-            for partition in found
-        } | self._c.offsets.pending_of(group_id)
-        return [(_key(group_id, topic, partition), None) for topic, partition in sorted(partitions)]
+        return [(_key(*place), None) for place in sorted(self._c.offsets.places(group_id))]
 
     def remove(self, records: list[TypedRecord]) -> None:
         """Write tombstones that nobody waits for."""
@@ -389,25 +402,38 @@ class OffsetRequests:
 
     def of_missing_topics(self) -> list[TypedRecord]:
         """Tombstones for offsets in topics that do not exist, or that were deleted and made again."""
-        topics = self._c.image.topics
+        offsets = self._c.offsets
+        return self._of_missing_topics(
+            place for group_id in offsets.groups() for place in offsets.places(group_id)
+        )
+
+    def _of_missing_topics(self, places: Iterable[Place]) -> list[TypedRecord]:
         records: list[TypedRecord] = []
-        for group_id in self._c.offsets.groups():
-            for name, found in self._c.offsets.of_group(group_id).items():
-                topic = topics.get(name)
-                records.extend(
-                    (_key(group_id, name, partition), None)
-                    for partition, offset in found.items()
-                    if (topic is None or (offset.has_topic_id and offset.topic_id != topic.id))
-                    and (group_id, name, partition) not in self._committing
-                )
+        for place in places:
+            known = self._c.offsets.all_of(place)
+            # A tombstone takes all there is. So an offset of a topic that is there saves the others, until
+            # its transaction ends.
+            if known and place not in self._committing and all(self._is_gone(place[1], one) for one in known):
+                records.append((_key(*place), None))
         return records
+
+    def _is_gone(self, name: str, offset: Committed) -> bool:
+        topic = self._c.image.topics.get(name)
+        return topic is None or (offset.has_topic_id and offset.topic_id != topic.id)
+
+
+def _count_off(counter: Counter[Place], places: list[Place]) -> None:
+    for place in places:
+        counter[place] -= 1
+        if not counter[place]:
+            del counter[place]
 
 
 def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
     return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
 
 
-def _place(record: TypedRecord) -> tuple[str, str, int]:
+def _place(record: TypedRecord) -> Place:
     key, _ = record
     assert isinstance(key, OffsetCommitKey)
     return key.group, key.topic, key.partition
