@@ -227,19 +227,21 @@ async def test_the_command_line(nodes: Nodes, tmp_path: Path) -> None:
         )
         return done.returncode, done.stdout
 
-    code, said = await run("upgrade", "--to", "3")
-    assert code == 1 and "only supports versions 1-2" in said
-    assert await run("upgrade", "--dry-run") == (0, '{"before": 1, "level": 2, "dry_run": true}\n')
+    code, said = await run("upgrade", "--to", str(LEVEL_MAX + 1))
+    assert code == 1 and f"only supports versions 1-{LEVEL_MAX}" in said
+    dry = f'{{"before": 1, "level": {LEVEL_MAX}, "dry_run": true}}\n'
+    assert await run("upgrade", "--dry-run") == (0, dry)
     assert nodes.image(1).level == 1
-    assert await run("upgrade") == (0, '{"before": 1, "level": 2, "dry_run": false}\n')
+    done = f'{{"before": 1, "level": {LEVEL_MAX}, "dry_run": false}}\n'
+    assert await run("upgrade") == (0, done)
     code, said = await run("status", "--json")
-    assert code == 0 and json.loads(said)["feature_level"] == 2
+    assert code == 0 and json.loads(said)["feature_level"] == LEVEL_MAX
 
     def ask() -> cluster.Features:
         with Client(address) as client:
             return cluster.features(client.any())
 
-    assert await asyncio.to_thread(ask) == cluster.Features(2, LEVEL_MAX)
+    assert await asyncio.to_thread(ask) == cluster.Features(LEVEL_MAX, LEVEL_MAX)
 
 
 # What a broker cannot read.

@@ -8,6 +8,7 @@ goes back. A broker refuses a cluster whose level it does not know.
     2   frames of version 2, which tell a torn entry from a rotten one; manifests of format 2, which name
         hurt ranges. Brokers of level 1 drop the unknown fields of an entry, but refuse such a frame: so none
         of them reads half of a later command.
+    3   transactions are served; access rules, credentials and quotas are commands of the log
 
 Until the level is 2, nothing may be written that a broker of level 1 would read only in part.
 """
@@ -15,8 +16,13 @@ Until the level is 2, nothing may be written that a broker of level 1 would read
 from typing import Final
 
 LEVEL_MIN: Final = 1
-LEVEL_MAX: Final = 2
+LEVEL_MAX: Final = 3
 """The newest level that this version can read and write."""
+
+TRANSACTIONS_FROM: Final = 3
+"""Until then a partition may get a leader that writes no markers."""
+SECURITY_FROM: Final = 3
+"""Until then a broker may be among the others that knows no access rules, and would let everybody in."""
 
 FEATURE: Final = "penstock.version"
 """What the level is called where Kafka's tools show it."""
