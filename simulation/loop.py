@@ -23,7 +23,7 @@ import math
 import random
 from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn
 
 NESTED_MAX = 3
@@ -34,6 +34,11 @@ STEPS_MAX = 2_000_000
 
 THREAD_SECONDS_MAX = 0.004
 """How long a thread needs to take up work, at most."""
+
+
+Connect = Callable[
+    [Callable[[], asyncio.Protocol], str], Awaitable[tuple[asyncio.Transport, asyncio.Protocol]]
+]
 
 
 class Crashed(BaseException):
@@ -84,8 +89,10 @@ class Arrival(Turn):
 class Process:
     """What has its own turn: a broker, a client, the store."""
 
-    def __init__(self, loop: World, name: str) -> None:
+    def __init__(self, loop: World, name: str, host: str = "") -> None:
         self.name = name
+        self.host = host or name
+        """The machine that it runs on."""
         self.ready: deque[Turn] = deque()
         self.paused = 0
         self.dead = False
@@ -142,12 +149,14 @@ class World(asyncio.BaseEventLoop):
         self._stopping = False
         self.halted = False
         """Something was found: run nothing more."""
+        self.connect: Connect | None = None
+        """How a process reaches a host."""
         self.set_exception_handler(lambda loop, context: None)
 
     # Processes.
 
-    def process(self, name: str) -> Process:
-        return Process(self, name)
+    def process(self, name: str, host: str = "") -> Process:
+        return Process(self, name, host)
 
     def consider(self, process: Process) -> None:
         """It may have something to do."""
@@ -277,6 +286,13 @@ class World(asyncio.BaseEventLoop):
 
         self.call_later(self._rng.random() * THREAD_SECONDS_MAX, work)
         return future
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        assert self.connect is not None, "this world has no network"
+        assert not any(options.values()), f"{options} are not simulated"
+        return await self.connect(protocol_factory, host)
 
     def _process_events(self, event_list: object) -> NoReturn:
         raise AssertionError("there are no sockets in this world")

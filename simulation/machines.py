@@ -93,7 +93,7 @@ class Machine:
     def start(self) -> None:
         assert self.process is None
         self._starts += 1
-        self.process = process = self._world.process(f"{self.host}.{self._starts}")
+        self.process = process = self._world.process(f"{self.host}.{self._starts}", self.host)
         self.stopping = False
         self._trace.note("faults", f"start {process.name}")
         process.after = self._look

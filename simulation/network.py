@@ -1,8 +1,11 @@
 """Connections without sockets: the real server and its connections, with transports made of callbacks.
 
 Bytes arrive in order and after a delay. A client may be cut off from a broker: the bytes of both wait until
-the cut heals, as with TCP, and an impatient side gives up. A broker that died resets its connections. A
+the cut heals, as with TCP, and an impatient side gives up. A connection may break: what is on its way is
+lost, and nobody can tell whether it was a request or an answer. A broker that died resets its connections. A
 paused one accepts them, as its kernel would, and finds the requests when it wakes.
+
+Brokers are clients of other brokers too (`peering.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.server.connection import Connection
 from penstock.server.limits import Limits
@@ -24,6 +27,8 @@ DELAY_SECONDS_MAX = 0.003
 RESET_SECONDS = 0.001
 _SIZE = struct.Struct(">i")
 
+L = TypeVar("L", bound="Link")
+
 
 class Network:
     def __init__(self, world: World, rng: random.Random) -> None:
@@ -32,9 +37,12 @@ class Network:
         self._listening: dict[str, SimulatedServer] = {}
         self._links: list[Link] = []
         self._cuts: set[tuple[str, str]] = set()
+        self._slow: dict[tuple[str, str], float] = {}
 
-    def delay(self) -> float:
-        return self.rng.random() * DELAY_SECONDS_MAX
+    def delay(self, client: str = "", host: str = "") -> float:
+        """How long bytes are on their way between these two."""
+        delay = self.rng.random() * DELAY_SECONDS_MAX
+        return delay + self._slow.get((client, host), 0.0) if self._slow else delay
 
     # The brokers' side.
 
@@ -53,18 +61,26 @@ class Network:
         for link in self._links:
             if link.server.process is process:
                 link.lose()
+            elif link.client is process:
+                link.abandon()
         self._links = [link for link in self._links if not link.over]
 
     # The clients' side.
 
     async def connect(self, client: Process, host: str) -> Link:
-        await asyncio.sleep(self.delay())
-        if self.is_cut(client.name, host):
+        return self.add(Link(self, client, host, await self.reach(client, host)))
+
+    async def reach(self, client: Process, host: str) -> SimulatedServer:
+        """Whoever listens there; ConnectionRefusedError if nobody does."""
+        await asyncio.sleep(self.delay(client.host, host))
+        if self.is_cut(client.host, host):
             await asyncio.sleep(3600)
         server = self._listening.get(host)
         if server is None or server.process.dead:
             raise ConnectionRefusedError(f"nobody listens at {host}")
-        link = Link(self, client, host, server)
+        return server
+
+    def add(self, link: L) -> L:
         self._links = [one for one in self._links if not one.over]
         self._links.append(link)
         return link
@@ -79,9 +95,23 @@ class Network:
 
     def heal(self, client: str, host: str) -> None:
         self._cuts.discard((client, host))
-        for link in self._links:
-            if link.client.name == client and link.host == host:
-                link.go_on()
+        for link in self._between(client, host):
+            link.go_on()
+
+    def slow_down(self, client: str, host: str, seconds: float) -> None:
+        """What is sent from now on is late; nothing overtakes."""
+        self._slow[client, host] = seconds
+
+    def speed_up(self, client: str, host: str) -> None:
+        self._slow.pop((client, host), None)
+
+    def break_off(self, client: str, host: str) -> None:
+        """All connections between these two break."""
+        for link in self._between(client, host):
+            link.break_off()
+
+    def _between(self, client: str, host: str) -> list[Link]:
+        return [link for link in self._links if link.client.host == client and link.host == host]
 
 
 class Link:
@@ -94,12 +124,14 @@ class Link:
         self.host = host
         self.server = server
         self.over = False
+        self.broken = False
+        """Nothing arrives any more, either way."""
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._held: list[tuple[bool, Any]] = []
         self._there = self._back = 0.0
         self._received = bytearray()
         self._transport = _Transport(self)
-        self._to_server(None)
+        self.send(None)
 
     def ask(self, frame: bytes) -> asyncio.Future[bytes]:
         """Send a request; its answer, without the size before it, or ConnectionError."""
@@ -109,48 +141,62 @@ class Link:
             answer.exception()
             return answer
         self._waiting.append(answer)
-        self._to_server(_SIZE.pack(len(frame)) + frame)
+        self.send(_SIZE.pack(len(frame)) + frame)
         return answer
 
     def close(self) -> None:
         """The client gives up."""
         if not self.over:
             self._end("the connection was closed here")
-            if not self._network.is_cut(self.client.name, self.host):
+            if not self._network.is_cut(self.client.host, self.host):
                 self.server.process.post(self._transport.lost)
 
     # Between the two.
 
-    def _to_server(self, data: bytes | None) -> None:
-        if self._network.is_cut(self.client.name, self.host):
+    def send(self, data: bytes | None) -> None:
+        """To the server; None: the connection begins."""
+        if self._network.is_cut(self.client.host, self.host):
             self._held.append((True, data))
             return
-        self._there = max(self._there, self._world.time() + self._network.delay())
+        self._there = max(self._there, self._world.time() + self._network.delay(self.client.host, self.host))
         self.server.process.post_at(self._there, self._transport.receive, data)
 
     def to_client(self, data: bytes | None) -> None:
         """From the server; None: it closed the connection."""
-        if self._network.is_cut(self.client.name, self.host):
+        if self._network.is_cut(self.client.host, self.host):
             self._held.append((False, data))
             return
-        self._back = max(self._back, self._world.time() + self._network.delay())
+        self._back = max(self._back, self._world.time() + self._network.delay(self.client.host, self.host))
         self.client.post_at(self._back, self._receive, data)
 
     def go_on(self) -> None:
         held, self._held = self._held, []
         for to_server, data in held:
             if to_server:
-                self._to_server(data)
+                self.send(data)
             else:
                 self.to_client(data)
 
     def lose(self) -> None:
         """The other end is gone."""
-        if not self._network.is_cut(self.client.name, self.host):
+        if not self._network.is_cut(self.client.host, self.host):
             self.client.post_at(self._world.time() + RESET_SECONDS, self._end, "the connection was reset")
 
+    def abandon(self) -> None:
+        """This end is gone."""
+        self.over = True
+        if not self._network.is_cut(self.client.host, self.host):
+            self.server.process.post_at(self._world.time() + RESET_SECONDS, self._transport.lost)
+
+    def break_off(self) -> None:
+        self.broken = True
+        self._held.clear()
+        when = self._world.time() + RESET_SECONDS
+        self.client.post_at(when, self._end, "the connection was reset")
+        self.server.process.post_at(when, self._transport.lost)
+
     def _receive(self, data: bytes | None) -> None:
-        if self.over:
+        if self.over or self.broken:
             return
         if data is None:
             self._end("the broker closed the connection")
@@ -189,6 +235,8 @@ class _Transport(asyncio.Transport):
     def receive(self, data: bytes | None) -> None:
         """In the broker's process. None: the connection begins."""
         server = self._link.server
+        if self._link.broken:
+            return
         if data is None:
             if server.accepts:
                 self._connection = Connection(server, "PLAINTEXT")
@@ -220,7 +268,7 @@ class _Transport(asyncio.Transport):
     # What the connection calls.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return (self._link.client.name, 1) if name == "peername" else default
+        return (self._link.client.host, 1) if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """The network takes everything."""

@@ -32,6 +32,7 @@ from simulation.loop import CURRENT, Halted, Process, World
 from simulation.machines import Machine, host_of
 from simulation.movers import Mover
 from simulation.network import Network
+from simulation.peering import Peering
 from simulation.producers import BareWriter, IdempotentProducer
 from simulation.readers import Observer, Reader
 from simulation.recreation import Recreator
@@ -84,6 +85,7 @@ class Scene:
         self.checker.on_start = self.ages.start_told
         self.views = Views(self)
         self.network = Network(self.world, random.Random(f"{seed}/network"))
+        self.world.connect = Peering(self.network).connect
         self.shared = SharedStore(self.world, self.trace)
         self.shared.on_effect = self.checker.effect
         self.disk = Disk(self.world, self.trace)
