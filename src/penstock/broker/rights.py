@@ -104,6 +104,7 @@ ALTER_CLUSTER = Right(Operation.ALTER, Resource.CLUSTER)
 DESCRIBE_CLUSTER = Right(Operation.DESCRIBE, Resource.CLUSTER)
 DESCRIBE_CLUSTER_CONFIGS = Right(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER)
 ALTER_CLUSTER_CONFIGS = Right(Operation.ALTER_CONFIGS, Resource.CLUSTER)
+WRITE_MARKERS = Right(Operation.ALTER, Resource.CLUSTER, or_cluster=Operation.CLUSTER_ACTION)
 BE_A_BROKER = Right(Operation.CLUSTER_ACTION, Resource.CLUSTER)
 WRITE_IDEMPOTENTLY = Right(
     Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, or_any=(Operation.WRITE, Resource.TOPIC)

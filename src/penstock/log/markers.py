@@ -1,4 +1,5 @@
-"""Transaction markers: the one record of a control batch, and the aborted ranges that follow from it."""
+"""Transaction markers: the batch that ends a transaction in one partition, how the log reads it, and the
+aborted ranges that follow from it."""
 
 import struct
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.wire.buffers import Buffer
+from penstock.wire.markers import marker_batch
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
@@ -21,6 +23,32 @@ class MarkerKind(IntEnum):
 class Marker(NamedTuple):
     kind: MarkerKind
     coordinator_epoch: int
+
+
+class MarkerBatch(bytearray):
+    """A marker on its way into the log, with what its bytes do not say."""
+
+    __slots__ = ("has_own_epoch",)
+
+    has_own_epoch: bool
+    """Each end of a transaction has an epoch of its own (transaction version 2). So a marker of the epoch
+    that the open transaction was written in is a late one, of a transaction before."""
+
+    @classmethod
+    def of(
+        cls, marker: Marker, producer_id: int, producer_epoch: int, timestamp: int, *, has_own_epoch: bool
+    ) -> "MarkerBatch":
+        made = cls(
+            marker_batch(marker.kind, producer_id, producer_epoch, marker.coordinator_epoch, timestamp)
+        )
+        made.has_own_epoch = has_own_epoch
+        return made
+
+    def another(self) -> "MarkerBatch":
+        """The same for another partition: each log stamps its own."""
+        made = MarkerBatch(self)
+        made.has_own_epoch = self.has_own_epoch
+        return made
 
 
 class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

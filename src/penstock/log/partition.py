@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from penstock.log import epochs as epoch_table
 from penstock.log.epochs import EpochStart
-from penstock.log.markers import AbortedTransaction, MarkerKind, parse_marker, touching
+from penstock.log.markers import AbortedTransaction, MarkerBatch, MarkerKind, parse_marker, touching
 from penstock.log.producers import (
     NO_PRODUCER,
     NO_SEQUENCE,
@@ -199,7 +199,12 @@ class PartitionLog:
             return None
         entry = self.producer_entries.get(producer_id)
         if entry is not None:
-            if producer_epoch < entry.epoch:
+            if producer_epoch < entry.epoch or (
+                producer_epoch == entry.epoch
+                and entry.txn_first_offset != NO_TRANSACTION
+                and isinstance(batch, MarkerBatch)
+                and batch.has_own_epoch
+            ):
                 return ErrorCode.INVALID_PRODUCER_EPOCH
             if marker.coordinator_epoch < entry.coordinator_epoch:
                 return ErrorCode.TRANSACTION_COORDINATOR_FENCED

@@ -26,6 +26,7 @@ API_MODULES = {
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
     26: "end_txn",
+    27: "write_txn_markers",
     28: "txn_offset_commit",
     29: "describe_acls",
     30: "create_acls",
