@@ -66,7 +66,7 @@ def read_from_store(store: Path, topics: list[str]) -> Topics:
     starts, ends = session.starts(views), session.ends(views)
     ranges = [OffsetRange(view, starts[key], ends[key]) for key, view in views.items()]
     found: Topics = {topic: {str(index): [] for index in range(PARTITIONS)} for topic in topics}
-    settings = ReadSettings(str(store), columns, False, True, True)
+    settings = ReadSettings(str(store), columns, options.isolation, True, True)
     for stretches in splits(ranges, Deal(options.split_bytes)):
         for batch in read_stretches(stretches, settings):
             for row in batch.to_pylist():

@@ -52,6 +52,7 @@ class Target:
 
     def values(self) -> list[str]:
         """Everything in the topic, by key order of partitions."""
+        from penstock.log.isolation import Isolation
         from penstock.spark.options import read_options
         from penstock.spark.read.planning import OffsetRange
         from penstock.spark.read.reading import ReadSettings, read_stretches
@@ -61,8 +62,8 @@ class Target:
         options = read_options({"store": self.broker.store, "subscribe": self.topic}, streaming=False)
         views = ReadSession(self.store, options).refresh().values()
         ranges = [OffsetRange(view, view.log_start, view.end) for view in views]
-        settings = ReadSettings(self.broker.store, ("value",), False, True, True)
-        found = read_stretches([stretch_of(*one) for one in ranges], settings)
+        settings = ReadSettings(self.broker.store, ("value",), Isolation.READ_COMMITTED, True, True)
+        found = read_stretches([stretch_of(*one, Isolation.READ_COMMITTED) for one in ranges], settings)
         return [value.decode().rstrip() for batch in found for value in batch.column(0).to_pylist()]
 
     def objects(self, prefix: str) -> list[str]:

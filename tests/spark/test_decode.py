@@ -241,12 +241,7 @@ def test_control_batches_and_aborted_transactions_are_left_out() -> None:
     ]
     aborted = [AbortedRange(5, 0, 2)]
     assert [row["offset"] for row in decode(b"".join(run), aborted=aborted)] == [1, 4, 5]
-    assert [row["offset"] for row in decode(b"".join(run), aborted=aborted, read_uncommitted=True)] == [
-        0,
-        1,
-        4,
-        5,
-    ]
+    assert [row["offset"] for row in decode(b"".join(run))] == [0, 1, 4, 5]
 
 
 def test_header_names_that_are_no_text_are_shown_as_java_shows_them() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.log.isolation import Isolation
 from penstock.spark.errors import LostRecordsError
 from penstock.spark.read.planning import Deal, OffsetRange, admit_records, splits
 from penstock.spark.read.reading import ReadSettings, read_stretches
@@ -43,7 +44,7 @@ async def planned(world: World) -> tuple[PartitionView, list[Stretch]]:
 
 def read(world: World, stretches: list[Stretch], *, fail: bool) -> list[int]:
     assert isinstance(world.store, DirectoryStore)
-    settings = ReadSettings(world.store.root, ("offset", "value"), True, True, fail)
+    settings = ReadSettings(world.store.root, ("offset", "value"), Isolation.READ_UNCOMMITTED, True, fail)
     return [
         offset
         for arrow in read_stretches(stretches, settings)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.log.isolation import Isolation
 from penstock.spark.options import (
     EARLIEST,
     LATEST,
@@ -21,8 +22,14 @@ def test_the_least_that_is_needed() -> None:
     assert batch.selection == Selection(names=("events",))
     assert (batch.start, batch.end) == (Bound(everywhere=EARLIEST), Bound(everywhere=LATEST))
     assert batch.fail_on_data_loss
-    assert not batch.read_uncommitted
+    assert batch.isolation is Isolation.READ_COMMITTED
     assert read_options(EVENTS, streaming=True).start == Bound(everywhere=LATEST)
+
+
+@pytest.mark.parametrize("name", ["isolation.level", "kafka.isolation.level", "Kafka.Isolation.Level"])
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_isolation_by_its_own_name_and_by_the_connector_s(name: str, isolation: Isolation) -> None:
+    assert read_options({**EVENTS, name: isolation.value}, streaming=False).isolation is isolation
 
 
 def test_names_are_matched_in_any_case() -> None:
@@ -80,6 +87,11 @@ def test_a_job_keeps_the_settings_that_it_had_for_the_connector() -> None:
         ({**EVENTS, "failOnDataLoss": "no"}, "The option 'failOnDataLoss' is 'true' or 'false', not 'no'."),
         ({**EVENTS, "minPartitions": "many"}, "The option 'minPartitions' is a whole number, not 'many'."),
         ({**EVENTS, "kafka.isolation.level": "x"}, "kafka.isolation.level is 'read_committed' or"),
+        ({**EVENTS, "isolation.level": "READ_COMMITTED"}, "isolation.level is 'read_committed' or"),
+        (
+            {**EVENTS, "isolation.level": "read_committed", "kafka.isolation.level": "read_uncommitted"},
+            "The options 'isolation.level' and 'kafka.isolation.level' contradict each other.",
+        ),
         ({**EVENTS, "startingOffsetsByTimestampStrategy": "x"}, "is 'error' or 'latest', not 'x'."),
         ({**EVENTS, "maxTriggerDelay": "soon"}, "is a time such as '30s' or '15m', not 'soon'."),
         ({**EVENTS, "maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger is 2"),

@@ -171,6 +171,7 @@ def test_groups_resume_from_a_compacted_offsets_topic(broker: Broker) -> None:
 
 def test_spark_reads_the_store_of_a_compacted_log(tmp_path: Path) -> None:
     from penstock.cluster.reading import view_of
+    from penstock.log.isolation import Isolation
     from penstock.spark.options import Selection
     from penstock.spark.read.planning import choose
     from penstock.spark.read.reading import ReadSettings, open_blocking, read_stretches
@@ -187,10 +188,10 @@ def test_spark_reads_the_store_of_a_compacted_log(tmp_path: Path) -> None:
             blocking = open_blocking(workshop.store)
             chosen = view_of(blocking.store, lambda image: choose(Selection(names=("t",)), image))
             view = blocking.run(chosen.refresh())[key]
-            return stretch_of(view, 0, view.end)
+            return stretch_of(view, 0, view.end, Isolation.READ_COMMITTED)
 
         def rows(stretch: Stretch) -> list[tuple[int, bytes]]:
-            settings = ReadSettings(workshop.store, ("offset", "value"), False, True, True)
+            settings = ReadSettings(workshop.store, ("offset", "value"), Isolation.READ_COMMITTED, True, True)
             found = read_stretches([stretch], settings)
             return [(row["offset"], row["value"]) for batch in found for row in batch.to_pylist()]
 

@@ -2,6 +2,7 @@
 aborted ranges that follow from it."""
 
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -84,14 +85,20 @@ def parse_marker(records: Buffer) -> Marker | None:
 
 
 def touching(aborted: Sequence[AbortedTransaction], start: int, end: int) -> list[AbortedTransaction]:
-    """The ranges that overlap offsets in [start, end). They are kept in the order of their markers."""
+    """The ranges that overlap offsets in [start, end). They are kept in the order of their markers, so that
+    those which ended before `start` are not looked at, however many there are."""
     found = []
-    for transaction in aborted:
-        if transaction.last_offset >= start and transaction.first_offset < end:
+    for at in range(bisect_left(aborted, start, key=_marker_offset), len(aborted)):
+        transaction = aborted[at]
+        if transaction.first_offset < end:
             found.append(transaction)
         if transaction.last_stable_offset >= end:
             break
     return found
+
+
+def _marker_offset(transaction: AbortedTransaction) -> int:
+    return transaction.last_offset
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.log.isolation import Isolation
 from penstock.spark.errors import SourceError
 from penstock.wire.compression import CODEC_NAMES
 
@@ -24,8 +25,8 @@ KNOWN = (
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "failOnDataLoss", "includeHeaders", "minPartitions", "maxRecordsPerPartition",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "splitBytes",
-    "kafka.bootstrap.servers", "store", "kafka.isolation.level", "group.id", "kafka.group.id",
-    "checkCrc",
+    "kafka.bootstrap.servers", "store", "isolation.level", "kafka.isolation.level",
+    "group.id", "kafka.group.id", "checkCrc",
 )  # fmt: skip
 
 # Options of Spark's connector that tune its consumer. There is none here, so they change nothing; a job that
@@ -86,7 +87,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_trigger_delay_ms: int = 15 * 60 * 1000
     max_bytes_per_trigger: int = 0
     split_bytes: int = SPLIT_BYTES
-    read_uncommitted: bool = False
+    isolation: Isolation = Isolation.READ_COMMITTED
     check_crc: bool = True
     group: str | None = None
 
@@ -98,11 +99,6 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     store, bootstrap = options.get("store"), options.get("kafka.bootstrap.servers")
     if not store and not bootstrap:
         raise OptionError("Set the option 'store' (a directory or URL), or 'kafka.bootstrap.servers'.")
-    isolation = options.get("kafka.isolation.level", "read_committed")
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise OptionError(
-            f"kafka.isolation.level is 'read_committed' or 'read_uncommitted', not {isolation!r}."
-        )
     strategy = options.get("startingoffsetsbytimestampstrategy", "error")
     if strategy not in ("error", "latest"):
         raise OptionError(f"startingOffsetsByTimestampStrategy is 'error' or 'latest', not {strategy!r}.")
@@ -127,7 +123,7 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", "15m"),
         max_bytes_per_trigger=_count(options, "maxBytesPerTrigger"),
         split_bytes=_count(options, "splitBytes") or SPLIT_BYTES,
-        read_uncommitted=isolation == "read_uncommitted",
+        isolation=_isolation(options),
         check_crc=_flag(options, "checkCrc", default=True),
         group=options.get("group.id") or options.get("kafka.group.id"),
     )
@@ -177,6 +173,17 @@ def _known(raw: Mapping[str, str], names: Sequence[str]) -> None:
             proper = [one for one in names if near and one.lower() == near[0]]
             hint = f" Did you mean '{proper[0]}'?" if proper else ""
             raise OptionError(f"The option {name!r} is not one of format('penstock').{hint}")
+
+
+def _isolation(options: Mapping[str, str]) -> Isolation:
+    """By its own name, or as Spark's connector hands it to its consumer."""
+    given = {name: options[name] for name in ("isolation.level", "kafka.isolation.level") if name in options}
+    for name, text in given.items():
+        if text not in tuple(Isolation):
+            raise OptionError(f"{name} is 'read_committed' or 'read_uncommitted', not {text!r}.")
+    if len(set(given.values())) > 1:
+        raise OptionError("The options 'isolation.level' and 'kafka.isolation.level' contradict each other.")
+    return Isolation(next(iter(given.values()), Isolation.READ_COMMITTED))
 
 
 def _location(store: str | None) -> str | None:

@@ -46,7 +46,7 @@ def settings_of(options: ReadOptions, store: str, schema: StructType) -> "ReadSe
     from penstock.spark.read.reading import ReadSettings
 
     return ReadSettings(
-        store, columns_of(schema), options.read_uncommitted, options.check_crc, options.fail_on_data_loss
+        store, columns_of(schema), options.isolation, options.check_crc, options.fail_on_data_loss
     )
 
 
@@ -73,7 +73,7 @@ class BatchReader(DataSourceReader):
             options.split_bytes, self._parallelism, options.min_partitions, options.max_records_per_partition
         )
         settings = settings_of(options, store, self._schema)
-        return [Split(stretches, settings) for stretches in splits(ranges, deal)]
+        return [Split(stretches, settings) for stretches in splits(ranges, deal, options.isolation)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_split(partition)

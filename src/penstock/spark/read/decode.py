@@ -10,6 +10,7 @@ If only offsets are wanted and the header of a compressed batch tells them, the 
 Per batch there is one pass over a row of numbers and one CRC; per record there is no Python at all.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -60,6 +61,10 @@ class AbortedRange(NamedTuple):
     last_offset: int
 
 
+def _first_offset(entry: AbortedRange) -> int:
+    return entry.first_offset
+
+
 class _Part(NamedTuple):
     """Batches whose records lie in one source: where each one's records begin, and their other fields."""
 
@@ -84,7 +89,6 @@ class Decoder:
         low: int = 0,
         high: int = 2**63 - 1,
         aborted: Collection[AbortedRange] = (),
-        read_uncommitted: bool = False,
         check_crc: bool = True,
     ) -> None:
         self.low = low
@@ -95,9 +99,9 @@ class Decoder:
         self._schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
         self._high = high
         self._aborted: dict[int, list[AbortedRange]] = {}
-        if not read_uncommitted:
-            for entry in aborted:
-                self._aborted.setdefault(entry.producer_id, []).append(entry)
+        for entry in sorted(aborted):
+            self._aborted.setdefault(entry.producer_id, []).append(entry)
+        self._aborting = np.array(list(self._aborted), dtype=np.int64)
         self._check_crc = check_crc
         self._constants: dict[str, pa.Array] = {}
         self._pending: list[_Part] = []
@@ -196,10 +200,12 @@ class Decoder:
         wanted = (attributes & CONTROL) == 0
         if self._aborted:
             suspects = wanted & ((attributes & TRANSACTIONAL) != 0)
-            suspects &= np.isin(table[:, kernels.PRODUCER_ID], list(self._aborted))
+            suspects &= np.isin(table[:, kernels.PRODUCER_ID], self._aborting)
             for at in np.flatnonzero(suspects):
+                # A producer has one transaction at a time, so its ranges lie one after the other.
                 ranges = self._aborted[int(table[at, kernels.PRODUCER_ID])]
-                wanted[at] = not any(r.first_offset <= base[at] <= r.last_offset for r in ranges)
+                near = bisect_right(ranges, base[at], key=_first_offset)
+                wanted[at] = not near or ranges[near - 1].last_offset < base[at]
         return table if wanted.all() else table[wanted]
 
     def _require_crc(self, view: memoryview, table: Any) -> None:

@@ -8,6 +8,7 @@ admit records, and so planning a terabyte reads no index.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.log.isolation import Isolation
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import MissingTopicError
 from penstock.spark.options import Selection
@@ -151,7 +152,9 @@ class Deal(NamedTuple):
     max_records: int = 0
 
 
-def splits(ranges: Sequence[OffsetRange], deal: Deal) -> list[list[Stretch]]:
+def splits(
+    ranges: Sequence[OffsetRange], deal: Deal, isolation: Isolation = Isolation.READ_COMMITTED
+) -> list[list[Stretch]]:
     """The work of each task: stretches of one or several partitions, in order."""
     ranges = [one for one in ranges if one.high > one.low]
     sizes = [size_of(*one) for one in ranges]
@@ -170,7 +173,7 @@ def splits(ranges: Sequence[OffsetRange], deal: Deal) -> list[list[Stretch]]:
             full = cost > room or (deal.max_records and records + count > deal.max_records)
             if not tasks or (full and (stretch is not None or tasks[-1])):
                 if stretch is not None:
-                    tasks[-1].append(stretch_of(one.view, stretch.low, stretch.high))
+                    tasks[-1].append(stretch_of(one.view, stretch.low, stretch.high, isolation))
                     stretch = None
                 tasks.append([])
                 room, records = target + opening, 0
@@ -178,7 +181,7 @@ def splits(ranges: Sequence[OffsetRange], deal: Deal) -> list[list[Stretch]]:
             room -= cost
             records += count
         if stretch is not None:
-            tasks[-1].append(stretch_of(one.view, stretch.low, stretch.high))
+            tasks[-1].append(stretch_of(one.view, stretch.low, stretch.high, isolation))
     return tasks
 
 

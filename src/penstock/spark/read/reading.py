@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.cluster.reading import view_of
 from penstock.log.checking import Rules
+from penstock.log.isolation import Isolation
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
 from penstock.spark.read.session import reach
@@ -42,7 +43,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
 
     store: str
     columns: tuple[str, ...]
-    read_uncommitted: bool
+    isolation: Isolation
     check_crc: bool
     fail_on_data_loss: bool
 
@@ -90,7 +91,6 @@ class _StretchReader:
             low=stretch.low,
             high=stretch.high,
             aborted=[AbortedRange(*one) for one in stretch.aborted],
-            read_uncommitted=settings.read_uncommitted,
             check_crc=settings.check_crc,
         )
 
@@ -182,7 +182,9 @@ class _StretchReader:
             stretch.topic, stretch.partition, self._next_offset, missing,
         )  # fmt: skip
         self._decoder.low = self._next_offset
-        return stretch_of(view, self._next_offset, max(stretch.high, self._next_offset))
+        # Which records are to be seen was known when the query was planned, and nothing changes it.
+        high = max(stretch.high, self._next_offset)
+        return stretch_of(view, self._next_offset, high, self._settings.isolation)
 
     def _lose(self, first: int, last: int, reason: str) -> None:
         stretch = self._stretch

@@ -46,7 +46,7 @@ class ReadSession:
 
     def end(self, view: PartitionView) -> int:
         """Where the records that a reader may see end."""
-        return view.end if self._options.read_uncommitted else view.stable_end
+        return view.end_for(self._options.isolation)
 
     def starts(self, views: Mapping[PartitionKey, PartitionView]) -> dict[PartitionKey, int]:
         """Where reading starts, by the options."""
@@ -83,8 +83,16 @@ class ReadSession:
             raise LostRecordsError(view.topic, view.index, first, last, reason)
 
     def _within(self, view: PartitionView, offset: int, option: str) -> int:
-        """A given offset, which must be one that the partition has or will have next."""
-        end = self.end(view)
+        """A given offset, which must be one that the partition has or will have next. One may start beyond an
+        open transaction, and not end there: what became of it is not known."""
+        starting = option == "startingOffsets"
+        end = view.end if starting else self.end(view)
+        if end < offset <= view.end and self._options.fail_on_data_loss:
+            raise OptionError(
+                f"{option} asks for offset {offset} of topic {view.topic!r} partition {view.index},"
+                f" and a transaction that is open there begins at {end}. Read when it has ended, or set"
+                " isolation.level to read_uncommitted, or failOnDataLoss to false to read up to there."
+            )
         if offset > end:
             if self._options.fail_on_data_loss:
                 raise OptionError(
@@ -93,7 +101,7 @@ class ReadSession:
                 )
             return end
         if offset < view.log_start:
-            if option == "startingOffsets":
+            if starting:
                 reason = f": the log begins at {view.log_start} now"
                 self.lost(view, offset, view.log_start - 1, reason)
             return view.log_start

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.errors import MissingTopicError, TopicChangedError
+from penstock.spark.errors import MissingTopicError, OpenTransactionError, TopicChangedError
 from penstock.spark.options import ReadOptions
 from penstock.spark.plain import plainly
 from penstock.spark.read.batch import Split, locate, read_split, settings_of
@@ -223,14 +223,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._ends_in(end, views)
         if ends is None:
             views = self._look()
-            ends = self._ends_in(end, views) or {}
+            ends = self._ends_in(end, views)
+        if ends is None:
+            ends = self._ends_within(end, views)
         options = self._options
         deal = Deal(
             options.split_bytes, self._parallelism, options.min_partitions, options.max_records_per_partition
         )
         ranges = self._ranges(start, views, ends)
         settings = settings_of(options, self._store, self._schema)
-        return [Split(stretches, settings) for stretches in splits(ranges, deal)]
+        return [Split(stretches, settings) for stretches in splits(ranges, deal, options.isolation)]
 
     def _ends_in(
         self, end: Stored, views: "Mapping[PartitionKey, PartitionView]"
@@ -253,6 +255,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return None
             ends[key] = offset
         return ends if covered == sum(len(position.offsets) for position in positions.values()) else None
+
+    def _ends_within(
+        self, end: Stored, views: "Mapping[PartitionKey, PartitionView]"
+    ) -> "dict[PartitionKey, int]":
+        """The ends of a micro-batch that is run again, where the store does not reach as far as it did when
+        the batch was planned. The next batch begins at those ends, so a batch that stops before them would
+        lose records for good: it fails, unless losses are allowed."""
+        from penstock.spark.read.planning import decode_positions
+
+        positions = decode_positions(end)
+        self._require_topics(positions, views)
+        ends = {}
+        for key, view in views.items():
+            position = positions.get(view.topic)
+            if position is None or position.topic_id not in ("", uuid_text(view.topic_id)):
+                continue
+            offset = position.offsets.get(view.index)
+            if offset is None:
+                continue
+            if offset > view.end:
+                self._session.lost(view, view.end, offset - 1, f": the log ends at {view.end} now")
+                offset = view.end
+            stable = self._session.end(view)
+            if offset > stable:
+                raise OpenTransactionError(view.topic, view.index, offset, stable)
+            ends[key] = offset
+        return ends
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_split(partition)

@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.client import Client, ClientError
 from penstock.cluster.reading import ImageReader, view_of
+from penstock.log.isolation import Isolation
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.brokers import CONNECT_SECONDS, addresses
 from penstock.spark.options import Selection, WriteOptions
@@ -222,7 +223,7 @@ class Committer:
                 f" known: those from offset {planned.end_offset} on are gone, and so is what the partition"
                 " knew of the query."
             )
-        stretch = stretch_of(view, planned.end_offset, view.end)
+        stretch = stretch_of(view, planned.end_offset, view.end, Isolation.READ_UNCOMMITTED)
         last: int | None = None
         for wanted, data in self._store.read(windows(self._store, stretch, planned.end_offset)):
             for start, length in wanted.about.pieces:

@@ -8,6 +8,7 @@ import msgspec
 from penstock.log.checking import Rules
 from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extent, Extents
+from penstock.log.isolation import Isolation
 from penstock.log.manifest import HurtRange, SegmentRef
 from penstock.log.slicing import plan_ranges
 from penstock.log.verifying import ExtentBytes, Verification
@@ -30,7 +31,7 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True):
     low: int
     high: int
     aborted: tuple[tuple[int, int, int], ...]
-    """Producer id, first and last offset of transactions that were aborted."""
+    """Producer id, first and last offset of the transactions whose records are not to be seen."""
     segments: tuple[SegmentRef, ...]
     tail: tuple[TailPiece, ...]
     lost: str = ""
@@ -78,16 +79,18 @@ def lost_stretch(view: PartitionView, hurt: HurtRange) -> Stretch:
     )
 
 
-def stretch_of(view: PartitionView, low: int, high: int) -> Stretch:
-    """Where the records of a range lie."""
+def stretch_of(view: PartitionView, low: int, high: int, isolation: Isolation) -> Stretch:
+    """Where the records of a range lie. At READ_COMMITTED, `high` is at most the view's stable end: only
+    below it is known what became of transactions."""
     rules = view.rules
+    hidden = view.aborted(low, high) if isolation is Isolation.READ_COMMITTED else ()
     return Stretch(
         view.topic,
         view.topic_id,
         view.index,
         low,
         high,
-        tuple((one.producer_id, one.first_offset, one.last_offset) for one in view.aborted(low, high)),
+        tuple((one.producer_id, one.first_offset, one.last_offset) for one in hidden),
         tuple(s for s in view.segments if s.end_offset > low and s.base_offset < high),
         tuple(view.tail(low, high)),
         epochs=tuple(one for one in without_below(rules.epochs, low) if one[1] < high),

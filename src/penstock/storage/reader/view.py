@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 from penstock.log.checking import Rules
 from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extents
+from penstock.log.isolation import Isolation
 from penstock.log.manifest import HurtRange, Manifest, SegmentRef, without_hurt_below
 from penstock.log.markers import AbortedTransaction, touching
 from penstock.log.partition import PartitionLog
@@ -65,7 +66,7 @@ class TailPiece(NamedTuple):
 
 
 class PartitionView:
-    """One partition as the store has it. `stable_end` is where a read_committed reader stops."""
+    """One partition as the store has it."""
 
     def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
         self.topic = topic
@@ -104,7 +105,13 @@ class PartitionView:
 
     @property
     def stable_end(self) -> int:
-        return self._log.staged_stable_offset if self._log.ongoing else self.end
+        """The last stable offset: all transactions that begin below it have ended. The first records of an
+        open one may be deleted, and no reader is sent back to them."""
+        return max(self._log.staged_stable_offset, self.log_start) if self._log.ongoing else self.end
+
+    def end_for(self, isolation: Isolation) -> int:
+        """Where the records end that a reader may see."""
+        return self.stable_end if isolation is Isolation.READ_COMMITTED else self.end
 
     @property
     def epochs(self) -> tuple[EpochStart, ...]:
