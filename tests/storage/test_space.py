@@ -244,6 +244,36 @@ async def test_leaders_that_change_move_nothing_that_is_alive() -> None:
     await world.close()
 
 
+async def test_what_another_leader_lets_go_of_comes_back_soon() -> None:
+    """An object was alive by what another leader needed of it when this one looked."""
+    world = World(MemoryStore())
+    world.policies["large"] = world.policies["small"] = NO_DELAY
+    first, second = await world.start(1, PROMPT), await world.start(2, PROMPT)
+    for ledger in (first, second):
+        await stop_background(ledger)
+    large, small = [await world.create_topic(name) for name in ("large", "small")]
+    for _ in range(10):
+        for _ in range(5):
+            await append_ok(first, own_partition(first, large), batch(os.urandom(100_000)))
+        await fill(first, own_partition(first, small), 1)
+        await first.settle()
+    old = own_partition(first, large)
+    refs = await first.surrender([(large, 0)])
+    move = LeaderMove(large, 0, old.leader_epoch, 2, settled=True, manifest=refs[large, 0].manifest)
+    await world.metadata.change(AssignLeaders(1, first.wal.epoch, (move,)))
+    await second.update(world.metadata.image)
+    for _ in range(20):
+        await first._mover.move()
+    assert not first.counters()["moved_bytes"]
+    await world.delete_topic(large)
+    world.clock.advance(30_000)
+    assert await first._mover.move()
+    for ledger in (second, first):
+        await collect(ledger)
+    assert await stored_bytes(world, "segments/") < 100_000
+    await world.close()
+
+
 async def test_an_adopted_file_is_emptied_too(tmp_path: Path) -> None:
     store = DirectoryStore(str(tmp_path))
     world = World(store, DirectoryWalStore(store, file_bytes=2 * 1024 * 1024))

@@ -28,8 +28,9 @@ _SIZES_PER_PASS = 32
 _PARTITIONS_PER_STEP = 50  # Handled before other work on the loop gets its turn: about a millisecond.
 _RETRY_FIRST_SECONDS = 60.0
 _RETRY_MAX_SECONDS = 3600.0
-_ALIVE_SECONDS = 300.0
-"""How long it is believed that other leaders need an object."""
+_ALIVE_SECONDS = 30.0
+"""How long it is believed that other leaders need an object. A look costs the manifests that changed
+meanwhile: fewer than settling wrote."""
 _MANIFESTS_EVERY_SECONDS = 60.0
 
 

@@ -16,6 +16,7 @@ from penstock.storage.settling.segment_writer import SegmentWriter
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
 
 _MANIFESTS_REMEMBERED = 1000
+_FOOTERS_REMEMBERED = 1000
 
 
 class References:
@@ -26,6 +27,8 @@ class References:
         self._writer = writer
         self._known: OrderedDict[ManifestRef, Mapping[str, int]] = OrderedDict()
         """What manifests that were read lately refer to, and how many bytes they need of it."""
+        self._footers: OrderedDict[str, Collection[PartitionKey]] = OrderedDict()
+        """What footers that were read lately name. A footer never changes."""
 
     async def refers(self, partition: PartitionKey, key: str, image: ClusterImage) -> bool:
         """Whether the partition's manifest refers to an object that none of those open here is known to."""
@@ -43,14 +46,18 @@ class References:
 
     async def pieces(self, index_key: str) -> Collection[PartitionKey]:
         """The partitions that a footer names. ObjectMissingError if it is not there."""
-        remembered = self._writer.contents(index_key)
+        remembered = self._writer.contents(index_key) or self._footers.get(index_key)
         if remembered is not None:
             return remembered
         size = await self._store.size(index_key)
         if size is None:
             raise ObjectMissingError(f"{index_key} is not there, and what it describes is not known")
         footer = await read_footer(self._store.get_range, index_key, size)
-        return dict.fromkeys((piece.topic_id, piece.partition) for piece in footer.pieces)
+        found = dict.fromkeys((piece.topic_id, piece.partition) for piece in footer.pieces)
+        self._footers[index_key] = found
+        if len(self._footers) > _FOOTERS_REMEMBERED:
+            self._footers.popitem(last=False)
+        return found
 
     async def _references_of(self, owner: PartitionKey, ref: ManifestRef) -> Mapping[str, int]:
         known = self._known.get(ref)
