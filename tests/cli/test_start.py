@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -337,3 +338,42 @@ def _until(look: Callable[[], object], wanted: object, seconds: float = 60.0) ->
         if time.monotonic() > deadline:
             return False
     return True
+
+
+def test_the_http_port_is_printed_and_consecutive(
+    start: Callable[..., Running], tmp_path: Path, port: int
+) -> None:
+    running = start(
+        "--brokers", "2", "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}", "--store", str(tmp_path)
+    )
+    output: IO[str] | None = running.process.stdout
+    assert output is not None
+    lines = {output.readline().rstrip("\n") for _ in range(2)}
+    assert {line[line.rindex(", http://") :] for line in lines} == {
+        f", http://127.0.0.1:{port})",
+        f", http://127.0.0.1:{port + 1})",
+    }
+    for number in (port, port + 1):
+        with urllib.request.urlopen(f"http://127.0.0.1:{number}/health/ready", timeout=30) as answer:
+            assert answer.status == 200
+    code, _output, _problem = running.finish()
+    assert code == 0
+
+
+def test_nothing_of_the_http_port_is_loaded_without_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, asyncio\n"
+        "from penstock.cli import lean; lean.prepare()\n"
+        "from penstock.cli.start import settings\n"
+        "from penstock.node.node import Node\n"
+        f"values = {{'listen': ['127.0.0.1:0'], 'store': [{str(tmp_path)!r}]}}\n"
+        "async def run():\n"
+        "    node = Node(settings(values))\n"
+        "    await node.start()\n"
+        "    await node.kill()\n"
+        "asyncio.run(run())\n"
+        "ours = ('penstock.monitor', 'prometheus', 'http.')\n"
+        "print([name for name in sys.modules if name.startswith(ours)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

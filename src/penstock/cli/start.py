@@ -59,7 +59,9 @@ def settings(values: Values) -> Settings:
         if option.setting in on_line:
             raise UsageError(f"{option.flag} is the setting {option.setting}: give one of the two.")
         if option.metavar == "HOST:PORT":
-            value = f"PLAINTEXT://{_address(value, option.flag)}"
+            value = _address(value, option.flag)
+            if option.setting != "http.address":
+                value = f"PLAINTEXT://{value}"
         named[option.setting] = value
     in_file: dict[str, str] = {}
     path = _one(values, "config")
@@ -76,7 +78,8 @@ def settings(values: Values) -> Settings:
 def _check_for_several(made: Settings, values: Values) -> None:
     """Refuse what would be the same for all brokers and cannot be."""
     shared = ["broker.id"] if made.broker_id != 1 else []
-    for option, name in (("listen", "listeners"), ("advertise", "advertised.listeners")):
+    own = (("listen", "listeners"), ("advertise", "advertised.listeners"), ("http", "http.address"))
+    for option, name in own:
         if name in made.given and option not in values:
             shared.append(name)
     if shared:
@@ -118,9 +121,10 @@ def serve(settings: Settings, values: Values) -> int:
         gc.set_threshold(50_000, 20, 50)
         gc.enable()
         broker = node.broker
+        http = f", http://{node.http_address}" if node.http_address else ""
         print(
             f"penstock broker {broker.broker_id} is serving on {', '.join(node.addresses)} "
-            f"(cluster {broker.image.cluster_id}, store {settings.store})",
+            f"(cluster {broker.image.cluster_id}, store {settings.store}{http})",
             flush=True,
         )
         reason = await node.run()

@@ -53,6 +53,12 @@ OPTIONS = (
     Option(
         "--metadata", "etcd://HOST:PORT,...", "Where the metadata log lives, if not in the store.", "metadata"
     ),
+    Option(
+        "--http",
+        "HOST:PORT",
+        "Serve /metrics and /health here; port 0 takes a free one. With --brokers: consecutive ports.",
+        "http.address",
+    ),
     Option("--rack", "R", "The rack of this broker.", "broker.rack"),
     Option("--config", "FILE", "Settings as TOML."),
     Option(

@@ -109,7 +109,10 @@ class Child:
 def supervise(values: Values, count: int) -> int:
     """Run `count` brokers until a signal; the exit code."""
     commands = [command(values, number) for number in range(1, count + 1)]
-    problem = next(filter(None, (_unusable(*listen(values, number)) for number in range(1, count + 1))), None)
+    wanted = [(*listen(values, number), "--listen") for number in range(1, count + 1)]
+    if "http" in values:
+        wanted += [(*_consecutive(values["http"][0], number), "--http") for number in range(1, count + 1)]
+    problem = next(filter(None, (_unusable(*one) for one in wanted)), None)
     if problem is not None:
         _say(problem)
         return START_FAILED
@@ -154,14 +157,15 @@ def _stop(children: list[Child]) -> int:
     return 0 if all_ended else 1
 
 
-def _unusable(host: str, port: int) -> str | None:
+def _unusable(host: str, port: int, option: str) -> str | None:
     """Why a broker will not be able to listen there, if that can be seen beforehand."""
     from penstock.server.server import bind_failure
 
     if port > PORT_MAX:
-        return f"There is no port {port}; choose a lower one with --listen."
+        return f"There is no port {port}; choose a lower one with {option}."
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        name = host.removeprefix("[").removesuffix("]") or None
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror:
         return None  # The broker says what is wrong with the name.
     family, kind, _protocol, _name, address = found[0]
@@ -170,7 +174,7 @@ def _unusable(host: str, port: int) -> str | None:
         try:
             probe.bind(address)
         except OSError as error:
-            return bind_failure(host, port, error)
+            return bind_failure(host, port, error, option)
     return None
 
 
@@ -189,8 +193,13 @@ def _say(sentence: str) -> None:
 
 
 def listen(values: Values, number: int) -> tuple[str, int]:
-    """The address of one broker: consecutive ports from the first one's, or any if that is 0."""
-    host, _colon, port = (values.get("listen") or [LISTEN])[0].rpartition(":")
+    """The address of one broker."""
+    return _consecutive((values.get("listen") or [LISTEN])[0], number)
+
+
+def _consecutive(first: str, number: int) -> tuple[str, int]:
+    """Consecutive ports from the first one's, or any if that is 0."""
+    host, _colon, port = first.rpartition(":")
     return host, int(port) + number - 1 if int(port) else 0
 
 
@@ -201,7 +210,10 @@ def command(values: Values, number: int) -> list[str]:
     if "advertise" in values:
         host, _colon, first = values["advertise"][0].rpartition(":")
         made.append(f"--advertise={host}:{int(first) + number - 1}")
+    if "http" in values:
+        host, port = _consecutive(values["http"][0], number)
+        made.append(f"--http={host}:{port}")
     for name, given in values.items():
-        if name not in ("brokers", "listen", "advertise"):
+        if name not in ("brokers", "listen", "advertise", "http"):
             made += [f"--{name.replace('_', '-')}={value}" for value in given]
     return made

@@ -71,7 +71,7 @@ class Incarnation:
         """`server` is bound to the addresses `bound`. `on_end` is called when this incarnation is over."""
         self._settings = settings
         self._surroundings = surroundings
-        self._server = server
+        self.server = server
         self._bound = bound
         self._on_end = on_end
         self._wal_store: WalStore | None = None
@@ -81,6 +81,8 @@ class Incarnation:
         self._broker: Broker | None = None
         self.found_cluster = False
         """The metadata log was read."""
+        self.serves = False
+        """It accepts, and has not begun to end."""
 
     @property
     def broker(self) -> Broker:
@@ -117,9 +119,10 @@ class Incarnation:
         )
         metadata.subscribe(self._follow_settings)
         await membership.start(ledger)
-        self._server.handle = make_handle(broker)
-        await self._server.start()
+        self.server.handle = make_handle(broker)
+        await self.server.start()
         broker.services.start()
+        self.serves = True
 
     def _new_metadata_log(self) -> MetadataLog:
         settings, entropy = self._settings, self._surroundings.entropy
@@ -186,7 +189,7 @@ class Incarnation:
         """Dynamic settings of brokers take effect as soon as the image has them."""
         if old.configs is not new.configs:
             self.broker.settings = self._settings.at(new)
-            self._server.limits = limits_of(self.broker.settings)
+            self.server.limits = limits_of(self.broker.settings)
 
     # -- end -----------------------------------------------------------------------------------------
 
@@ -200,14 +203,15 @@ class Incarnation:
         except Exception as error:
             # The others find out when the lease runs out; nothing that was acknowledged depends on it.
             log.warning("did not leave in order: %s", str(error) or type(error).__name__)
-        await self._server.drain(seconds)
+        await self.server.drain(seconds)
         await self._end_work()
         await self._membership.stop()
         await self._close()
 
     async def abandon(self) -> None:
         """The end without ceremony: of an incarnation that lost its lease, or that did not get so far."""
-        await self._server.abort()
+        self.serves = False
+        await self.server.abort()
         await self._end_work()
         if self._membership is not None:
             await self._membership.stop()

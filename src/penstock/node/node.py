@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.clock import Clock
     from penstock.entropy import Entropy
+    from penstock.monitor.monitor import Monitor
+    from penstock.monitor.subject import Serving
     from penstock.server.server import Bound, Handle
     from penstock.storage.stores.objects import ObjectStore
 
@@ -99,6 +101,7 @@ class Node:
         self._incarnation: Incarnation | None = None
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
+        self._monitor: Monitor | None = None
         self._lost: str | None = None
         self._fatal: str | None = None
         self._removed = False
@@ -108,6 +111,7 @@ class Node:
         try:
             server = self._bind()
             try:
+                await self._open_http()
                 self._store = self._open_store(self.settings)
                 _require_local(self._store, self.settings)
             except BaseException:
@@ -137,9 +141,28 @@ class Node:
         return tuple(f"[{b.host}]:{b.port}" if ":" in b.host else f"{b.host}:{b.port}" for b in self.bound)
 
     @property
+    def http_address(self) -> str:
+        """HOST:PORT of the HTTP port; empty if there is none."""
+        return self._monitor.address if self._monitor is not None else ""
+
+    @property
     def broker(self) -> Broker:
         assert self._incarnation is not None, "the broker has not started"
         return self._incarnation.broker
+
+    @property
+    def serving(self) -> Serving | None:
+        """The parts of the incarnation that serves; None while there is none."""
+        incarnation, store = self._incarnation, self._store
+        if incarnation is None or store is None or not incarnation.serves or self._ended.is_set():
+            return None
+        from penstock.monitor.subject import Serving
+
+        return Serving(incarnation.broker, incarnation.server, store)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set() or self._removed
 
     def stop(self) -> None:
         """Ask the broker to drain and leave. May be called again, from the loop."""
@@ -262,7 +285,18 @@ class Node:
             await self._incarnation.abandon()
         await self._close_store()
 
+    async def _open_http(self) -> None:
+        """Health can be asked for while the broker starts, and until it has ended."""
+        if self.settings.http_address:
+            from penstock.monitor.monitor import Monitor
+
+            self._monitor = Monitor(self, self.settings)
+            await self._monitor.start()
+
     async def _close_store(self) -> None:
+        """The last step of an end: nothing of the broker is left but its HTTP port."""
+        if self._monitor is not None:
+            await self._monitor.close()
         if self._store is not None:
             await self._store.close()
             self._store = None

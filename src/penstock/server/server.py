@@ -287,10 +287,10 @@ class Server:
         self._sockets.clear()
 
 
-def bind_failure(host: str, port: int, error: OSError) -> str:
-    """Why an address cannot be listened on, in one sentence."""
+def bind_failure(host: str, port: int, error: OSError, option: str = "--listen") -> str:
+    """Why an address cannot be listened on, in one sentence. `option` chooses another address."""
     if error.errno == errno.EADDRINUSE:
-        return f"The address {host}:{port} is in use by another process; choose another with --listen."
+        return f"The address {host}:{port} is in use by another process; choose another with {option}."
     if error.errno == errno.EACCES:
         return f"This user may not listen on {host}:{port}."
     if error.errno == errno.EADDRNOTAVAIL:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from penstock.settings.checks import at_least, one_of
 from penstock.settings.groups import COORDINATOR_SETTINGS, GroupSettings
+from penstock.settings.http import is_loopback, parse_http_address
 from penstock.settings.listeners import parse_listeners
 from penstock.settings.setting import (
     DOUBLE_MAX,
@@ -339,6 +340,19 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
         kafka=("metadata.log.max.record.bytes.between.snapshots",),
     )
 
+    row.section("Metrics and health")
+
+    http_address: str = row(
+        STRING,
+        "",
+        "The address of the HTTP port, HOST:PORT, with /metrics and /health (`--http`); port 0 takes a free "
+        "one; empty: there is none.",
+        ours=True,
+    )
+    http_max_connections: int = row(
+        INT, 64, "Connections to the HTTP port at once; further ones are closed.", at_least(1), ours=True
+    )
+
     given: Mapping[str, str] = {}
     """What was set, or moved along with what was set, by name, as text: DescribeConfigs tells it from
     defaults."""
@@ -398,6 +412,13 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
                 "broker.session.timeout.ms must be at least twice broker.heartbeat.interval.ms, or a broker "
                 "is fenced for one late heartbeat."
             )
+        if self.http_address:
+            host, _port = parse_http_address(self.http_address)
+            if not is_loopback(host):
+                raise SettingsError(
+                    f"The HTTP port has no login, and everybody could reach {self.http_address}: use an "
+                    "address of loopback (127.0.0.1) for http.address."
+                )
         here = {listener.name for listener in parse_listeners(self.listeners)}
         if self.advertised_listeners:
             for listener in parse_listeners(self.advertised_listeners):
