@@ -13,6 +13,7 @@ from penstock.log.manifest import Manifest
 from penstock.log.markers import AbortedTransaction
 from penstock.log.segment import Footer
 from penstock.metadata import snapshot
+from penstock.metadata.access import AccessRule, DelegationToken, ScramCredential
 from penstock.metadata.codec import (
     DamagedError,
     Entry,
@@ -35,6 +36,7 @@ from penstock.wire.checksum import crc32c
 
 from .worlds import cluster, with_topic
 
+RULE = AccessRule(2, "t", 3, "User:alice", "*", 3, 3)
 COMMANDS = Entry(7, "a-1", 123, [DeleteTopic(bytes(16))])
 ENTRY = encode_entry(COMMANDS, 1)
 ENTRY_2 = encode_entry(COMMANDS, 2)
@@ -153,6 +155,10 @@ def test_every_field_of_the_image_is_in_a_snapshot() -> None:
         "moves": {(IMAGE.topics["t"].id, 0): PendingMove(2)},
         "level": 2,
         "level_since": 3,
+        "access_rules": {RULE: RULE},
+        "credentials": {("alice", 1): ScramCredential(b"salt", b"stored", b"server", 4096)},
+        "quotas": {("alice", None, None): {"producer_byte_rate": 1024.0}, (None, None, ""): {"x": 1.0}},
+        "tokens": {"id": DelegationToken("id", "User:a", "User:b", ("User:c",), 1, 2, 3)},
     }
     derived = {"names", "live_brokers", "leader_counts", "wal_uses", "folded_names"}
     assert values.keys() | derived == set(ClusterImage.__struct_fields__)

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.metadata.access_changes import ACCESS_EFFECTS
 from penstock.metadata.commands import (
     AdvanceLogStart,
     AllocateProducerIds,
@@ -263,4 +264,5 @@ _EFFECTS: dict[type[Any], Callable[[Draft, Any], None]] = {
     AdvanceLogStart: advance_log_start,
     SetLevel: set_level,
     RepairPartition: repair_partition,
+    **ACCESS_EFFECTS,
 }

@@ -11,7 +11,9 @@ and never changes its meaning. A kind of command that is newer than level 1 name
 
 import msgspec
 
+from penstock.metadata.access import AccessRule, DelegationToken, ScramCredential
 from penstock.metadata.image import Listener, ManifestRef, WalRef
+from penstock.metadata.levels import SECURITY_FROM
 
 
 class Command(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, forbid_unknown_fields=True):
@@ -199,6 +201,55 @@ class RepairPartition(Command, frozen=True, tag="repair_partition"):
     manifest: ManifestRef
 
 
+class SetAcls(Command, frozen=True, tag="set_acls"):
+    """These access rules hold. Those that held before hold on."""
+
+    rules: tuple[AccessRule, ...]
+
+
+class RemoveAcls(Command, frozen=True, tag="remove_acls"):
+    """These access rules hold no longer, if they did."""
+
+    rules: tuple[AccessRule, ...]
+
+
+class SetScramCredential(Command, frozen=True, tag="set_scram_credential"):
+    """A user gets a password for a mechanism, or another one."""
+
+    user: str
+    mechanism: int
+    credential: ScramCredential
+
+
+class RemoveScramCredential(Command, frozen=True, tag="remove_scram_credential"):
+    user: str
+    mechanism: int
+
+
+class SetQuota(Command, frozen=True, tag="set_quota"):
+    """Quotas of one entity change; None removes one. The entity is a user, a client id, both, or an address;
+    "" is the default of a kind."""
+
+    user: str | None
+    client_id: str | None
+    address: str | None
+    changes: dict[str, float | None]
+
+
+class SetDelegationToken(Command, frozen=True, tag="set_delegation_token"):
+    """A delegation token appears, or gets another time to expire at.
+
+    `base_ms` is the time at which the token that this one was made from expires; -1: it is a new one.
+    """
+
+    token: DelegationToken
+    base_ms: int = -1
+
+
+class RemoveDelegationToken(Command, frozen=True, tag="remove_delegation_token"):
+    token_id: str
+
+
 AnyCommand = (
     RegisterBroker
     | FenceBroker
@@ -215,8 +266,26 @@ AnyCommand = (
     | AdvanceLogStart
     | SetLevel
     | RepairPartition
+    | SetAcls
+    | RemoveAcls
+    | SetScramCredential
+    | RemoveScramCredential
+    | SetQuota
+    | SetDelegationToken
+    | RemoveDelegationToken
 )
 
-LEVEL_OF: dict[type[Command], int] = {RepairPartition: 2}
+ACCESS_COMMANDS: tuple[type[Command], ...] = (
+    SetAcls,
+    RemoveAcls,
+    SetScramCredential,
+    RemoveScramCredential,
+    SetQuota,
+    SetDelegationToken,
+    RemoveDelegationToken,
+)
+"""Their preconditions and effects are side by side in `access_changes`."""
+
+LEVEL_OF: dict[type[Command], int] = {RepairPartition: 2, **dict.fromkeys(ACCESS_COMMANDS, SECURITY_FROM)}
 """The feature level from which a kind of command may be written; those that are not here may be at any level.
 SetLevel is one of these: its entry is in the frame of the new level, which brokers below it refuse."""

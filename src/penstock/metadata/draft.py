@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
+from penstock.metadata.access import QuotaEntity
 from penstock.metadata.image import (
     NO_LEADER,
     TOPIC_CONFIG,
@@ -170,6 +171,17 @@ class Draft:
 
     def config(self, resource_type: int, name: str) -> dict[str, str]:
         return dict(self._next.configs.get((resource_type, name), {}))
+
+    def put_item(self, field: str, key: K, value: object | None) -> None:
+        """Set one item of a mapping that nothing is derived from; None removes it."""
+        mapping: dict[K, object] = self._own(field)
+        if value is None:
+            mapping.pop(key, None)
+        else:
+            mapping[key] = value
+
+    def quota(self, entity: QuotaEntity) -> dict[str, float]:
+        return dict(self._next.quotas.get(entity, {}))
 
     def seal(self, wal: WalRef, flush_count: int) -> None:
         """The log holds `flush_count` flushes for ever. Kept only while some partition needs them."""

@@ -20,6 +20,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from penstock.metadata.access import AccessRule, DelegationToken, QuotaEntity, ScramCredential
+
 NO_LEADER = -1
 NO_CONTROLLER = -1
 
@@ -155,6 +157,12 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     """The feature level: what all brokers of the cluster can read, and so what any of them may write."""
     level_since: int = 0
     """The entry that set the level; 0: it is the first one."""
+    access_rules: Annotated[Mapping[AccessRule, AccessRule], ListedBy("itself")] = {}
+    credentials: Mapping[tuple[str, int], ScramCredential] = {}
+    """By user and mechanism."""
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+    """By entity (`QuotaEntity`) and key."""
+    tokens: Annotated[Mapping[str, DelegationToken], ListedBy("token_id")] = {}
 
 
 class ClusterImage(StoredImage, frozen=True, kw_only=True):

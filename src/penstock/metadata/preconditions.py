@@ -8,6 +8,7 @@ everything is decided again, never forced through.
 from collections.abc import Callable
 from typing import Any
 
+from penstock.metadata.access_changes import ACCESS_CHECKS
 from penstock.metadata.commands import (
     LEVEL_OF,
     AdvanceLogStart,
@@ -394,4 +395,5 @@ _CHECKS: dict[type[Any], Callable[[ClusterImage, Any], Refusal | None]] = {
     AdvanceLogStart: advance_log_start,
     SetLevel: set_level,
     RepairPartition: repair_partition,
+    **ACCESS_CHECKS,
 }

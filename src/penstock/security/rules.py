@@ -1,0 +1,188 @@
+"""The decision on access, rule by rule as Kafka's StandardAuthorizer decides.
+
+A rule applies if its resource matches (the name itself, a prefix of it, or `*`), its principal (the same, or
+`User:*`), its host (the same text, or `*`) and its operation (the same, or All).
+
+- Super users may do everything.
+- Any rule that applies and denies, refuses. Else any that applies and allows, allows. Else it is refused.
+- For rules that allow: Read, Write, Delete and Alter are enough for Describe, AlterConfigs for
+  DescribeConfigs. A rule that denies implies nothing.
+- With `allow.everyone.if.no.acl.found`, a resource that no rule of anybody is for is open.
+
+An `AccessRules` never changes, so its decisions are kept: the second request of a kind costs one look into a
+dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from penstock.metadata.access import AccessRule
+from penstock.security.words import (
+    ALL_OPERATIONS,
+    EVERY_NAME,
+    EVERYBODY,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
+
+KEPT_MAX: Final = 20_000
+"""So many decisions are kept. Names come from clients, so their number has no other bound."""
+
+_ENOUGH_FOR: Final = {
+    Operation.DESCRIBE: frozenset(
+        (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset((Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)),
+}
+_HARDCODED: Final = "hardcode"
+"""The name by which Kafka asks whether somebody may do it to any resource: a super user may."""
+
+_ByPrincipal = dict[str, list[AccessRule]]
+
+
+class _Kind:
+    """The rules for one kind of resource."""
+
+    __slots__ = ("lengths", "literal", "prefixed")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _ByPrincipal] = {}
+        self.prefixed: dict[str, _ByPrincipal] = {}
+        self.lengths: list[int] = []
+
+    def matching(self, name: str) -> Iterator[_ByPrincipal]:
+        """The rules whose resource is this one."""
+        found = self.literal.get(name)
+        if found is not None:
+            yield found
+        if name != EVERY_NAME:
+            found = self.literal.get(EVERY_NAME)
+            if found is not None:
+                yield found
+        for length in self.lengths:
+            if length > len(name):
+                return
+            found = self.prefixed.get(name[:length])
+            if found is not None:
+                yield found
+
+
+class Subject(NamedTuple):
+    """Whom a decision is for."""
+
+    principal: str
+    host: str
+
+
+class AccessRules:
+    """Rules and the settings beside them, as an immutable value."""
+
+    __slots__ = ("_everyone_if_none", "_kept", "_kinds", "_supers", "count")
+
+    def __init__(
+        self,
+        rules: Iterable[AccessRule],
+        super_users: frozenset[str] = frozenset(),
+        *,
+        allow_everyone_if_no_rule: bool = False,
+    ) -> None:
+        self._supers = super_users
+        self._everyone_if_none = allow_everyone_if_no_rule
+        self._kept: dict[tuple[str, str, int, int, str], bool] = {}
+        self._kinds: dict[int, _Kind] = {}
+        self.count = 0
+        for rule in rules:
+            kind = self._kinds.setdefault(rule.resource_type, _Kind())
+            names = kind.prefixed if rule.pattern_type == Pattern.PREFIXED else kind.literal
+            names.setdefault(rule.name, {}).setdefault(rule.principal, []).append(rule)
+            self.count += 1
+        for kind in self._kinds.values():
+            kind.lengths = sorted({len(name) for name in kind.prefixed})
+
+    def allow(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> bool:
+        key = (principal, host, operation, resource, name)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._decide(Subject(principal, host), operation, resource, name)
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            self._kept[key] = kept
+        return kept
+
+    def _decide(self, subject: Subject, operation: Operation, resource: Resource, name: str) -> bool:
+        if subject.principal in self._supers:
+            return True
+        kind = self._kinds.get(resource)
+        allowed = found = False
+        for by_principal in () if kind is None else kind.matching(name):
+            found = True
+            for rule in _for(subject, by_principal):
+                if rule.permission == Permission.DENY:
+                    if rule.operation in (operation, ALL_OPERATIONS):
+                        return False
+                elif not allowed:
+                    enough = _ENOUGH_FOR.get(operation)
+                    allowed = rule.operation == ALL_OPERATIONS or (
+                        rule.operation == operation if enough is None else rule.operation in enough
+                    )
+        return allowed or (not found and self._everyone_if_none)
+
+    def allow_any(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
+        """Is the operation allowed on at least one resource of the kind, whatever its name?
+
+        As Kafka asks it: a denial of `*` refuses, else an allowance of `*` allows. Else an allowance counts
+        unless a denial covers all of its names. What one operation implies of another does not count here.
+        """
+        if self.allow(principal, host, operation, resource, _HARDCODED):
+            return True
+        kind = self._kinds.get(resource)
+        if kind is None:
+            return False
+        subject = Subject(principal, host)
+        literal = _names(kind.literal, subject, operation)
+        prefixed = _names(kind.prefixed, subject, operation)
+        if EVERY_NAME in literal.denied:
+            return False
+        if EVERY_NAME in literal.allowed:
+            return True
+        single = (name for name in literal.allowed if name not in literal.denied)
+        return any(not _covered(name, prefixed) for name in (*single, *prefixed.allowed))
+
+
+class _Names(NamedTuple):
+    """Names that somebody may, and may not, do an operation to."""
+
+    allowed: set[str]
+    denied: set[str]
+
+
+def _names(patterns: dict[str, _ByPrincipal], subject: Subject, operation: Operation) -> _Names:
+    found = _Names(set(), set())
+    for name, by_principal in patterns.items():
+        for rule in _for(subject, by_principal):
+            if rule.operation in (operation, ALL_OPERATIONS):
+                (found.denied if rule.permission == Permission.DENY else found.allowed).add(name)
+    return found
+
+
+def _covered(name: str, prefixed: _Names) -> bool:
+    return any(name[:length] in prefixed.denied for length in range(1, len(name) + 1))
+
+
+def _for(subject: Subject, by_principal: _ByPrincipal) -> Iterator[AccessRule]:
+    """The rules that are for this principal on this host."""
+    for principal in (subject.principal, EVERYBODY):
+        for rule in by_principal.get(principal, ()):
+            if rule.host in (subject.host, EVERY_NAME):
+                yield rule
+        if subject.principal == EVERYBODY:
+            return
+
+
+def super_users(setting: str) -> frozenset[str]:
+    """The principals of `super.users`: separated by semicolons, because names may hold commas."""
+    return frozenset(name.strip() for name in setting.split(";") if name.strip())

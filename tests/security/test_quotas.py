@@ -1,0 +1,89 @@
+"""Which quota applies, and how long a client waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.metadata.access import QuotaEntity
+from penstock.security import quotas
+from penstock.security.quotas import CONNECTIONS, PRODUCED, Bucket, Limit, Meter, QuotaTable, Usage
+
+BOTH = ("alice", "app")
+LEVELS: list[tuple[QuotaEntity, tuple[str, str]]] = [
+    (("alice", "app", None), BOTH),
+    (("alice", "", None), BOTH),
+    (("alice", None, None), ("alice", "")),
+    (("", "app", None), BOTH),
+    (("", "", None), BOTH),
+    (("", None, None), ("alice", "")),
+    ((None, "app", None), ("", "app")),
+    ((None, "", None), ("", "app")),
+]
+
+
+@pytest.mark.parametrize("level", range(len(LEVELS)))
+def test_the_most_specific_quota_applies(level: int) -> None:
+    table = QuotaTable({entity: {PRODUCED: float(n)} for n, (entity, _) in enumerate(LEVELS) if n >= level})
+    assert table.limit("alice", "app", PRODUCED) == Limit(float(level), LEVELS[level][1])
+
+
+def test_a_level_that_does_not_say_is_passed_over() -> None:
+    table = QuotaTable({("alice", "app", None): {"x": 1.0}, (None, "", None): {PRODUCED: 2.0}})
+    assert table.limit("alice", "app", PRODUCED) == Limit(2.0, ("", "app"))
+    assert table.limit("alice", "app", "y") is None
+    assert table.has("x", "y")
+    assert not table.has("y")
+
+
+def test_addresses() -> None:
+    table = QuotaTable({(None, None, "10.0.0.1"): {CONNECTIONS: 5.0}, (None, None, ""): {CONNECTIONS: 2.0}})
+    assert table.connection_rate("10.0.0.1") == 5.0
+    assert table.connection_rate("10.0.0.2") == 2.0
+    assert QuotaTable({}).connection_rate("10.0.0.1") is None
+
+
+def test_nobody_waits_within_the_rate() -> None:
+    meter = Meter()
+    for second in range(100):
+        meter.record(900, second * 1000.0)
+        assert meter.delay_ms(1000.0, second * 1000.0) == 0.0
+
+
+def test_who_used_too_much_waits_until_the_mean_is_back() -> None:
+    meter = Meter()
+    meter.record(30_000, 0.0)
+    # 30,000 in ten seconds of samples is three times the rate: twenty seconds more make it even.
+    assert meter.delay_ms(1000.0, 0.0) == pytest.approx(20_000)
+    assert meter.delay_ms(1000.0, 5_000.0) == pytest.approx(20_000)
+    assert meter.delay_ms(1000.0, 11_000.0) == 0.0, "the sample is forgotten"
+
+
+def test_a_steady_client_that_obeys_is_held_at_its_rate() -> None:
+    meter, now, sent = Meter(), 0.0, 0
+    while now < 60_000:
+        meter.record(5000, now)
+        sent += 5000
+        now += 1 + meter.delay_ms(10_000.0, now)
+    assert sent / 60 == pytest.approx(10_000, rel=0.2)
+
+
+def test_a_bucket_is_overdrawn_once_and_fills() -> None:
+    bucket = Bucket()
+    assert bucket.delay_ms(5.0, 0.0) == 0.0
+    bucket.take(55 + 10, 5.0, 0.0)
+    assert bucket.delay_ms(5.0, 0.0) == pytest.approx(2000)
+    assert bucket.delay_ms(5.0, 1000.0) == pytest.approx(1000)
+    assert bucket.delay_ms(5.0, 2000.0) == 0.0
+    assert bucket.delay_ms(5.0, 1e9) == 0.0
+    bucket.take(56, 5.0, 1e9)
+    assert bucket.delay_ms(5.0, 1e9) == pytest.approx(200), "it holds no more than eleven seconds bring"
+
+
+def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "SHARES_MAX", 2)
+    usage = Usage()
+    first = usage.meter(("a", ""))
+    assert usage.meter(("a", "")) is first
+    usage.meter(("b", ""))
+    usage.meter(("c", ""))
+    assert usage.meter(("a", "")) is not first
