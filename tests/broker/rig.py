@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from penstock.broker.context import Broker
 from penstock.broker.dispatch import make_handle
 from penstock.cluster.metadata_log import MetadataLog
-from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker, SetConfig
+from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker, SetConfig, SetLevel
 from penstock.metadata.image import TOPIC_CONFIG, ClusterImage, Listener, TopicInfo
+from penstock.metadata.levels import LEVEL_MAX
 from penstock.metadata.refusal import Refusal
 from penstock.server.framed import FramedRequest
 from penstock.settings import Settings
@@ -90,6 +91,10 @@ class Rig:
         image = await self.broker.metadata.propose(lambda _: commands)
         assert not isinstance(image, Refusal), image
         return image
+
+    async def upgrade(self) -> None:
+        """The cluster at the newest feature level, as new ones are."""
+        await self.propose(SetLevel(LEVEL_MAX, readers=(self.broker.image.brokers[1].wal,)))
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> TopicInfo:
         topic_id = name.encode().ljust(16, b"*")[:16]

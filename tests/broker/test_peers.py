@@ -16,7 +16,6 @@ from penstock.broker.peers.peers import PeerError, Peers
 from penstock.clock import SystemClock
 from penstock.metadata.image import BrokerInfo, ClusterImage, Listener, derive
 from penstock.wire.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from penstock.wire.api.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.codec import encode
@@ -83,11 +82,20 @@ async def test_who_is_not_in_the_cluster_is_not_asked(nodes: Nodes) -> None:
         await topic(nodes.nodes[1].broker.services.peers, 7, "t")
 
 
+class OddRequest(ApiMessage):
+    """Of an API that nobody knows."""
+
+    api_key = 9999
+    min_version = 0
+    max_version = 0
+    flexible_from = 0
+
+
 async def test_what_a_broker_does_not_serve_is_not_sent(nodes: Nodes) -> None:
     await nodes.start(1)
     peers = nodes.nodes[1].broker.services.peers
-    with pytest.raises(PeerError, match="does not serve EndTxnRequest"):
-        await peers.ask(1, EndTxnRequest(), EndTxnResponse)
+    with pytest.raises(PeerError, match="does not serve OddRequest"):
+        await peers.ask(1, OddRequest(), MetadataResponse)
 
 
 async def test_who_waits_when_the_broker_stops_is_told() -> None:

@@ -22,6 +22,12 @@ from penstock.broker.acl import Operation, Resource
 from penstock.broker.freshness import Fresh
 from penstock.broker.registry import APIS, Api
 from penstock.broker.rights import Right
+from penstock.wire.api.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from penstock.wire.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -30,10 +36,12 @@ from penstock.wire.api.consumer_group_heartbeat import (
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.api.describe_cluster import DescribeClusterRequest
+from penstock.wire.api.describe_transactions import DescribeTransactionsRequest
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.wire.api.init_producer_id import InitProducerIdRequest
+from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.api.list_groups import ListGroupsRequest
+from penstock.wire.api.list_transactions import ListTransactionsRequest
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.api.produce import (
     PartitionProduceData,
@@ -92,8 +100,12 @@ class AllBut:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    """With two topics, and a group of which a member reads the first."""
-    made = await Rig.start(tmp_path / "store", offsets_topic_num_partitions=1)
+    """With two topics, a group of which a member reads the first, and an open transaction that writes to
+    it."""
+    made = await Rig.start(
+        tmp_path / "store", offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1
+    )
+    await made.upgrade()
     for name in TOPICS:
         await made.topic(name, 2)
     await made.ask(FindCoordinatorRequest(coordinator_keys=["group"]), FindCoordinatorResponse, 4)
@@ -106,6 +118,11 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         topic_partitions=[],
     )
     await made.ask(joins, ConsumerGroupHeartbeatResponse, 1)
+    await made.ask(_find(rights.DESCRIBE_TRANSACTION), FindCoordinatorResponse, 4)
+    begun = await made.ask(_producer(rights.WRITE_TRANSACTION), InitProducerIdResponse, 5)
+    adds = _add(rights.WRITE_TRANSACTION)
+    adds.v3_and_below_producer_id = begun.producer_id
+    await made.ask(adds, AddPartitionsToTxnResponse, 3)
     yield made
     await made.close()
 
@@ -159,7 +176,17 @@ def _producer(right: Right) -> InitProducerIdRequest:
     )
 
 
+def _add(right: Right) -> AddPartitionsToTxnRequest:
+    if right is rights.BE_A_BROKER:
+        return AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnTransaction(transactional_id="x")])
+    topics = [AddPartitionsToTxnTopic(name=TOPICS[0], partitions=[0])]
+    return AddPartitionsToTxnRequest(v3_and_below_transactional_id="mine", v3_and_below_topics=topics)
+
+
 EXAMPLES: dict[str, Callable[[Right], Any]] = {
+    "AddPartitionsToTxn": _add,
+    "DescribeTransactions": lambda _: DescribeTransactionsRequest(transactional_ids=["mine"]),
+    "ListTransactions": lambda _: ListTransactionsRequest(),
     "CreateTopics": _create,
     "DeleteTopics": _delete,
     "Metadata": _metadata,
@@ -171,13 +198,15 @@ EXAMPLES: dict[str, Callable[[Right], Any]] = {
     "DescribeCluster": lambda _: DescribeClusterRequest(include_cluster_authorized_operations=True),
     "ConsumerGroupDescribe": lambda _: ConsumerGroupDescribeRequest(group_ids=["group"]),
 }
-VERSIONS = {"Metadata": 10, "Produce": 12}
+VERSIONS = {"Metadata": 10, "Produce": 12, "AddPartitionsToTxn": 3}
 """Where the newest is not the one that needs most."""
 CONFIG_KINDS = {Resource.TOPIC: (2, TOPICS[0]), Resource.GROUP: (32, "group"), Resource.CLUSTER: (4, "1")}
 HIDDEN: dict[tuple[str, Right], Callable[[Any], Any]] = {
     ("ListGroups", rights.LIST_GROUP): lambda answer: answer.groups,
     ("DescribeCluster", rights.DESCRIBE_CLUSTER): lambda answer: answer.cluster_authorized_operations,
     ("Metadata", rights.DESCRIBE_CLUSTER): lambda answer: answer.cluster_authorized_operations,
+    ("ListTransactions", rights.DESCRIBE_TRANSACTION): lambda answer: answer.transaction_states,
+    ("DescribeTransactions", rights.DESCRIBE_TOPIC): lambda answer: answer.transaction_states[0].topics,
 }
 """What is left out for who may not see it, instead of a code."""
 
@@ -212,7 +241,8 @@ def codes(value: Any) -> Iterator[int]:
 
 @pytest.mark.parametrize(("row", "right"), CASES)
 async def test_without_its_right(rig: Rig, row: Api, right: Right) -> None:
-    version = VERSIONS.get(row.name, row.max_version)
+    of_brokers = right is rights.BE_A_BROKER
+    version = row.max_version if of_brokers else VERSIONS.get(row.name, row.max_version)
     _request_class, response_class = row.messages()
     rig.broker.rules = denying = AllBut(*covered(right))
     denied = await rig.ask(request_for(row, right, version), response_class, version)
@@ -226,9 +256,7 @@ async def test_without_its_right(rig: Rig, row: Api, right: Right) -> None:
         # Fetch as a follower is refused in the name of the topics.
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if row.name == "Fetch" else right.code
         assert code in set(codes(denied))
-        # Transactional ids have no coordinator here, whoever asks, and that is the code for it.
-        if (row.name, right) != ("FindCoordinator", rights.DESCRIBE_TRANSACTION):
-            assert code not in set(codes(allowed))
+        assert code not in set(codes(allowed))
     if row.name not in TELL_OPERATIONS:
         declared = set().union(*(covered(one) for one in rights_of(row)))
         assert denying.asked <= declared, "the row declares all that is asked for"

@@ -176,6 +176,7 @@ class World:
     def take(self, effects: Effects) -> None:
         for ticket, response in effects.answers:
             assert ticket not in self.answers, "answered twice"
+            assert isinstance(response, ApiMessage)
             self.answers[ticket] = response
         self.wake_at = effects.wake_at
         if effects.batch is not None:

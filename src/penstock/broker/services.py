@@ -13,7 +13,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.metadata.image import OFFSETS_TOPIC
+from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.settings import parse_listeners
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.broker.topics.kept_answers import KeptAnswers
     from penstock.broker.topics.replicas import Replicas
     from penstock.broker.topics.rules import TopicRules
+    from penstock.broker.transactions.coordinator import TransactionCoordinator
     from penstock.metadata.configs import TopicConfigs
     from penstock.metadata.image import ClusterImage
 
@@ -47,7 +48,10 @@ class _Coordination(NamedTuple):
     build: Callable[[Services], Service]
 
 
-_COORDINATIONS = (_Coordination(OFFSETS_TOPIC, "penstock.broker.groups.coordinator", attrgetter("groups")),)
+_COORDINATIONS = (
+    _Coordination(OFFSETS_TOPIC, "penstock.broker.groups.coordinator", attrgetter("groups")),
+    _Coordination(TRANSACTIONS_TOPIC, "penstock.broker.transactions.coordinator", attrgetter("transactions")),
+)
 
 
 class Services:
@@ -120,6 +124,24 @@ class Services:
         groups.start()
         self._to_stop.append(groups)
         return groups
+
+    @cached_property
+    def transactions(self) -> TransactionCoordinator:
+        from penstock.broker.transactions.coordinator import TransactionCoordinator
+        from penstock.broker.transactions.markers import write_markers
+        from penstock.broker.transactions.sending import MarkerSender
+
+        broker = self._broker
+        sender = MarkerSender(
+            broker, lambda: self.peers, lambda ending, places: write_markers(broker, ending, places)
+        )
+        self._to_stop.append(sender)
+        transactions = TransactionCoordinator(
+            broker, lambda: broker.settings, self.producer_ids.take, sender.send
+        )
+        transactions.start()
+        self._to_stop.append(transactions)
+        return transactions
 
     # -- life ----------------------------------------------------------------------------------------
 

@@ -282,6 +282,23 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
     transaction_max_timeout_ms: int = row(
         INT, 900000, "The longest transaction time-out a producer may ask for.", at_least(1), scope="cluster"
     )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = row(
+        INT,
+        10000,
+        "How often transactions are aborted that are open for longer than their time-out.",
+        at_least(1),
+        scope="cluster",
+    )
+    transactional_id_expiration_ms: int = row(
+        INT,
+        604800000,
+        "How long a transactional id may be idle before it is forgotten.",
+        at_least(1),
+        scope="cluster",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = row(
+        INT, 3600000, "How often idle transactional ids are looked for.", at_least(1), scope="cluster"
+    )
     transaction_state_log_num_partitions: int = row(
         INT,
         50,

@@ -22,7 +22,8 @@ _SECURITY = "TLS, logins and access rules are not served."
 _PLUGINS = "A broker loads no Java classes."
 _METRICS = "Metrics are not collected."
 _REPLICATION = "Brokers do not copy records to each other: they share one store."
-_TRANSACTIONS = "Transactions are not served."
+_VERIFYING = "A partition asks the coordinator before it takes the first record of a transaction."
+_TWO_PHASES = "Two-phase commit of transactions is not served."
 _PURGATORY = "A request that waits is woken by what it waits for; nothing has to be purged."
 _GROUPS = "Groups are kept by the broker's one event loop, and written as requests come."
 _UNSTABLE = "There are no unstable APIs and features to enable."
@@ -195,15 +196,14 @@ _REFUSED: tuple[tuple[str, str], ...] = (
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
         replication.quota.window.size.seconds request.timeout.ms
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
-        unclean.leader.election.interval.ms
+        transaction.state.log.min.isr unclean.leader.election.interval.ms
     """),
-    (_TRANSACTIONS, """
+    (_VERIFYING, """
         add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-        transaction.abort.timed.out.transaction.cleanup.interval.ms
         transaction.partition.verification.enable
-        transaction.remove.expired.transaction.cleanup.interval.ms
-        transaction.state.log.load.buffer.size transaction.state.log.min.isr
-        transaction.two.phase.commit.enable transactional.id.expiration.ms
+    """),
+    (_TWO_PHASES, """
+        transaction.two.phase.commit.enable
     """),
     (_PURGATORY, """
         delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
@@ -219,6 +219,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     """),
     (_OTHER, """
         max.request.partition.size.limit producer.id.expiration.check.interval.ms
+        transaction.state.log.load.buffer.size
     """),
 )  # fmt: skip
 

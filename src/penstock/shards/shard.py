@@ -13,12 +13,9 @@ gets another leader, the shell calls `unload` and throws the shard away.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from penstock.wire.schema import ApiMessage
 
 Ticket = int
 """Names one request that waits for its answer. Chosen by the caller, unique among those that wait."""
@@ -53,7 +50,8 @@ class Batch(NamedTuple):
 
 
 class Effects(NamedTuple):
-    answers: Sequence[tuple[Ticket, ApiMessage]]
+    answers: Sequence[tuple[Ticket, object]]
+    """Messages, or values that the asker makes messages of."""
     batch: Batch | None
     """To be appended now; report `durable` or `failed` before any other batch is handed out."""
     wake_at: int | None

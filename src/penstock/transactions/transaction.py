@@ -241,7 +241,8 @@ def ended(present: Transaction, given: Given, *, commit: bool, now_ms: int) -> T
     if given.epoch != present.epoch:
         return FENCED
     if present.state is State.ONGOING:
-        return _prepared(present, commit=commit, now_ms=now_ms)
+        # Whatever its client said before: the marker has the epoch of the data.
+        return _prepared(present, commit=commit, now_ms=now_ms, client_version=0)
     if present.state is State.EMPTY or _is_commit(present) != commit:
         return WRONG_STATE
     return BUSY if present.is_prepared else OK
@@ -288,8 +289,9 @@ def ended_with_bump(
 
 
 def fenced(present: Transaction, now_ms: int) -> Transaction:
-    """The open transaction is aborted, and its producer shut out, by the next epoch."""
-    return _prepared(present, commit=False, now_ms=now_ms, epoch=present.epoch + 1, last_epoch=NO_EPOCH)
+    """The open transaction is aborted, and its producer shut out, by the next epoch. The producer may ask for
+    that epoch and go on, unless another one began meanwhile (KIP-588)."""
+    return _prepared(present, commit=False, now_ms=now_ms, epoch=present.epoch + 1, last_epoch=present.epoch)
 
 
 def _prepared(present: Transaction, *, commit: bool, now_ms: int, **changes: int) -> Transaction:

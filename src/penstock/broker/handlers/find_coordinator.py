@@ -7,10 +7,10 @@
 - The internal topic is created here if it does not exist, and the answer waits for it: the named broker
   serves already, or will as soon as it is asked.
 - From version 4 (KIP-699) many keys are asked for at once, each with its own code.
-- Transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED as long as this broker serves no transactions,
-  with a message that says so. It is the one code that every client gives up on at once: librdkafka tries
-  again after any other, until its time is over. Share groups (KIP-932) and key types that nobody knows are
-  INVALID_REQUEST.
+- Transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED while the feature level of the cluster is below
+  that of transactions, with a message that says so. It is the one code that every client gives up on at once:
+  librdkafka tries again after any other, until its time is over. Share groups (KIP-932) and key types that
+  nobody knows are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.rights import DESCRIBE_GROUP, DESCRIBE_TRANSACTION
 from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.metadata.levels import TRANSACTIONS_FROM
 from penstock.shards.partitioner import partition_of
 from penstock.wire.api.find_coordinator import (
     Coordinator,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 GROUP = 0
 TRANSACTION = 1
 MANY_SINCE = 4
-ADD_PARTITIONS_TO_TXN = 24
 NO_NODE = -1
 _RIGHTS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTION}
 
@@ -45,10 +45,10 @@ async def handle(
     broker: Broker, request: Request, message: FindCoordinatorRequest, permit: Permit
 ) -> FindCoordinatorResponse:
     """From one image."""
-    topic = _topic(message.key_type)
+    topic = _topic(broker.image, message.key_type)
     many = request.api_version >= MANY_SINCE
     keys = message.coordinator_keys if many else [message.key]
-    refusals = {key: _refusal(message.key_type, key, permit) for key in keys}
+    refusals = {key: _refusal(broker.image, message.key_type, key, permit) for key in keys}
     if topic is not None and topic not in broker.image.topics and None in refusals.values():
         await _create(broker, topic)
     image = broker.image
@@ -66,13 +66,13 @@ async def handle(
     )
 
 
-def _topic(key_type: int) -> str | None:
-    """Where keys of this type live; None if this broker coordinates nothing of the kind."""
-    from penstock.broker.registry import APIS
-
+def _topic(image: ClusterImage, key_type: int) -> str | None:
+    """Where keys of this type live; None if this cluster coordinates nothing of the kind."""
     if key_type == GROUP:
         return OFFSETS_TOPIC
-    return TRANSACTIONS_TOPIC if key_type == TRANSACTION and ADD_PARTITIONS_TO_TXN in APIS else None
+    if key_type == TRANSACTION and image.level >= TRANSACTIONS_FROM:
+        return TRANSACTIONS_TOPIC
+    return None
 
 
 async def _create(broker: Broker, topic: str) -> None:
@@ -82,15 +82,19 @@ async def _create(broker: Broker, topic: str) -> None:
     await broker.opened()
 
 
-def _refusal(key_type: int, key: str, permit: Permit) -> Coordinator | None:
+def _refusal(image: ClusterImage, key_type: int, key: str, permit: Permit) -> Coordinator | None:
     """Why not even to look."""
     right = _RIGHTS.get(key_type)
     if right is not None and not permit.allows(right, key):
         return _refused(key, right.code)
-    if _topic(key_type) is not None:
+    if _topic(image, key_type) is not None:
         return None
     if key_type == TRANSACTION:
-        return _refused(key, DESCRIBE_TRANSACTION.code, "This cluster does not serve transactions.")
+        why = (
+            f"Transactions need feature level {TRANSACTIONS_FROM}, and this cluster is at {image.level}: "
+            "run `penstock cluster upgrade`."
+        )
+        return _refused(key, DESCRIBE_TRANSACTION.code, why)
     why = f"This broker coordinates no keys of type {key_type}."
     return _refused(key, ErrorCode.INVALID_REQUEST, why)
 

@@ -1,11 +1,13 @@
-"""InitProducerId 0-5: an id and an epoch for an idempotent producer (KIP-98).
+"""InitProducerId 0-5: an id and an epoch for an idempotent or transactional producer (KIP-98).
 
 - Without a transactional id the producer gets a new id with epoch 0, whatever id it says it had: an
   idempotent producer starts again under a new one. The id is unique in the cluster for ever.
 - From version 3 a producer may say which id and epoch it had (KIP-360): one without the other is
   INVALID_REQUEST.
 - With a transactional id: INVALID_REQUEST if it is empty, INVALID_TRANSACTION_TIMEOUT unless 0 < timeout <=
-  `transaction.max.timeout.ms`, and then NOT_COORDINATOR, for this broker coordinates no transactions.
+  `transaction.max.timeout.ms`. Its coordinator then gives the id its next epoch, which fences whoever had the
+  one before. An open transaction is aborted first: CONCURRENT_TRANSACTIONS, and the client comes again. Who
+  names an id and epoch that are past is PRODUCER_FENCED, INVALID_PRODUCER_EPOCH below version 4.
 - Version 6, two-phase commit (KIP-939), is unstable in Kafka too and is not served.
 """
 
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.produce.producer_ids import ProducerIds
 from penstock.broker.rights import WRITE_IDEMPOTENTLY, WRITE_TRANSACTION
 from penstock.metadata.refusal import Refusal
+from penstock.transactions.transaction import Given
 from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.errors import ErrorCode
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
+FENCED_SINCE = 4
 
 
 def handle(
@@ -36,6 +40,8 @@ def handle(
     if code is not None:
         return refused(message, code)
     ids = broker.services.producer_ids
+    if message.transactional_id is not None:
+        return _begin(broker, message, request.api_version)
     taken = ids.take()
     return _wait(ids, message) if taken is None else _granted(taken)
 
@@ -56,6 +62,23 @@ async def _wait(ids: ProducerIds, message: InitProducerIdRequest) -> InitProduce
     return _granted(taken)
 
 
+async def _begin(broker: Broker, message: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
+    """Have the coordinator of the transactional id begin a producer."""
+    assert message.transactional_id is not None
+    if await broker.services.producer_ids.filled() is not None:
+        return refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    given = None
+    if message.producer_id != NO_PRODUCER_ID:
+        given = Given(message.producer_id, message.producer_epoch)
+    begun = broker.services.transactions.init_producer_id(
+        message.transactional_id, message.transaction_timeout_ms, given
+    )
+    code, (producer_id, epoch) = await begun if isinstance(begun, Awaitable) else begun
+    if code is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
+
+
 def _fault(broker: Broker, message: InitProducerIdRequest, permit: Permit) -> ErrorCode | None:
     transactional_id = message.transactional_id
     if transactional_id is not None:
@@ -72,4 +95,4 @@ def _fault(broker: Broker, message: InitProducerIdRequest, permit: Permit) -> Er
         return ErrorCode.INVALID_REQUEST
     if not 0 < message.transaction_timeout_ms <= broker.settings.transaction_max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    return ErrorCode.NOT_COORDINATOR
+    return None

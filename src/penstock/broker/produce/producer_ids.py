@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers: taken from the metadata log in blocks, handed out one by one.
+"""Producer ids: taken from the metadata log in blocks, handed out one by one.
 
 A block belongs to this incarnation alone, so two brokers never give out the same id. The rest of a block is
 never used after the broker stops. The next block is fetched before the present one is empty, so a producer
@@ -49,13 +49,22 @@ class ProducerIds:
     async def wait(self) -> int | Refusal:
         """An id that nobody else has, however long the metadata log takes; or why there is none."""
         while True:
+            refusal = await self.filled()
+            if refusal is not None:
+                return refusal
             taken = self.take()
             if taken is not None:
                 return taken
-            assert self._fetching is not None, "an empty block has a successor under way"
+
+    async def filled(self) -> Refusal | None:
+        """Return when an id is at hand, however long the metadata log takes; or why there is none."""
+        while not self._ids and not self._spare:
+            if self._fetching is None:
+                self._fetching = self._tasks.spawn(self._fetch())
             refusal = await asyncio.shield(self._fetching)
             if refusal is not None:
                 return refusal
+        return None
 
     async def _fetch(self) -> Refusal | None:
         try:

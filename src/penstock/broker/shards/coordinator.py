@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from penstock.cluster.metadata_log import MetadataLog
     from penstock.metadata.image import ClusterImage, TopicInfo
     from penstock.storage.ledger.ledger import Ledger, Partition
-    from penstock.wire.schema import ApiMessage
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
-R = TypeVar("R", bound="ApiMessage")
+R = TypeVar("R")
 S = TypeVar("S", bound=Shard)
 
 LOAD_WAIT_SECONDS = 1.0
@@ -286,5 +285,5 @@ class Coordinator(ABC, Generic[S]):
             del self._shards[index]
 
 
-async def _typed(waiting: Awaitable[ApiMessage], response: type[R]) -> R:
+async def _typed(waiting: Awaitable[object], response: type[R]) -> R:
     return answered(await waiting, response)

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Ledger, Partition
-    from penstock.wire.schema import ApiMessage
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
-R = TypeVar("R", bound="ApiMessage")
+R = TypeVar("R")
 S = TypeVar("S", bound=Shard)
 
 
@@ -62,7 +61,7 @@ class LiveShard(Generic[S]):
         self._clock = clock
         self._on_broken = on_broken
         self._on_errand = on_errand
-        self._waiting: dict[Ticket, asyncio.Future[ApiMessage]] = {}
+        self._waiting: dict[Ticket, asyncio.Future[object]] = {}
         self._next_ticket = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0
@@ -83,7 +82,7 @@ class LiveShard(Generic[S]):
         event: Callable[Concatenate[S, Now, Ticket, P], Effects],
         *arguments: P.args,
         **options: P.kwargs,
-    ) -> ApiMessage | Awaitable[ApiMessage]:
+    ) -> object | Awaitable[object]:
         """Send a request to the shard: its answer, or what to wait for."""
         self._next_ticket += 1
         ticket = self._next_ticket
