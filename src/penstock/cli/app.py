@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.cli import (
     bench,
     cluster,
+    consume,
     doctor,
     groups,
     pipeline,
@@ -19,6 +20,7 @@ from penstock.cli import (
     store,
     store_health,
     topics,
+    transactions,
 )
 from penstock.cli.client import ClientError
 from penstock.cli.start_options import OPTIONS
@@ -79,8 +81,9 @@ def _start_command() -> click.Command:
 app.add_command(_start_command())
 app.add_command(topics.topics)
 app.add_command(groups.groups)
+app.add_command(transactions.transactions)
 app.add_command(records.produce)
-app.add_command(records.consume)
+app.add_command(consume.consume)
 app.add_command(cluster.cluster)
 app.add_command(doctor.doctor)
 app.add_command(bench.bench)

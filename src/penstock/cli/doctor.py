@@ -37,7 +37,12 @@ def doctor(bootstrap: str, as_json: bool, write: bool) -> None:
     """Check a cluster, Penstock's or any other, for the contradictions that clients stumble over.
 
     Every broker that any broker names is asked the same questions, and the answers are compared: who is
-    there, who leads, who coordinates, who is the controller. Ends with 1 if something is wrong.
+    there, who leads, who coordinates, who is the controller. Transactions that hang are found, and last
+    stable offsets that do not move on though they should. Ends with 1 if something is wrong.
+
+    \b
+    penstock doctor --bootstrap broker-1:9092
+    penstock doctor --write --json
     """
     places = addresses(bootstrap)
     picture = gather(places)
@@ -46,7 +51,7 @@ def doctor(bootstrap: str, as_json: bool, write: bool) -> None:
     found = examine(picture)
     if found:
         time.sleep(SECOND_LOOK_SECONDS)
-        picture = gather(places)
+        picture = gather(places)._replace(earlier=picture.transactions)
         found = lasting(found, examine(picture))
     checks = list(CHECKS)
     if write:

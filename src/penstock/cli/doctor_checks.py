@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.cli.doctor_questions import Address, Opinion, Picture, listed, text
+from penstock.cli.doctor_transactions import hanging, standing_still
 from penstock.wire.api.metadata import MetadataResponseTopic
 from penstock.wire.errors import ErrorCode
 
@@ -172,6 +173,14 @@ def _offsets(picture: Picture) -> Iterator[str]:
             )
 
 
+def _hanging(picture: Picture) -> Iterator[str]:
+    return hanging(picture.transactions)
+
+
+def _standing_still(picture: Picture) -> Iterator[str]:
+    return standing_still(picture.transactions, picture.earlier)
+
+
 CHECKS = {
     "every broker that is named can be reached": _reachable,
     "all brokers list the same brokers": _same_cluster,
@@ -180,6 +189,8 @@ CHECKS = {
     "all brokers know the same topics": _topics,
     "every group has one coordinator among them": _coordinators,
     "a new group is answered for every partition": _offsets,
+    "no transaction hangs": _hanging,
+    "readers of committed records are not held back": _standing_still,
 }
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from penstock.cli.client import ClientError, Connection
+from penstock.cli.doctor_transactions import Transactions, ask_transactions
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from penstock.wire.api.offset_fetch import (
@@ -51,6 +52,9 @@ class Picture(NamedTuple):
     opinions: Mapping[Address, Opinion]
     silent: Mapping[Address, str]
     """Those that did not answer, with the reason."""
+    transactions: Transactions = Transactions()
+    earlier: Transactions = Transactions()
+    """As they were at the look before this one."""
 
 
 def text(address: Address) -> str:
@@ -74,7 +78,8 @@ def gather(bootstrap: Sequence[Address]) -> Picture:
                     opinions[address] = answer
             named = {where for one in opinions.values() for where in listed(one.metadata).values()}
             ask_next = sorted(named - opinions.keys() - silent.keys())
-    return Picture(opinions, silent)
+    transactions = ask_transactions(text(min(opinions)), ANSWER_SECONDS) if opinions else Transactions()
+    return Picture(opinions, silent, transactions)
 
 
 def _opinion(address: Address, groups: Sequence[str]) -> Opinion | str:

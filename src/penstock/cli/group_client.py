@@ -149,6 +149,14 @@ class GroupMember:
         self._positions[partition] = offset + 1
         self._dirty = True
 
+    def reached(self, positions: Mapping[int, int]) -> None:
+        """All records below these offsets were handed on. What lies between the last of them and the position
+        is not for consumers, as markers of transactions are, and no lag either."""
+        for partition, position in positions.items():
+            if position > self._positions.get(partition, 0):
+                self._positions[partition] = position
+                self._dirty = True
+
     def stay(self) -> bool:
         """Heartbeat and commit when it is time; False if the group wants everybody to join again."""
         now = time.monotonic()

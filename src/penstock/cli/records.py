@@ -1,13 +1,11 @@
-"""`penstock produce` and `penstock consume`: records from and to standard streams."""
+"""`penstock produce`: records from standard input. And the reading that other commands share."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import click
 
@@ -39,6 +37,8 @@ from penstock.wire.compression import CODEC_NAMES
 
 EARLIEST = -2
 LATEST = -1
+CONSUMER = -1
+"""Instead of a replica's id. Isolation means something to consumers only."""
 FETCH_BYTES = 4 * 1024 * 1024
 WAIT_MS = 500
 BATCH_BYTES = 512 * 1024
@@ -198,87 +198,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name, value.encode() if equals else None
 
 
-# -- consume ---------------------------------------------------------------------------------------------
-
-
-@click.command("consume")
-@cluster_options
-@click.argument("topic")
-@click.option("--from", "start", metavar="WHERE", default="beginning", show_default=True,
-              help="beginning, end, or an offset (with --partition).")  # fmt: skip
-@click.option("--partition", "chosen", type=int, multiple=True, help="Only this partition; may be repeated.")
-@click.option("--max", "most", type=int, help="Stop after so many records.")
-@click.option("--follow", "-f", is_flag=True, help="Wait for new records instead of stopping at the end.")
-@click.option("--committed", is_flag=True, help="Leave out records of open and aborted transactions.")
-@click.option("--group", help="Read as a member of this group: go on where it stopped, and commit.")
-def consume(
-    bootstrap: str,
-    as_json: bool,
-    topic: str,
-    start: str,
-    chosen: tuple[int, ...],
-    most: int | None,
-    follow: bool,
-    committed: bool,
-    group: str | None,
-) -> None:
-    """Print the records of TOPIC: their values, one a line, or all about them with --json."""
-    if group is not None and chosen:
-        raise click.UsageError("A member of a group is given its partitions: use --group or --partition.")
-    with connected(bootstrap) as client:
-        if group is not None:
-            _consume_as_member(client, group, topic, start, most, follow, committed, as_json)
-            return
-        partitions = list(chosen) or client.partitions(topic)
-        reader = ReaderPositions(client, topic, partitions, start, committed)
-        for found in itertools.islice(reader.records(follow=follow), most):
-            if found is not None:
-                _print(topic, *found, as_json)
-        sys.stdout.flush()
-
-
-def _consume_as_member(
-    client: Client,
-    group: str,
-    topic: str,
-    start: str,
-    most: int | None,
-    follow: bool,
-    committed: bool,
-    as_json: bool,
-) -> None:
-    """Read as a member of `group`. Without --follow it ends when all its partitions are read to the end."""
-    from penstock.cli.group_client import GroupMember
-
-    client.partitions(topic)
-    member = GroupMember(client, group, topic)
-    left = most
-    finished = False
-    try:
-        while not finished and (left is None or left > 0):
-            partitions = member.join()
-            if not partitions:
-                finished = not follow
-                while follow and member.stay():
-                    time.sleep(WAIT_MS / 1000)
-                continue
-            reader = ReaderPositions(client, topic, partitions, start, committed)
-            reader.go_on_at(member.resume_at())
-            finished = True
-            for found in reader.records(follow=follow, pauses=True):
-                if found is not None:
-                    partition, record = found
-                    _print(topic, partition, record, as_json)
-                    member.handed_on(partition, record.offset)
-                    left = None if left is None else left - 1
-                    if left == 0:
-                        break
-                elif not member.stay():
-                    finished = False
-                    break
-            sys.stdout.flush()
-    finally:
-        member.leave()
+# -- reading ---------------------------------------------------------------------------------------------
 
 
 class ReaderPositions:
@@ -292,7 +212,9 @@ class ReaderPositions:
         self._committed = committed
         if start in ("beginning", "end"):
             when = EARLIEST if start == "beginning" else LATEST
-            self._positions = {one: list_offset(client, topic, one, when) for one in partitions}
+            self._positions = {
+                one: list_offset(client, topic, one, when, committed=committed) for one in partitions
+            }
         elif start.isdigit():
             self._positions = dict.fromkeys(partitions, int(start))
         else:
@@ -300,6 +222,11 @@ class ReaderPositions:
         self._ends: dict[int, int] = {}
         if not partitions:
             raise click.UsageError(f"Topic {topic} has no partitions.")
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The offsets at which reading goes on. They have passed markers and what is left out, too."""
+        return dict(self._positions)
 
     def go_on_at(self, positions: dict[int, int]) -> None:
         """Start at these offsets instead, in the partitions named."""
@@ -364,7 +291,9 @@ def list_offset(
     def attempt() -> int:
         asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, max_num_offsets=1)
         request = ListOffsetsRequest(
-            isolation_level=int(committed), topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
+            replica_id=CONSUMER,
+            isolation_level=int(committed),
+            topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
         )
         answer = client.leader(topic, partition).ask(request, ListOffsetsResponse)
         (result,) = answer.topics[0].partitions
@@ -398,35 +327,3 @@ class Aborted:
                     self._open.discard(header.producer_id)
             return True
         return header.is_transactional and header.producer_id in self._open
-
-
-def _print(topic: str, partition: int, record: Record, as_json: bool) -> None:
-    if not as_json:
-        sys.stdout.buffer.write((record.value or b"") + b"\n")
-        if sys.stdout.isatty():
-            sys.stdout.flush()
-        return
-    fields: dict[str, Any] = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _readable(record.key),
-        "value": _readable(record.value),
-        "headers": [[name, _readable(value)] for name, value in record.headers],
-    }
-    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
-    if sys.stdout.isatty():
-        sys.stdout.flush()
-
-
-def _readable(data: bytes | None) -> Any:
-    """Text where it is text, else what it is in base64."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        import base64
-
-        return {"base64": base64.b64encode(data).decode()}

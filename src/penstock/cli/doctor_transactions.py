@@ -1,0 +1,214 @@
+"""What `penstock doctor` asks about transactions: where readers of committed records are held back, and by
+whom.
+
+A partition is looked at closely only if its last stable offset is below its high watermark. The high
+watermark is asked for first: what lies below it and is not stable afterwards belongs to a transaction that is
+open, and not to records that came between the two questions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.cli.client import AnswerError, Client, ClientError
+from penstock.cli.records import CONSUMER, LATEST, fetch
+from penstock.cli.transaction_client import Place, open_transactions
+from penstock.wire.api.describe_producers import DescribeProducersRequest
+from penstock.wire.api.describe_transactions import DescribeTransactionsRequest
+from penstock.wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.wire.api.list_transactions import ListTransactionsRequest
+from penstock.wire.batch import iter_batches
+
+MINUTE_MS = 60_000
+TIMEOUT_MAX_MS = 15 * MINUTE_MS
+"""The longest time-out that brokers allow a transaction by default."""
+GRACE_MS = MINUTE_MS
+"""How much later than its time-out a transaction may end: coordinators look now and then."""
+_ISOLATED = 2
+"""The first version of ListOffsets that asks for the last stable offset."""
+_APIS = (DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest)
+
+
+class Known(NamedTuple):
+    """What a coordinator knows of a transaction."""
+
+    id: str
+    state: str
+    started_ms: int
+    timeout_ms: int
+
+
+class Opened(NamedTuple):
+    """A transaction that is open in a partition."""
+
+    producer_id: int
+    start_offset: int
+    last_timestamp_ms: int
+    known: Known | None
+    """None: no coordinator knows that the partition is in it."""
+
+
+class Held(NamedTuple):
+    """A partition whose readers of committed records are held back."""
+
+    topic: str
+    partition: int
+    stable: int
+    end: int
+    opened: Sequence[Opened]
+    served: bool = True
+    """Whether the cluster can be asked who has the transaction. If not, `opened` is what lies there."""
+
+
+class Transactions(NamedTuple):
+    held: Sequence[Held] = ()
+    asked_ms: int = 0
+    unknown: str = ""
+    """Why it could not be asked."""
+
+
+def ask_transactions(bootstrap: str, seconds: float) -> Transactions:
+    """Ask a cluster. What goes wrong is part of the answer."""
+    now_ms = int(time.time() * 1000)
+    try:
+        with Client(bootstrap, seconds) as client:
+            return Transactions(list(_held(client)), now_ms)
+    except ClientError as error:
+        return Transactions((), now_ms, str(error))
+
+
+def _held(client: Client) -> Iterator[Held]:
+    metadata = client.metadata()
+    brokers = {one.node_id for one in metadata.brokers}
+    places = [
+        (topic.name, one.partition_index)
+        for topic in metadata.topics
+        if topic.name and not topic.error_code
+        for one in topic.partitions
+        if one.leader_id in brokers
+    ]
+    ends = _offsets(client, places, committed=False)
+    stable = _offsets(client, ends, committed=True)
+    behind = {place: offset for place, offset in stable.items() if offset < ends[place]}
+    if not all(client.any().knows(api.api_key) for api in _APIS):
+        for place, offset in behind.items():
+            yield Held(*place, offset, ends[place], list(_lying_there(client, place, offset)), served=False)
+        return
+    opened = _opened(client, behind)
+    for place, offset in behind.items():
+        yield Held(*place, offset, ends[place], opened.get(place, []))
+
+
+def _offsets(client: Client, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
+    """The ends of partitions, as far as they can be told: who leads what may change meanwhile."""
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for topic, partition in places:
+        leader = client.leader_id(topic, partition)
+        by_leader.setdefault(leader, {}).setdefault(topic, []).append(partition)
+    found: dict[Place, int] = {}
+    for leader, topics in by_leader.items():
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            isolation_level=int(committed),
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[ListOffsetsPartition(partition_index=one, timestamp=LATEST) for one in some],
+                )
+                for name, some in topics.items()
+            ],
+        )
+        broker = client.broker(leader)
+        if broker.version_of(request) < _ISOLATED:
+            continue
+        for told in broker.ask(request, ListOffsetsResponse).topics:
+            for one in told.partitions:
+                if not one.error_code:
+                    found[told.name, one.partition_index] = one.offset
+    return found
+
+
+def _opened(client: Client, behind: Iterable[Place]) -> dict[Place, list[Opened]]:
+    opened: dict[Place, list[Opened]] = {}
+    for producer, state in open_transactions(client, behind):
+        known = None
+        if state is not None:
+            times = (state.transaction_start_time_ms, state.transaction_timeout_ms)
+            known = Known(state.transactional_id, state.transaction_state, *times)
+        entry = Opened(producer.producer_id, producer.start_offset, producer.last_timestamp_ms, known)
+        opened.setdefault(producer.place, []).append(entry)
+    return opened
+
+
+def _lying_there(client: Client, place: Place, offset: int) -> Iterator[Opened]:
+    """The transaction whose first batch lies at an offset."""
+    try:
+        data = fetch(client, *place, offset, 0)
+    except AnswerError:
+        return
+    for _at, header in iter_batches(data.records or b""):
+        if header.last_offset >= offset:
+            yield Opened(header.producer_id, header.base_offset, header.max_timestamp, None)
+            return
+
+
+# Judging.
+
+
+def hanging(seen: Transactions) -> Iterator[str]:
+    """Transactions that no coordinator will end."""
+    if seen.unknown:
+        yield f"Which transactions are open could not be asked: {seen.unknown}"
+    for one in seen.held:
+        for opened in one.opened:
+            if one.served and opened.known is None:
+                yield (
+                    f"Producer {opened.producer_id} has a transaction open in partition {one.partition} of"
+                    f" {one.topic!r} from offset {opened.start_offset} on, and no coordinator knows it: it"
+                    " never ends, and readers of committed records wait for ever. This ends it: penstock"
+                    f" transactions abort --topic {one.topic} --partition {one.partition}"
+                    f" --start-offset {opened.start_offset}"
+                )
+
+
+def standing_still(seen: Transactions, before: Transactions) -> Iterator[str]:
+    """Last stable offsets that should have moved by now. A transaction that hangs is told by `hanging`."""
+    ends = {(one.topic, one.partition): (one.stable, one.end) for one in before.held}
+    for one in seen.held:
+        stable, end = ends.get((one.topic, one.partition), (one.stable, one.end))
+        if stable != one.stable:
+            continue
+        reason = _reason(one, seen.asked_ms)
+        if reason is not None:
+            moves = "which moves on" if one.end > end else "which stands still now"
+            yield (
+                f"The last stable offset of partition {one.partition} of {one.topic!r} stands at"
+                f" {one.stable}, {one.end - one.stable} offsets before the high watermark, {moves}: {reason}."
+                " Readers of committed records see nothing of what came since."
+            )
+
+
+def _reason(one: Held, now_ms: int) -> str | None:
+    """Why a stable offset that stands still is wrong; None if it is not."""
+    if not one.opened:
+        return "no producer has a transaction open there" if one.served else None
+    first = min(one.opened, key=lambda opened: opened.start_offset)
+    if first.known is None:
+        open_ms = now_ms - first.last_timestamp_ms
+        if one.served or open_ms <= TIMEOUT_MAX_MS:
+            return None
+        return f"producer {first.producer_id} wrote there {open_ms // MINUTE_MS} minutes ago"
+    open_ms = now_ms - first.known.started_ms
+    if first.known.started_ms < 0 or open_ms <= first.known.timeout_ms + GRACE_MS:
+        return None
+    return (
+        f"the transaction of {first.known.id!r} is {first.known.state} after {open_ms // MINUTE_MS} minutes,"
+        f" and its time-out is {first.known.timeout_ms} ms"
+    )
