@@ -27,6 +27,7 @@ from penstock.wire.exchange import Reply
 from penstock.wire.headers import parse_response_header
 from penstock.wire.schema import ZERO_UUID
 from tests.broker.rig import Rig, batch
+from tests.storage.world import admitted
 
 VERSIONS = range(19)
 Asked = tuple[str, int, int]
@@ -39,7 +40,7 @@ async def fill(rig: Rig, name: str, *batches: Any, index: int = 0) -> None:
     assert partition is not None
     results: list[Any] = []
     for data in batches:
-        rig.broker.ledger.append(partition, bytearray(data), results.append)
+        rig.broker.ledger.append(partition, admitted(bytearray(data)), results.append)
     async with asyncio.timeout(60):
         while len(results) < len(batches):  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -12,6 +12,7 @@ import pytest
 from penstock.broker.shards import loading
 from penstock.broker.transactions.markers import write_markers
 from penstock.groups.shard import GroupShard
+from penstock.log.guards import NOT_ASKED
 from penstock.log.markers import Marker, MarkerKind, parse_marker
 from penstock.metadata.commands import RegisterBroker
 from penstock.metadata.image import OFFSETS_TOPIC, Listener
@@ -41,6 +42,7 @@ from penstock.wire.api.write_txn_markers import (
 from penstock.wire.batch import HEADER_SIZE, iter_batches
 from penstock.wire.errors import ErrorCode
 from tests.broker.rig import Rig, batch
+from tests.storage.world import admitted
 
 NONE = ErrorCode.NONE
 UNSTABLE = "unstable"
@@ -64,7 +66,7 @@ async def write(rig: Rig, place: Place, producer: int, epoch: int = 0, sequence:
     """A batch of a transaction; its offset."""
     answer: asyncio.Future[Appended | ErrorCode] = asyncio.get_running_loop().create_future()
     data = batch(b"x", producer_id=producer, producer_epoch=epoch, base_sequence=sequence, transactional=True)
-    rig.broker.ledger.append(partition_of(rig, place), data, answer.set_result)
+    rig.broker.ledger.append(partition_of(rig, place), admitted(data), answer.set_result)
     appended = await answer
     assert isinstance(appended, Appended), appended
     return appended.base_offset
@@ -226,7 +228,7 @@ async def commit_in_transaction(rig: Rig, producer: int, offset: int) -> int:
     )
     live = await rig.broker.services.groups.found("g")
     assert not isinstance(live, ErrorCode)
-    answer = live.ask(GroupShard.commit_offsets_in_transaction, message)
+    answer = live.ask(GroupShard.commit_offsets_in_transaction, message, NOT_ASKED)
     if not isinstance(answer, TxnOffsetCommitResponse):
         answer = await answer  # type: ignore[misc]
     assert isinstance(answer, TxnOffsetCommitResponse)

@@ -300,13 +300,11 @@ async def test_zstd_needs_version_7(rig: Rig, version: int) -> None:
     assert answer.error_code == (0 if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
-async def test_transactional_batches_are_refused(rig: Rig) -> None:
+async def test_transactional_batches_need_a_transactional_id(rig: Rig) -> None:
     await rig.topic("t")
     records = batch(b"x", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     answer = await produce(rig, "t", records)
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    answer = await produce(rig, "t", records, transactional_id="mine")
-    assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 async def test_a_timestamp_too_far_ahead(rig: Rig) -> None:

@@ -26,6 +26,7 @@ from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
 from tests.broker.rig import Rig
 from tests.groups.world import make_image
+from tests.storage.world import admitted
 
 GROUPS = ("g0", "g1", "g2")
 NOBODY = -1
@@ -170,5 +171,5 @@ class Told(GroupShard):
 
 async def appended(ledger: Ledger, partition: Partition, entry: Entry) -> Appended | ErrorCode:
     done: asyncio.Future[Appended | ErrorCode] = asyncio.get_running_loop().create_future()
-    ledger.append(partition, bytearray(encoded(entry, 0)[0]), done.set_result)
+    ledger.append(partition, admitted(bytearray(encoded(entry, 0)[0])), done.set_result)
     return await done

@@ -1,7 +1,9 @@
 """Runs transcripts of one partition: what was appended, line by line, and what the log said.
 
-    append [n=RECORDS] [p=PRODUCER/EPOCH seq=SEQUENCE] [txn] [t=TIMESTAMP] [at=MS]
-    commit p=PRODUCER/EPOCH c=COORDINATOR     abort p=... c=...
+    append [n=RECORDS] [p=PRODUCER/EPOCH seq=SEQUENCE] [txn [guard=NAME]] [t=TIMESTAMP] [at=MS]
+    ask NAME p=PRODUCER/EPOCH seq=SEQUENCE [begins]     the coordinator is asked, behind a guard of this name
+    deny NAME [again]   the coordinator does not allow it; `again`: the producer is told to try again
+    commit p=PRODUCER/EPOCH c=COORDINATOR [own]     abort p=... c=... [own]
     undo COUNT          takes back the last so many lines that were accepted
     publish             everything staged is durable
     expire MS           producers silent for so long are forgotten
@@ -13,10 +15,11 @@
 Each line of the transcript is followed by its answer after `->`.
 """
 
+from penstock.log.guards import NOT_ASKED, Guard, GuardedBatch
+from penstock.log.markers import Marker, MarkerBatch, MarkerKind
 from penstock.log.partition import Duplicate, PartitionLog, Undo
 from penstock.wire.batch import Record, build_batch, check_batch
 from penstock.wire.errors import ErrorCode
-from penstock.wire.markers import ABORT, COMMIT, marker_batch
 
 
 class Transcript:
@@ -25,6 +28,8 @@ class Transcript:
         self.log.lead()
         self.now_ms = 0
         self._staged: list[tuple[int, list[Undo]]] = []
+        self._guards: dict[str, tuple[int, Guard]] = {}
+        """By name: a producer and its guard."""
 
     def run(self, text: str) -> str:
         lines = []
@@ -46,8 +51,20 @@ class Transcript:
                 return self._append(options, "txn" in flags)
             case "commit" | "abort":
                 producer, epoch = map(int, options["p"].split("/"))
-                kind = COMMIT if verb == "commit" else ABORT
-                return self._stage(marker_batch(kind, producer, epoch, int(options["c"]), self.now_ms))
+                marker = Marker(
+                    MarkerKind.COMMIT if verb == "commit" else MarkerKind.ABORT, int(options["c"])
+                )
+                own = "own" in flags
+                return self._stage(MarkerBatch.of(marker, producer, epoch, self.now_ms, has_own_epoch=own))
+            case "ask":
+                producer, epoch = map(int, options["p"].split("/"))
+                sequence = int(options["seq"])
+                guard = self.log.guards.begin(producer, epoch, sequence, begins_epoch="begins" in flags)
+                self._guards[words[0]] = producer, guard
+                return f"from sequence {guard.lowest_sequence}"
+            case "deny":
+                self.log.guards.fail(*self._guards[words[0]], comes_again="again" in flags)
+                return f"{len(self.log.guards)} guards"
             case "undo":
                 for _ in range(int(words[0])):
                     self.log.undo(*self._staged.pop())
@@ -85,6 +102,9 @@ class Transcript:
             base_sequence=int(options.get("seq", -1)),
             transactional=transactional,
         )
+        if transactional:
+            name = options.get("guard")
+            made = GuardedBatch.of(made, NOT_ASKED if name is None else self._guards[name][1])
         return self._stage(made)
 
     def _stage(self, made: bytearray) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.log.guards import NOT_ASKED, GuardedBatch
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.apply import apply_entry
 from penstock.metadata.commands import AnyCommand, CreateTopic, DeleteTopic, FenceBroker, RegisterBroker
@@ -22,7 +23,15 @@ from penstock.storage.stores.objects import ObjectStore
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.objects import ObjectWalStore
 from penstock.storage.wal.port import WalStore
-from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
+from penstock.wire.batch import (
+    CONTROL,
+    TRANSACTIONAL,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_records,
+    read_header,
+)
 from penstock.wire.errors import ErrorCode
 from tests.clocks import HandClock
 
@@ -181,6 +190,14 @@ def batch(
     return build_batch(records, **options)
 
 
+def admitted(data: bytearray) -> bytearray:
+    """The batch as if the coordinator of its transaction, if it has one, had let it in."""
+    header = read_header(data)
+    if header.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL:
+        return GuardedBatch.of(data, NOT_ASKED)
+    return data
+
+
 async def append(ledger: Ledger, partition: Partition, *batches: bytearray) -> list[Appended | ErrorCode]:
     """Append batches in one turn of the loop; their answers, in that order."""
     loop = asyncio.get_running_loop()
@@ -188,7 +205,7 @@ async def append(ledger: Ledger, partition: Partition, *batches: bytearray) -> l
     for one in batches:
         answer: asyncio.Future[Appended | ErrorCode] = loop.create_future()
         answers.append(answer)
-        ledger.append(partition, one, answer.set_result)
+        ledger.append(partition, admitted(one), answer.set_result)
     return await asyncio.wait_for(asyncio.gather(*answers), 60)
 
 

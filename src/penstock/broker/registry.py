@@ -122,6 +122,7 @@ _ROWS = (
     Api(25, "AddOffsetsToTxn", 0, 4, None, (WRITE_TRANSACTION, READ_GROUP), _KNOWN),
     Api(26, "EndTxn", 0, 5, None, (WRITE_TRANSACTION,)),
     Api(27, "WriteTxnMarkers", 1, 2, WRITE_MARKERS, (), _KNOWN | Fresh.OPEN),
+    Api(28, "TxnOffsetCommit", 0, 5, None, (WRITE_TRANSACTION, READ_GROUP, READ_TOPIC), _KNOWN),
     Api(29, "DescribeAcls", 0, 3, DESCRIBE_CLUSTER),
     Api(30, "CreateAcls", 0, 3, ALTER_CLUSTER),
     Api(31, "DeleteAcls", 0, 3, ALTER_CLUSTER),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.broker.topics.kept_answers import KeptAnswers
     from penstock.broker.topics.replicas import Replicas
     from penstock.broker.topics.rules import TopicRules
+    from penstock.broker.transactions.asking import Admission
     from penstock.broker.transactions.coordinator import TransactionCoordinator
     from penstock.metadata.configs import TopicConfigs
     from penstock.metadata.image import ClusterImage
@@ -142,6 +143,12 @@ class Services:
         transactions.start()
         self._to_stop.append(transactions)
         return transactions
+
+    @cached_property
+    def admission(self) -> Admission:
+        from penstock.broker.transactions.asking import Admission
+
+        return Admission(self._broker, lambda: self.transactions)
 
     # -- life ----------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from penstock.groups.offsets.requests import OffsetRequests, commit_refused, txn
 from penstock.groups.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from penstock.groups.records import read_record as parse_record
 from penstock.groups.table import Group
+from penstock.log.guards import Guard
 from penstock.metadata.image import ClusterImage
 from penstock.settings.groups import GroupSettings
 from penstock.shards.journal import Durable, Failed
@@ -223,11 +224,11 @@ class GroupShard:
         return self._effects()
 
     def commit_offsets_in_transaction(
-        self, now: Now, ticket: Ticket, request: TxnOffsetCommitRequest
+        self, now: Now, ticket: Ticket, request: TxnOffsetCommitRequest, guard: Guard | None = None
     ) -> Effects:
         self._c.now = now
         try:
-            self._offsets.commit_in_transaction(request, ticket)
+            self._offsets.commit_in_transaction(request, ticket, guard)
         except GroupError as error:
             self._c.answer(ticket, txn_commit_refused(request, error.code))
         return self._effects()

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from penstock.log import epochs as epoch_table
 from penstock.log.epochs import EpochStart
+from penstock.log.guards import Guard, GuardedBatch, Guards
 from penstock.log.markers import AbortedTransaction, MarkerBatch, MarkerKind, parse_marker, touching
 from penstock.log.producers import (
     NO_PRODUCER,
@@ -74,6 +75,7 @@ class PartitionLog:
     __slots__ = (
         "aborted",
         "epochs",
+        "guards",
         "high_watermark",
         "last_stable_offset",
         "leader_epoch",
@@ -98,6 +100,8 @@ class PartitionLog:
         self.ongoing: dict[int, int] = {}
         """First offset of each open transaction by producer id, in the order they began."""
         self.aborted: list[AbortedTransaction] = []
+        self.guards = Guards()
+        """What the coordinator was asked about transactions that have no record here yet."""
 
     def lead(self) -> None:
         """Begin this leader epoch at the present end."""
@@ -138,12 +142,14 @@ class PartitionLog:
                     earlier = find_duplicate(entry, producer_epoch, base_sequence, last_sequence)
                     if earlier is not None:
                         return Duplicate(earlier.base_offset, earlier.timestamp)
+            transactional = attributes & TRANSACTIONAL != 0
             refusal = self._stage_data(
                 entry,
                 producer_id,
                 producer_epoch,
                 SequencedBatch(base_sequence, last_sequence, base, last, max_timestamp),
-                bool(attributes & TRANSACTIONAL),
+                transactional,
+                batch.guard if transactional and isinstance(batch, GuardedBatch) else None,
                 now_ms,
                 undo,
             )
@@ -162,17 +168,22 @@ class PartitionLog:
         producer_epoch: int,
         batch: SequencedBatch,
         transactional: bool,
+        guard: Guard | None,
         now_ms: int,
         undo: list[Undo],
     ) -> ErrorCode | None:
-        if batch.base_sequence >= 0:
+        open_transaction = entry is not None and entry.txn_first_offset != NO_TRANSACTION
+        if transactional:
+            if entry is not None and producer_epoch < entry.epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            if not self.in_transaction(producer_id, producer_epoch):
+                refusal = self.guards.refusal(guard, producer_id, producer_epoch, batch.base_sequence, entry)
+                if refusal is not None:
+                    return refusal
+        if batch.base_sequence >= 0:  # The group coordinator's commits of offsets carry none.
             refusal = check_sequence(entry, producer_epoch, batch.base_sequence)
             if refusal is not None:
                 return refusal
-        elif entry is not None and producer_epoch < entry.epoch:
-            # The group coordinator's transactional offset commits carry no sequence.
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        open_transaction = entry is not None and entry.txn_first_offset != NO_TRANSACTION
         if open_transaction and not transactional:
             return ErrorCode.INVALID_TXN_STATE
         ongoing = None
@@ -184,6 +195,13 @@ class PartitionLog:
             entry, producer_epoch, batch, now_ms, transactional=transactional
         )
         return None
+
+    def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Has the producer a transaction open here, in this epoch? Then its batches need no guard."""
+        entry = self.producer_entries.get(producer_id)
+        return (
+            entry is not None and entry.txn_first_offset != NO_TRANSACTION and entry.epoch == producer_epoch
+        )
 
     def _stage_marker(
         self,
@@ -210,6 +228,7 @@ class PartitionLog:
                 return ErrorCode.TRANSACTION_COORDINATOR_FENCED
         undo.append(Undo(producer_id, entry, dict(self.ongoing), len(self.aborted)))
         self._end_transaction(producer_id, self.next_offset, marker.kind)
+        self.guards.end(producer_id)
         self.producer_entries[producer_id] = with_marker(
             entry, producer_epoch, marker.coordinator_epoch, timestamp, now_ms
         )

@@ -317,6 +317,30 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
         INT, 104857600, "Segment size of `__transaction_state`.", at_least(1), scope="cluster"
     )
 
+    transaction_partition_verification_enable: bool = row(
+        BOOLEAN,
+        True,
+        "Whether the coordinator is asked before records begin a transaction in a partition. Clients from "
+        "Produce 12 and TxnOffsetCommit 5 on add the partition with this question, so for them it is always "
+        "asked.",
+        update="cluster-wide",
+        scope="cluster",
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = row(
+        INT,
+        20,
+        "The longest pause before the coordinator is asked again whether a partition may be added to a "
+        "transaction.",
+        at_least(1),
+        unlike="Kafka's pauses are all of this length; here they begin with a millisecond.",
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = row(
+        INT,
+        100,
+        "How long the coordinator is asked again while the transaction before is being ended.",
+        at_least(0),
+    )
+
     row.section("The cluster")
 
     broker_session_timeout_ms: int = row(

@@ -22,7 +22,6 @@ _SECURITY = "TLS, logins and access rules are not served."
 _PLUGINS = "A broker loads no Java classes."
 _METRICS = "Metrics are not collected."
 _REPLICATION = "Brokers do not copy records to each other: they share one store."
-_VERIFYING = "A partition asks the coordinator before it takes the first record of a transaction."
 _TWO_PHASES = "Two-phase commit of transactions is not served."
 _PURGATORY = "A request that waits is woken by what it waits for; nothing has to be purged."
 _GROUPS = "Groups are kept by the broker's one event loop, and written as requests come."
@@ -197,10 +196,6 @@ _REFUSED: tuple[tuple[str, str], ...] = (
         replication.quota.window.size.seconds request.timeout.ms
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
         transaction.state.log.min.isr unclean.leader.election.interval.ms
-    """),
-    (_VERIFYING, """
-        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-        transaction.partition.verification.enable
     """),
     (_TWO_PHASES, """
         transaction.two.phase.commit.enable

@@ -13,9 +13,12 @@ gets another leader, the shell calls `unload` and throws the shard away.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from penstock.log.guards import Guard
 
 Ticket = int
 """Names one request that waits for its answer. Chosen by the caller, unique among those that wait."""
@@ -40,6 +43,8 @@ class Producer(NamedTuple):
 
     id: int
     epoch: int
+    guard: Guard | None = None
+    """What lets the batch in if it is the first of its transaction."""
 
 
 class Batch(NamedTuple):

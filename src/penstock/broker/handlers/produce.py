@@ -16,8 +16,10 @@
 - `broker.produce.checks` has the rules for batches; the log checks sequences and epochs of idempotent
   producers.
 - Transactional records need a transactional id in the request (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) and
-  a transaction that knows them; no transactional id is known to this broker, so they are refused with
-  INVALID_PRODUCER_ID_MAPPING.
+  one producer (else INVALID_PRODUCER_ID_MAPPING). The first of a producer's epoch in a partition need the
+  word of the coordinator (`broker.transactions.asking`): up to version 11 it is asked whether the partition
+  is part of the transaction, from version 12 on it adds the partition (KIP-890). The answers by version are
+  in `transactions.admission`. A marker that overtakes such records makes them INVALID_TXN_STATE.
 - A topic that is not known is looked for in the newest image before the answer says so.
 
 Requests of one connection overlap: the next is taken in while earlier ones wait for their flush. There is one
@@ -34,9 +36,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from penstock.broker.produce.answers import Asked, Key, Outcome, Target, encoded, is_refused
+from penstock.broker.produce.answers import Key, Target
 from penstock.broker.produce.checks import INLINE_BYTES, NO_BATCH, Refused, Rules, check, first_batch
-from penstock.broker.produce.route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route, seconds_for
+from penstock.broker.produce.pending import Accepted, Pending, is_transactional, producer_of
+from penstock.broker.produce.route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route
 from penstock.broker.rights import WRITE_TOPIC, WRITE_TRANSACTION
 from penstock.broker.topics.names import is_internal
 from penstock.wire.api.produce import (
@@ -45,9 +48,8 @@ from penstock.wire.api.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.wire.batch import HEADER_SIZE, TRANSACTIONAL
+from penstock.wire.batch import HEADER_SIZE
 from penstock.wire.errors import BatchError, ErrorCode
-from penstock.wire.exchange import Reply
 from penstock.wire.varint import unsigned
 
 if TYPE_CHECKING:
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from penstock.broker.freshness import Named
     from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage, TopicInfo
-    from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Partition
     from penstock.wire.exchange import Request
 
@@ -65,8 +66,6 @@ ADMIN_CLIENT_ID = "__admin_client"
 """The one client id that Kafka lets write to internal topics."""
 BATCHES_FROM = 3
 """Before it, versions carry message sets of magic 0 and 1."""
-_MAGIC_AT = 16
-_ATTRIBUTES_LOW_AT = 22
 
 
 class Entry(NamedTuple):
@@ -75,15 +74,6 @@ class Entry(NamedTuple):
     target: Target
     topic: TopicInfo | None
     records: memoryview | None
-
-
-class Accepted(NamedTuple):
-    """A batch that is to be appended. `plain`: another one like it needs only the checks of a route."""
-
-    partition: Partition
-    batch: memoryview | bytearray
-    rules: Rules
-    plain: bool
 
 
 class Unexpanded(NamedTuple):
@@ -102,7 +92,7 @@ NOTHING = Refused(ErrorCode.NONE)
 
 def handle(broker: Broker, request: Request, message: ProduceRequest, permit: Permit) -> Pending:
     entries = _entries(broker.image, message, request.api_version)
-    whole = _whole_refusal(entries.values(), message.transactional_id, permit)
+    whole = _whole_refusal(entries.values(), message, permit)
     pending = Pending(broker, request, message, {key: entry.target for key, entry in entries.items()})
     accepted: dict[Key, Accepted] = {}
     unexpanded: dict[Key, Unexpanded] = {}
@@ -204,22 +194,20 @@ def _entries(image: ClusterImage, message: ProduceRequest, version: int) -> dict
     return entries
 
 
-def _whole_refusal(entries: Iterable[Entry], transactional_id: str | None, permit: Permit) -> Refused | None:
-    """Transactional records without a transactional id, or with another's, refuse the whole request."""
-    if transactional_id is not None and permit.allows(WRITE_TRANSACTION, transactional_id):
-        return None
-    if any(_is_transactional(entry.records) for entry in entries):
+def _has_transactional_id(message: ProduceRequest, permit: Permit) -> bool:
+    name = message.transactional_id
+    return name is not None and permit.allows(WRITE_TRANSACTION, name)
+
+
+def _whole_refusal(entries: Iterable[Entry], message: ProduceRequest, permit: Permit) -> Refused | None:
+    """Transactional records without a transactional id, with another's, or of several producers refuse the
+    whole request."""
+    if _has_transactional_id(message, permit):
+        senders = {sender[0] for entry in entries if (sender := producer_of(entry.records)) is not None}
+        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING) if len(senders) > 1 else None
+    if any(is_transactional(entry.records) for entry in entries):
         return Refused(WRITE_TRANSACTION.code)
     return None
-
-
-def _is_transactional(records: memoryview | None) -> bool:
-    return (
-        records is not None
-        and len(records) > _ATTRIBUTES_LOW_AT
-        and records[_MAGIC_AT] == 2
-        and records[_ATTRIBUTES_LOW_AT] & TRANSACTIONAL != 0
-    )
 
 
 class _Judgement:
@@ -250,8 +238,6 @@ class _Judgement:
             if isinstance(first, Refused):
                 return first
             judge, records = _judge_batch, first
-        if _is_transactional(entry.records):
-            return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if not self._acks_are_known:
             return Refused(ErrorCode.INVALID_REQUIRED_ACKS)
         if is_internal(name) and not self._is_admin:
@@ -332,57 +318,5 @@ def _remember(
         message.acks,
         message.timeout_ms,
         at,
+        transactional=_has_transactional_id(message, permit),
     ).take
-
-
-class Pending(Reply):
-    """The answer to a request that went the general way, complete when its last batch is durable."""
-
-    __slots__ = ("_acks", "_asked", "_broker", "_seconds", "_targets", "left", "outcomes")
-
-    def __init__(
-        self, broker: Broker, request: Request, message: ProduceRequest, targets: dict[Key, Target]
-    ) -> None:
-        Reply.__init__(self)
-        self.exclusive = False
-        self._broker = broker
-        self._asked = Asked(request.api_version, request.correlation_id, request.session.listener)
-        self._acks = message.acks
-        self._seconds = seconds_for(message.acks, message.timeout_ms)
-        self._targets = targets
-        self.outcomes: dict[Key, Outcome] = {}
-        self.left = 0
-
-    def appended(self, key: Key) -> Callable[[Appended | ErrorCode], None]:
-        """What the ledger is to call when the batch of one partition is durable or refused."""
-
-        def done(result: Appended | ErrorCode) -> None:
-            if key in self.outcomes:
-                return  # It was in doubt when its time was over, and that was told.
-            self.outcomes[key] = result
-            self.left -= 1
-            if self.left == 0:
-                self.finish()
-
-        return done
-
-    def append_all(self, accepted: dict[Key, Accepted]) -> None:
-        """Hand what was accepted to the ledger, and wait for it. The batches are ours."""
-        self.left = len(accepted)
-        if not accepted:
-            self.finish()
-        for key, (partition, batch, _rules, _plain) in accepted.items():
-            self._broker.ledger.append(partition, batch, self.appended(key), self._seconds)
-
-    def refuse_all(self, code: ErrorCode) -> None:
-        self.outcomes = {key: Refused(code) for key in self._targets}
-        self.finish()
-
-    def finish(self) -> Pending:
-        if self._acks != 0:
-            self.complete(encoded(self._broker, self._asked, self._targets, self.outcomes))
-        elif any(is_refused(one) for one in self.outcomes.values()):
-            self.close()
-        else:
-            self.complete(None)
-        return self

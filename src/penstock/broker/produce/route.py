@@ -54,6 +54,8 @@ TOPIC_IDS_FROM = 13
 _PREFIX_AT = 8
 """Where the bytes that repeat begin: after api key, version and correlation id."""
 _ODD_ATTRIBUTES = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
+_EPOCH_AT = 51
+"""Where the producer's epoch stands in a batch: only batches of transactions are asked for it."""
 _BATCH = f"qi4xbIhi8xqq2xii{SHAPE_BYTES}s"
 """The header of a batch, without leader epoch, base timestamp and producer epoch; and how the records
 begin."""
@@ -105,6 +107,7 @@ class Route:
         "silent",
         "size",
         "target",
+        "transactional",
         "unpack",
         "version",
         "with_log_start",
@@ -121,8 +124,11 @@ class Route:
         acks: int,
         timeout_ms: int,
         length_at: int,
+        *,
+        transactional: bool,
     ) -> None:
-        """`length_at`: where the length of the records stands in the frame, which has nothing unusual."""
+        """`length_at`: where the length of the records stands in the frame, which has nothing unusual.
+        `transactional`: the request has a transactional id that its sender may use."""
         frame = request.frame
         version = request.api_version
         self.broker = broker
@@ -142,6 +148,7 @@ class Route:
         self.fixed_bytes = length_at + (3 if self.flexible else 0)
         """All but the records and their length; flexible versions end with three empty sets of tags."""
         self.silent = acks == 0
+        self.transactional = transactional
         self.seconds = seconds_for(acks, timeout_ms)
         self.max_message_bytes = rules.max_message_bytes
         self.after_max_ms = _NEVER if rules.log_append_time else rules.after_max_ms
@@ -206,7 +213,7 @@ class Route:
             or base_offset
             or count <= 0
             or last_offset_delta != count - 1
-            or attributes & _ODD_ATTRIBUTES
+            or (attributes & _ODD_ATTRIBUTES and not self._goes_on(attributes, producer_id, frame))
             or attributes & CODEC_MASK > self.codec_max
             or (base_sequence < 0 and producer_id != NO_PRODUCER_ID)
             or (max_timestamp > self.late_ms and self._is_late(max_timestamp))
@@ -221,6 +228,17 @@ class Route:
         batch = frame[at:end]
         self.append(self.partition, batch if owned else bytearray(batch), reply.appended, self.seconds)
         return reply
+
+    def _goes_on(self, attributes: int, producer_id: int, frame: memoryview) -> bool:
+        """Is this a batch of a transaction that is open in the partition, and odd in nothing else?"""
+        at = self.at + _EPOCH_AT
+        return (
+            attributes & _ODD_ATTRIBUTES == TRANSACTIONAL
+            and self.transactional
+            and self.partition.in_transaction(
+                producer_id, int.from_bytes(frame[at : at + 2], "big", signed=True)
+            )
+        )
 
     def _in_order(self, block: memoryview, codec: int, count: int) -> bool:
         """Are the records plainly in order, as far as that is cheap to tell?"""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from penstock.log.guards import GuardedBatch
 from penstock.shards.shard import Batch, Effects, Now, Shard, Ticket
 from penstock.wire.batch import Record, build_batch
 from penstock.wire.errors import ErrorCode
@@ -158,6 +159,8 @@ class LiveShard(Generic[S]):
             data = build_batch(
                 records, producer_id=producer.id, producer_epoch=producer.epoch, transactional=True
             )
+            if producer.guard is not None:
+                data = GuardedBatch.of(data, producer.guard)
         if self.partition.closed:
             # Its leader is another by now; `close` follows as soon as the image says so.
             loop = asyncio.get_running_loop()

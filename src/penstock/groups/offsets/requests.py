@@ -14,6 +14,7 @@ from penstock.groups.core import Context, GroupError, TypedRecord, encoded
 from penstock.groups.offsets.committed import NO_PRODUCER, Committed, Place
 from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
 from penstock.groups.table import Group
+from penstock.log.guards import Guard
 from penstock.metadata.image import PartitionKey
 from penstock.shards.journal import Durable, Failed
 from penstock.shards.shard import Producer, Ticket, error_after_append
@@ -159,8 +160,11 @@ class OffsetRequests:
         if member is not None and group.state in (State.STABLE, State.PREPARING):
             self._join.expect_heartbeat(group, member.id, member.session_timeout_ms)
 
-    def commit_in_transaction(self, request: TxnOffsetCommitRequest, ticket: Ticket) -> None:
-        """Offsets that take effect when the transaction of this producer does."""
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, ticket: Ticket, guard: Guard | None
+    ) -> None:
+        """Offsets that take effect when the transaction of this producer does. `guard`: what lets them into
+        the log if they are the first of it there."""
         self._check_transactional(request)
         now = self._c.now.wall_ms
         records: list[TypedRecord] = []
@@ -188,7 +192,7 @@ class OffsetRequests:
             records,
             lambda: self._c.answer(ticket, response),
             lambda code: self._c.answer(ticket, txn_commit_refused(request, error_after_append(code))),
-            Producer(request.producer_id, request.producer_epoch),
+            Producer(request.producer_id, request.producer_epoch, guard),
         )
 
     def _check_transactional(self, request: TxnOffsetCommitRequest) -> None:

@@ -1,0 +1,122 @@
+"""Guards: the first batch of a transaction gets into a partition only while the coordinator knows of it.
+
+A transaction that the coordinator does not know is ended by nobody, and holds up readers for ever. So before
+the first batch of a producer's epoch is appended, the coordinator is asked whether the partition is part of
+the transaction (or is told that it is, from transaction version 2 on). The answer takes time, and the
+transaction may end meanwhile: its marker overtakes the batch. A guard shows that. It is made before the
+question and goes with the batch into the log. A marker ends all guards of its producer, and a batch whose
+guard has ended is refused. A guard is told by its identity: one of the next transaction is another.
+
+    asked     begun, the answer is awaited
+    allowed   the coordinator knows: the partition is part of the transaction until a marker says otherwise
+    gone      ended by a marker, or the coordinator did not allow it
+
+An open transaction needs no guard: it was begun with one, and a marker ends it.
+
+A batch that could not be admitted for the moment is sent again, and others of its producer may be on their
+way behind it. None of them may become the first instead: the lowest sequence that asked is remembered.
+"""
+
+from __future__ import annotations
+
+from penstock.log.producers import NO_SEQUENCE, ProducerEntry
+from penstock.wire.errors import ErrorCode
+
+REMEMBERED_MAX = 1_000
+"""Producers whose lowest sequence is remembered after a failure. They come again within seconds."""
+
+
+class Guard:
+    """One question about one producer's epoch in one partition."""
+
+    __slots__ = ("allowed", "begins_epoch", "epoch", "lowest_sequence")
+
+    def __init__(self, epoch: int, lowest_sequence: int, *, begins_epoch: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = lowest_sequence
+        self.begins_epoch = begins_epoch
+        """Each transaction has an epoch of its own (transaction version 2), so its sequences begin at 0."""
+        self.allowed = False
+
+
+NOT_ASKED = Guard(0, NO_SEQUENCE, begins_epoch=False)
+"""For batches that are let in without a question, because the settings say so."""
+
+
+class GuardedBatch(bytearray):
+    """A batch that may be the first of its transaction, with the guard that lets it in."""
+
+    __slots__ = ("guard",)
+
+    guard: Guard
+
+    @classmethod
+    def of(cls, batch: bytearray | memoryview, guard: Guard) -> GuardedBatch:
+        made = cls(batch)
+        made.guard = guard
+        return made
+
+
+class Guards:
+    """The guards of one partition."""
+
+    __slots__ = ("_by_producer", "_lowest")
+
+    def __init__(self) -> None:
+        self._by_producer: dict[int, dict[int, Guard]] = {}
+        """By producer id and epoch. A late batch of an old epoch does not take the place of a new one."""
+        self._lowest: dict[tuple[int, int], int] = {}
+        """The lowest sequence that asked and was not admitted, by producer id and epoch."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_producer.values()))
+
+    def of(self, producer_id: int, epoch: int) -> Guard | None:
+        epochs = self._by_producer.get(producer_id)
+        return None if epochs is None else epochs.get(epoch)
+
+    def begin(self, producer_id: int, epoch: int, sequence: int, *, begins_epoch: bool) -> Guard:
+        """A guard for a question that is about to be asked. There is none for this epoch yet."""
+        before = self._lowest.pop((producer_id, epoch), sequence)
+        guard = Guard(epoch, min(sequence, before), begins_epoch=begins_epoch)
+        self._by_producer.setdefault(producer_id, {})[epoch] = guard
+        return guard
+
+    def fail(self, producer_id: int, guard: Guard, *, comes_again: bool) -> None:
+        """The coordinator did not allow it. `comes_again`: the batch is sent again, for it said so."""
+        if self.of(producer_id, guard.epoch) is not guard:
+            return
+        epochs = self._by_producer[producer_id]
+        del epochs[guard.epoch]
+        if not epochs:
+            del self._by_producer[producer_id]
+        if comes_again and guard.lowest_sequence != NO_SEQUENCE:
+            self._lowest[producer_id, guard.epoch] = guard.lowest_sequence
+            if len(self._lowest) > REMEMBERED_MAX:
+                del self._lowest[next(iter(self._lowest))]
+
+    def end(self, producer_id: int) -> None:
+        """A marker was staged: what was asked before it says nothing any more."""
+        if self._by_producer:
+            self._by_producer.pop(producer_id, None)
+
+    def refusal(
+        self,
+        guard: Guard | None,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        entry: ProducerEntry | None,
+    ) -> ErrorCode | None:
+        """Why a batch that would begin a transaction may not. `entry`: what the partition knows of its
+        producer."""
+        if guard is NOT_ASKED:
+            return None
+        if guard is None or self.of(producer_id, epoch) is not guard:
+            return ErrorCode.INVALID_TXN_STATE
+        if sequence == NO_SEQUENCE:
+            return None
+        unknown = entry is None or not entry.batches
+        if sequence > guard.lowest_sequence or (guard.begins_epoch and sequence != 0 and unknown):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return None
