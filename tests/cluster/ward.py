@@ -24,6 +24,7 @@ from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import DatedStore
 from penstock.wire.api.fetch import AbortedTransaction, PartitionData
 from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
+from tests.storage.world import admitted
 
 TIME_MS = 1_700_000_000_000
 
@@ -122,7 +123,7 @@ class Ward:
         """Batches as they are, each a flush of its own."""
         for batch in batches:
             done = asyncio.get_running_loop().create_future()
-            self.ledger.append(self.partition(topic, index), batch, done.set_result)
+            self.ledger.append(self.partition(topic, index), admitted(batch), done.set_result)
             answer = await asyncio.wait_for(done, 60)
             assert isinstance(answer, Appended), answer
 
