@@ -14,7 +14,8 @@ guard has ended is refused. A guard is told by its identity: one of the next tra
 An open transaction needs no guard: it was begun with one, and a marker ends it.
 
 A batch that could not be admitted for the moment is sent again, and others of its producer may be on their
-way behind it. None of them may become the first instead: the lowest sequence that asked is remembered.
+way behind it. None of them may become the first instead: the lowest sequence that asked is remembered. That
+counts only where the partition knows no batch of this epoch; where it does, the next sequence is known.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ class Guards:
             return ErrorCode.INVALID_TXN_STATE
         if sequence == NO_SEQUENCE:
             return None
-        unknown = entry is None or not entry.batches
-        if sequence > guard.lowest_sequence or (guard.begins_epoch and sequence != 0 and unknown):
+        if entry is not None and entry.epoch == epoch and entry.batches:
+            # The log knows which sequence is next. A late copy of an old batch may have asked before it.
+            return None
+        if sequence > guard.lowest_sequence or (guard.begins_epoch and sequence != 0):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         return None
