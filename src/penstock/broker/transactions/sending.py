@@ -105,7 +105,7 @@ class MarkerSender:
 
     def send(self, live: LiveShard[TransactionShard], marking: Marking) -> None:
         """Until all partitions have their marker, or this broker coordinates the transaction no more."""
-        self._dispatch(_Sending(live, marking), marking.places)
+        self._dispatch(_Sending(live, marking), sorted(marking.places))
 
     # -- to the leaders --------------------------------------------------------------------------------
 
