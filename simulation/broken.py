@@ -17,6 +17,8 @@ dead         live pieces in objects that are mostly dead stay there
 copies       objects of a failed attempt are left behind
 one-stops    an object that cannot be judged keeps all others from being collected
 asleep       the clock that leases are measured with stands still while its machine is suspended
+
+`transactions/broken.py` has those whose transactions are broken.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ from penstock.wire.buffers import Buffer
 from simulation.clocks import MachineClock
 from simulation.disk import SimulatedFiles
 from simulation.store import StoreView
+from simulation.transactions import broken as transactions
 
 EARLY_SECONDS = 0.3
 
@@ -267,6 +270,7 @@ VARIANTS: dict[str, Callable[[], Changes]] = {
     "copies": copies,
     "one-stops": one_stops,
     "asleep": asleep,
+    **transactions.VARIANTS,
 }
 
 

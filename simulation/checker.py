@@ -84,6 +84,7 @@ class Checker:
         """Ids of topics that somebody asked to delete."""
         self.starts: dict[PartitionKey, Rising] = defaultdict(Rising)
         self.on_start: Callable[[PartitionKey, int], None] = lambda key, start: None
+        self.on_flush: Callable[[WalRef, bytes], None] | None = None
         self.may_start: dict[PartitionKey, int] = {}
         """How far somebody asked to delete records; for others than these partitions, see `starts_freely`."""
         self.starts_freely: set[bytes] = set()
@@ -131,6 +132,8 @@ class Checker:
         """A flush was written."""
         for value in set(_VALUE.findall(contents)):
             self.written[value].append((wal, number))
+        if self.on_flush is not None:
+            self.on_flush(wal, contents)
 
     def _entry(self, number: int, contents: bytes) -> None:
         if number <= self.version:

@@ -28,6 +28,8 @@ RECONNECT_SECONDS = 0.2
 METADATA_VERSION = 12
 FIND_COORDINATOR_VERSION = 4
 NO_LEADER = -1
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator is wanted for."""
 
 
 class Unreachable(Exception):
@@ -152,11 +154,12 @@ class Client:
             await self.refresh([topic])
         return self.leaders.get(key, NO_LEADER)
 
-    async def coordinator(self, group: str, *, anew: bool) -> int:
+    async def coordinator(self, group: str, *, anew: bool, kind: int = GROUP) -> int:
+        """Of a group, or of a transactional id."""
         if anew or group not in self.coordinators:
             self.coordinators.pop(group, None)
             broker = self.some_broker()
-            request = FindCoordinatorRequest(coordinator_keys=[group])
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[group])
             answer = await self.ask(broker, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSION)
             if [one.key for one in answer.coordinators] != [group]:
                 self.scene.checker.fail(

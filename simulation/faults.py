@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from penstock.log.segment import TRAILER_SIZE
 from simulation import elsewhere
 from simulation.machines import Machine
+from simulation.transactions import faults as transactional
+from simulation.transactions.faults import Aim
 
 if TYPE_CHECKING:
     from simulation.scene import Scene
@@ -36,7 +38,11 @@ SICK = ("denied", "denied all", "locked out", "full", "read only", "doubt", "twi
 """What happens to stores of every kind."""
 DIRECTORY = ("power", "sync", "sync")
 """What happens to directories."""
-ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY + OF_SOME_WORLDS + elsewhere.FAULTS)
+ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY + OF_SOME_WORLDS + elsewhere.FAULTS + transactional.KINDS)
+TAKES_TRANSACTIONS = ("rot",)
+"""What destroys records for good: nobody promises that a transaction ends then."""
+STRIKES_WITHIN = 4
+"""How many times as long as until the next fault a strike waits for its moment."""
 PREFIXES = ("", "manifests/", "manifests/", "segments/", "wal/", "meta/")
 """What a broker may not have for a while."""
 
@@ -50,6 +56,9 @@ class Faults:
         kinds = KINDS + SICK + (DIRECTORY if scene.truth.on_directory else ())
         if scene.variety.ages:
             kinds = tuple(kind for kind in kinds if kind != "clock")
+        self._aim = Aim(scene, rng) if scene.variety.transactions else None
+        if scene.variety.transactions:
+            kinds = tuple(kind for kind in kinds if kind not in TAKES_TRANSACTIONS)
         self._kinds = list(only) or rng.sample(kinds, rng.randint(1, len(kinds)))
         """Not every world has every fault: some are only found where another does not hide them."""
         if not only:
@@ -70,6 +79,9 @@ class Faults:
             found += ["sleep", "sleep"]
         if variety.footers:
             found += ["footer", "footer"]
+        if variety.transactions:
+            aimed = transactional.KINDS
+            found += self._rng.sample(aimed, self._rng.randint(1, len(aimed)))
         return found
 
     async def run(self, seconds: float) -> None:
@@ -100,14 +112,15 @@ class Faults:
         for client in scene.clients:
             for machine in scene.machines.values():
                 scene.network.heal(client.name, machine.host)
+        scene.network.heal_all()
 
     async def _one(self, kind: str) -> None:
         machine = self._rng.choice(list(self._scene.machines.values()))
         match kind:
             case "crash":
-                await self._crash(machine)
+                await self.crash(machine)
             case "pause":
-                await self._pause(machine)
+                await self.pause(machine)
             case "stop":
                 await self._stop(machine)
             case "outage":
@@ -135,9 +148,14 @@ class Faults:
                 await self._locked_out(machine)
             case "power":
                 await self._power()
+            case "aim":
+                if self._aim is not None:
+                    await self._aim.strike(self, self._every * STRIKES_WITHIN)
+            case "peer cut" | "peer break" | "peer slow":
+                await transactional.apart(self._scene, machine, self._rng, kind, self.length())
             case _ if kind in elsewhere.FAULTS:
                 if self._scene.elsewhere is not None:
-                    await self._scene.elsewhere.fault(kind, machine, self._rng, self._length())
+                    await self._scene.elsewhere.fault(kind, machine, self._rng, self.length())
             case _:
                 await self._sick(kind, machine)
 
@@ -169,7 +187,7 @@ class Faults:
                     weather.flipped_at = math.inf
                 case "short":
                     weather.short = share
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         self._scene.trace.note("faults", f"no {kind} any more for {[one.host for one in machines]}")
         for one in machines:
             one.weather.clear(self._scene.latency)
@@ -219,11 +237,13 @@ class Faults:
         if name is None:
             return
         scene.truth.rot(name, self._rng, last=TRAILER_SIZE)
-        await self._crash(scene.machines[int(name.split("/")[1])])
+        await self.crash(scene.machines[int(name.split("/")[1])])
 
     async def _power(self) -> None:
         """All machines of the directory lose their power at once."""
         scene = self._scene
+        if scene.kind == "os" and scene.variety.transactions:
+            return  # It takes records from the middle of a log, and with them who ends a transaction.
         for machine in scene.machines.values():
             if machine.up:
                 machine.crash()
@@ -238,30 +258,30 @@ class Faults:
         scene.checker.log_is_cut(scene.truth.get)
         if scene.kind == "os":
             scene.checker.power_lost(settled)
-        await asyncio.sleep(self._rng.random() * self._length())
+        await asyncio.sleep(self._rng.random() * self.length())
         for machine in scene.machines.values():
             if not machine.up:
                 machine.start()
 
-    def _length(self) -> float:
+    def length(self) -> float:
         """Around the session time-out, where it hurts, and shorter and longer at times."""
         times = self._rng.choice((0.1, 0.5, 1.0, 1.5, 2.0, 3.0)) * self._rng.uniform(0.6, 1.2)
         return times * self._scene.session_seconds
 
-    async def _crash(self, machine: Machine) -> None:
+    async def crash(self, machine: Machine) -> None:
         if not machine.up:
             return
         machine.crash()
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         if not machine.up:
             machine.start()
 
-    async def _pause(self, machine: Machine) -> None:
+    async def pause(self, machine: Machine) -> None:
         process = machine.process
         if process is None or machine.paused:
             return
         machine.pause()
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         if machine.process is process and machine.paused:
             machine.resume()
 
@@ -270,7 +290,7 @@ class Faults:
         if process is None or machine.paused:
             return
         machine.sleep()
-        await asyncio.sleep(self._length() + self._rng.choice((0.0, 1.5)) * self._scene.session_seconds)
+        await asyncio.sleep(self.length() + self._rng.choice((0.0, 1.5)) * self._scene.session_seconds)
         if machine.process is process and machine.paused:
             machine.resume()
 
@@ -278,7 +298,7 @@ class Faults:
         if not machine.serving or machine.stopping or machine.paused:
             return
         machine.stop()
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         if not machine.up:
             machine.start()
 
@@ -286,14 +306,14 @@ class Faults:
         for machine in machines:
             machine.weather.out = True
         self._scene.trace.note("faults", f"outage for {[machine.host for machine in machines]}")
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         self._scene.trace.note("faults", f"no outage any more for {[machine.host for machine in machines]}")
         for machine in machines:
             machine.weather.out = False
 
     async def _slow(self, machine: Machine) -> None:
         machine.weather.latency = self._rng.choice((0.2, 1.0, 3.0))
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         machine.weather.latency = self._scene.latency
         machine.weather.troubled_at = self._scene.world.time()
 
@@ -302,12 +322,12 @@ class Faults:
         weather.refused = self._rng.choice((0.0, 0.1, 0.4))
         weather.lost = self._rng.choice((0.0, 0.1, 0.3))
         weather.late = self._rng.choice((0.0, 0.1, 0.3))
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         weather.refused = weather.lost = weather.late = 0.0
 
     async def _cut(self, machine: Machine) -> None:
         client = self._rng.choice(self._scene.clients)
         self._scene.trace.note("faults", f"cut {client.name} off {machine.host}")
         self._scene.network.cut(client.name, machine.host)
-        await asyncio.sleep(self._length())
+        await asyncio.sleep(self.length())
         self._scene.network.heal(client.name, machine.host)

@@ -63,7 +63,7 @@ class Network:
                 link.lose()
             elif link.client is process:
                 link.abandon()
-        self._links = [link for link in self._links if not link.over]
+        self._links = [link for link in self._links if not link.over or link.has_late]
 
     # The clients' side.
 
@@ -81,7 +81,7 @@ class Network:
         return server
 
     def add(self, link: L) -> L:
-        self._links = [one for one in self._links if not one.over]
+        self._links = [one for one in self._links if not one.over or one.has_late]
         self._links.append(link)
         return link
 
@@ -97,6 +97,11 @@ class Network:
         self._cuts.discard((client, host))
         for link in self._between(client, host):
             link.go_on()
+
+    def heal_all(self) -> None:
+        for client, host in sorted(self._cuts):
+            self.heal(client, host)
+        self._slow.clear()
 
     def slow_down(self, client: str, host: str, seconds: float) -> None:
         """What is sent from now on is late; nothing overtakes."""
@@ -169,6 +174,11 @@ class Link:
         self._back = max(self._back, self._world.time() + self._network.delay(self.client.host, self.host))
         self.client.post_at(self._back, self._receive, data)
 
+    @property
+    def has_late(self) -> bool:
+        """Whether it holds a request that arrives when the cut heals, also if its client gave up since."""
+        return any(to_server for to_server, _data in self._held)
+
     def go_on(self) -> None:
         held, self._held = self._held, []
         for to_server, data in held:
@@ -176,6 +186,8 @@ class Link:
                 self.send(data)
             else:
                 self.to_client(data)
+        if self.over:
+            self.server.process.post_at(self._there, self._transport.lost)
 
     def lose(self) -> None:
         """The other end is gone."""

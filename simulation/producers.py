@@ -71,13 +71,21 @@ class Writer(Client):
         self._numbers = 0
 
     def batch(
-        self, topic: Topic, partition: int, producer_id: int, producer_epoch: int, sequence: int
+        self,
+        topic: Topic,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        sequence: int,
+        *,
+        transactional: bool = False,
+        count: int | None = None,
     ) -> Batch:
         checker = self.scene.checker
         time = 1_700_000_000_000 + int(self.scene.world.time() * 1000)
         values: list[bytes] = []
         records = []
-        for offset in range(self.rng.choice((1, 1, 2, 3))):
+        for offset in range(count or self.rng.choice((1, 1, 2, 3))):
             self._numbers += 1
             value = f"<{self.name}-{partition}-{self._numbers}>".encode()
             key = None
@@ -89,7 +97,11 @@ class Writer(Client):
             records.append(Record(offset, time, key, value))
         checker.attempted.update(values)
         data = build_batch(
-            records, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence
+            records,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            transactional=transactional,
         )
         return Batch(bytes(data), values, sequence)
 

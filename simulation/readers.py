@@ -45,6 +45,7 @@ class Reader(Client):
         """Of the batches that were read."""
         self.hurt: list[range] = []
         """Offsets that are said to be damaged."""
+        self.isolation = 0
         self._complaints = 0
         self._cuts = 0
 
@@ -136,6 +137,7 @@ class Reader(Client):
             max_wait_ms=self.rng.choice((0, 1000, 1000)),
             min_bytes=1,
             max_bytes=65536,
+            isolation_level=self.isolation,
             topics=[FetchTopic(topic=topic.name, topic_id=topic.id, partitions=[one])],
         )
         answer = await self.ask(leader, request, FetchResponse, version)

@@ -29,7 +29,7 @@ from simulation.elsewhere import Elsewhere
 from simulation.faults import Faults
 from simulation.filesystem import ROOT, Disk
 from simulation.loop import CURRENT, Halted, Process, World
-from simulation.machines import Machine, host_of
+from simulation.machines import Machine, SeededEntropy, host_of
 from simulation.movers import Mover
 from simulation.network import Network
 from simulation.peering import Peering
@@ -40,6 +40,7 @@ from simulation.spinning import ends_in_time
 from simulation.store import SharedStore, StoreView
 from simulation.topics import AGED, BOUND_BYTES, BOUNDED, COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.trace import LINES_KEPT, Trace, TraceHandler
+from simulation.transactions.ensemble import Ensemble
 from simulation.trimmers import Trimmer
 from simulation.truth import Truth
 from simulation.views import Views
@@ -109,6 +110,8 @@ class Scene:
         self.topics[-1].kind = rng.choice((PLAIN, PLAIN, BOUNDED, COMPACTED, TRIMMED))
         if self.variety.ages:
             self.topics[-1].kind = AGED
+        self.transactions = Ensemble(self)
+        """Not part of every world."""
         self.clients: list[Client] = []
         self.ending = False
         self._settings: Settings
@@ -132,7 +135,7 @@ class Scene:
         settings = msgspec.structs.replace(settings, wal_segment_bytes=WAL_FILE_BYTES)
         weather = Weather(latency=self.latency, stops=self._stops, stop_seconds=2 * self.session_seconds)
         machine = Machine(
-            self.world, self.network, self.trace, broker, settings, self._open_store, rng, weather, self.seed
+            self.world, self.network, self.trace, broker, settings, self.open_store, rng, weather, self.seed
         )
         machine.open_elsewhere = self.elsewhere.open if self.elsewhere is not None else None
         if self.variety.ages:
@@ -144,12 +147,15 @@ class Scene:
         machine.on_bug = lambda text: self.checker.fail("bug", text)
         return machine
 
-    def _open_store(self, process: Process, weather: Weather, entropy: Entropy) -> ObjectStore:
+    def open_store(self, process: Process, weather: Weather, entropy: Entropy) -> ObjectStore:
         rng = random.Random(f"{self.seed}/{process.name}/store")
         if self.kind != "objects":
             files = SimulatedFiles(self.disk, process, weather, rng)
             return DirectoryStore(ROOT, sync=self.kind == "fsync", files=files, entropy=entropy)
         return StoreView(self.shared, process, weather, rng)
+
+    def entropy(self, name: str) -> Entropy:
+        return SeededEntropy(f"{self.seed}/{name}/entropy")
 
     def _image_held(self, machine: Machine, image: ClusterImage) -> None:
         self.checker.image_held(machine.host, image)
@@ -222,8 +228,8 @@ class Scene:
             await asyncio.sleep(self._rng.choice((0.0, 0.0, 1.0)) * self._rng.random())
         admin = Admin(self, "admin", self._rng.choice((0.5, 2.0)))
         async with asyncio.timeout(SETUP_SECONDS_MAX):
-            await admin.process.spawn(admin.make(self.topics))
-        for topic in self.topics:
+            await admin.process.spawn(admin.make(self._all_topics()))
+        for topic in self._all_topics():
             if topic.kind == COMPACTED:
                 self.checker.compacted.add(topic.id)
             if topic.kind in (BOUNDED, AGED):
@@ -242,7 +248,27 @@ class Scene:
         await asyncio.gather(*runs)
         await self._last_look()
 
+    def _all_topics(self) -> list[Topic]:
+        return [*self.topics, *(self.transactions.all_topics if self.variety.transactions else ())]
+
+    def _small_cast(self) -> list[Client]:
+        """Beside those who run transactions."""
+        every = self._rng.choice((0.8, 1.2))
+        topic = self.topics[0]
+        cast: list[Client] = [
+            IdempotentProducer(self, "p0", [topic], every),
+            Observer(self, "o0", self._all_topics(), 0.4),
+            Reader(self, "r0", topic, 0),
+            Committer(self, "c0", topic, every),
+            *self.transactions.cast(),
+        ]
+        if self.variety.moves:
+            cast.append(Mover(self, "m0", self._all_topics(), 1.0))
+        return cast
+
     def _cast(self) -> list[Client]:
+        if self.variety.transactions:
+            return self._small_cast()
         rng = self._rng
         every = rng.choice((0.3, 0.8, 1.2))
         cast: list[Client] = [
@@ -319,6 +345,8 @@ class Scene:
                     self.checker.fail(
                         "P3 retention", f"{topic.name}-{partition} is left with {reader.read_bytes} bytes"
                     )
+        if self.variety.transactions:
+            await self.transactions.last_look()
         await self._look_at_store()
         for client in self.clients:
             if isinstance(client, Committer):
@@ -388,6 +416,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": "1000",
     "auto.create.topics.enable": "false",
     "shutdown.drain.ms": "5000",
+    "transaction.state.log.num.partitions": "2",
 }
 
 

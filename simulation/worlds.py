@@ -15,6 +15,9 @@ KINDS = (*RECORDS, *(f"{ETCD}{kind}" for kind in RECORDS))
 HOURS_MAX = 10.0
 """Wall clocks are wrong by so many hours at most, either way: by less than a producer or a record is kept."""
 
+OF_TRANSACTIONS = frozenset(("aim", "peer cut", "peer break", "peer slow"))
+"""Faults of worlds with transactions: brokers die at the worst moments, and do not reach each other."""
+
 
 class Variety(msgspec.Struct, frozen=True):
     etcd: bool
@@ -31,6 +34,8 @@ class Variety(msgspec.Struct, frozen=True):
     """Machines are suspended, and their clocks with them."""
     footers: bool
     """Footers of segments rot, so that it cannot be told for good whether these objects are needed."""
+    transactions: bool
+    """Clients write, consume and copy in transactions."""
 
 
 def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
@@ -40,12 +45,14 @@ def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
     clocks = rng.random()
     jumps = clocks > 0.8 or "jump" in only
     footers = rng.random() < 0.15 or "footer" in only
+    transactions = rng.random() < 0.3 if not only else not OF_TRANSACTIONS.isdisjoint(only)
     return Variety(
         etcd=etcd if kind is None else kind.startswith(ETCD),
-        recreates=recreates,
+        recreates=recreates and not transactions,
         moves=moves,
         ages=clocks < 0.15 and not jumps and "clock" not in only,
         jumps=jumps,
         sleeps=sleeps,
         footers=footers,
+        transactions=transactions,
     )

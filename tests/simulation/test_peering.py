@@ -123,3 +123,27 @@ def test_connections_end_with_the_broker_that_made_them() -> None:
         assert not server._connections
 
     _run(course)
+
+
+def test_a_request_that_waited_for_a_cut_to_heal_comes_late_though_nobody_waits_for_it() -> None:
+    async def course(scene: Scene, one: Machine, other: Machine) -> None:
+        await _ask(one, other)
+        (link,) = [link for link in scene.network._links if link.client.host == one.host]
+        heard: list[int] = []
+        real = link._transport.receive
+
+        def receive(data: bytes | None) -> None:
+            heard.append(len(data or b""))
+            real(data)
+
+        link._transport.receive = receive  # type: ignore[method-assign]
+        scene.network.cut(one.host, other.host)
+        with pytest.raises(PeerError):
+            await _ask(one, other, 1.0)
+        assert link.over and not heard
+        scene.network.heal(one.host, other.host)
+        await asyncio.sleep(0.1)
+        assert len(heard) == 1
+        assert link._transport._connection is None
+
+    _run(course)

@@ -2,44 +2,26 @@
 cut.
 
 The result is the piece's batches in their order, to be written into a new object.
-
-Transactions. Which of them were aborted is in the manifest, so it is known whatever happens to batches. But
-consumers also need the marker: without it they take the producer's next records for aborted, too. So an abort
-marker is never cut out. It is written anew, from the manifest.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.flushes import Window, any_flush, find_flush
 from penstock.cluster.health.sources import Sources
 from penstock.log.checking import Hurt, Rules, Whole, check_extent, correct_batch
-from penstock.log.epochs import epoch_at
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
-from penstock.log.markers import AbortedTransaction
-from penstock.log.producers import ProducerEntry
 from penstock.log.segment import PieceEntry
 from penstock.metadata.image import PartitionKey
 from penstock.storage.reader.footers import read_footer
 from penstock.storage.reader.indexes import mended_index
 from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError
-from penstock.wire.batch import (
-    HEADER_SIZE,
-    LENGTH_FROM,
-    NO_TIMESTAMP,
-    STAMP,
-    BatchHeader,
-    check_batch,
-    iter_records,
-    read_header,
-)
+from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import BatchError, WireError
-from penstock.wire.markers import ABORT, marker_batch
 
 
 class Part(NamedTuple):
@@ -59,7 +41,6 @@ class Mended(NamedTuple):
     how: str
     """One of the words below."""
     detail: str = ""
-    """For a LEFT range: what a person can do, if that is not the usual."""
     hurt: Hurt | None = None
     stored: bytes = b""
     """The hurt bytes, as far as there are any."""
@@ -72,11 +53,6 @@ MOVED = "moved"
 CUT = "cut"
 LEFT = "left"
 
-IN_TRANSACTIONS = (
-    "Another object has it, but it holds records of transactions, and the state of these was decided without"
-    " it. With --cut it is left out."
-)
-
 
 class Healed(NamedTuple):
     """A piece, and what was done to it."""
@@ -86,21 +62,10 @@ class Healed(NamedTuple):
 
 
 class Mender:
-    def __init__(
-        self,
-        bench: Bench,
-        sources: Sources,
-        *,
-        cut: bool,
-        aborted: Sequence[AbortedTransaction] = (),
-        producers: Mapping[int, ProducerEntry] = MappingProxyType({}),
-    ) -> None:
-        """`aborted` and `producers`: those of the partition's manifest."""
+    def __init__(self, bench: Bench, sources: Sources, *, cut: bool) -> None:
         self._bench = bench
         self._sources = sources
         self._cut = cut
-        self._aborted = aborted
-        self._producers = producers
 
     async def piece(self, key: PartitionKey, segment: SegmentRef, rules: Rules, log_start: int) -> Healed:
         """The batches of a segment, as many as can be had. Raises StoreError if it cannot be read now."""
@@ -129,14 +94,7 @@ class Mender:
         return Healed(parts, mended)
 
     async def lost(self, key: PartitionKey, start: int, end: int, rules: Rules) -> Healed:
-        """The batches of a range of which nothing is left where it should be.
-
-        The manifest was written without them. So batches of transactions are not put back: if one was aborted
-        there, the manifest does not say so, and if one was ended there, it is open in the manifest."""
-        found = await self._sources.find(key, start, end, rules)
-        if found is not None and any(read_header(batch).is_transactional for batch in found.batches):
-            how, detail = (CUT, "") if self._cut else (LEFT, IN_TRANSACTIONS)
-            return Healed([], [Mended(start, end, how, detail)])
+        """The batches of a range of which nothing is left where it should be."""
         piece = Healed([], [])
         await self._mend(key, b"", Hurt(0, 0, start, end, "it is lost"), rules, piece.parts, piece.mended)
         return piece
@@ -167,20 +125,6 @@ class Mender:
                 parts.append(Part(batch, *span))
         elif how == LEFT and stored:
             parts.append(Part(stored, hurt.start, hurt.end - 1, -1))
-        elif how == CUT:
-            self._write_markers(hurt, rules, parts, mended)
-
-    def _write_markers(self, hurt: Hurt, rules: Rules, parts: list[Part], mended: list[Mended]) -> None:
-        """Write the abort markers of a range that is cut out anew."""
-        for one in self._aborted:
-            offset = one.last_offset
-            if hurt.start <= offset < hurt.end:
-                entry = self._producers.get(one.producer_id)
-                batch = marker_batch(ABORT, one.producer_id, entry.epoch if entry else 0, 0, NO_TIMESTAMP)
-                length = len(batch) - LENGTH_FROM
-                STAMP.pack_into(batch, 0, offset, length, max(epoch_at(rules.epochs, offset), 0))
-                parts.append(Part(batch, offset, offset, NO_TIMESTAMP))
-                mended.append(Mended(offset, offset + 1, REBUILT, "an abort marker, from the manifest"))
 
     async def _read(self, key: str, extent: Extent) -> Buffer:
         """Zeros for what an object that was cut short does not have."""

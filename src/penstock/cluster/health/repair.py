@@ -201,9 +201,7 @@ class Repair:
         manifest = self._manifests.get(place.key)
         if manifest is None:
             return
-        mender = Mender(
-            self._bench, sources, cut=self._cut, aborted=manifest.aborted, producers=manifest.producers
-        )
+        mender = Mender(self._bench, sources, cut=self._cut)
         rules = rules_of(manifest)
         log_start = place.info.log_start
         unknown = isinstance(self._scrub.manifest(place.info), Finding)
@@ -232,8 +230,7 @@ class Repair:
         for mended in healed.mended:
             if mended.how == mending.LEFT:
                 touching = [one for one in findings if one.start < mended.end and mended.start < one.end]
-                advice = mended.detail or "No other object has it. With --cut it is left out."
-                self._leave((touching or findings)[0], advice)
+                self._leave((touching or findings)[0], "No other object has it. With --cut it is left out.")
             else:
                 self._step(place, mended, key)
 
