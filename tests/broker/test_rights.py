@@ -22,6 +22,8 @@ from penstock.broker.acl import Operation, Resource
 from penstock.broker.freshness import Fresh
 from penstock.broker.registry import APIS, Api
 from penstock.broker.rights import Right
+from penstock.metadata.access import DelegationToken
+from penstock.metadata.commands import SetDelegationToken
 from penstock.wire.api.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -33,9 +35,11 @@ from penstock.wire.api.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from penstock.wire.api.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.api.describe_cluster import DescribeClusterRequest
+from penstock.wire.api.describe_delegation_token import DescribeDelegationTokenRequest
 from penstock.wire.api.describe_transactions import DescribeTransactionsRequest
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -53,7 +57,9 @@ from penstock.wire.errors import ErrorCode
 from tests.broker.rig import Rig, batch
 from tests.broker.test_every_version import TOPICS, Builder
 
-FREE = {"SaslHandshake", "ApiVersions", "SaslAuthenticate"}
+FREE = {
+    "SaslHandshake", "ApiVersions", "SaslAuthenticate", "RenewDelegationToken", "ExpireDelegationToken",
+}  # fmt: skip
 TELL_OPERATIONS = {"Metadata", "DescribeCluster", "DescribeTopicPartitions"}
 """These ask for all that there is to do, because they tell it."""
 FORBIDDEN = {"authorized", "newest_image", "caught_up", "confirmed", "made_ready", "leads_surely"}
@@ -83,6 +89,13 @@ def covered(right: Right) -> set[tuple[Operation, Resource]]:
     return pairs
 
 
+def denied_with(row: Api, right: Right) -> set[tuple[Operation, Resource]]:
+    """What is taken away to see what the right is for. To see a token either of two rights is enough."""
+    if row.name == "DescribeDelegationToken":
+        return set().union(*(covered(one) for one in row.items))
+    return covered(right)
+
+
 class AllBut:
     """Everything is allowed but this. Remembers what it was asked for."""
 
@@ -100,12 +113,18 @@ class AllBut:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    """With two topics, a group of which a member reads the first, and an open transaction that writes to
-    it."""
+    """With two topics, a group of which a member reads the first, an open transaction that writes to it, and
+    a token."""
     made = await Rig.start(
-        tmp_path / "store", offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1
+        tmp_path / "store",
+        offsets_topic_num_partitions=1,
+        transaction_state_log_num_partitions=1,
+        delegation_token_secret_key="secret",
     )
     await made.upgrade()
+    made.session.principal = "User:rig"
+    token = DelegationToken("id", "User:other", "User:other", (), 0, 2**50, 2**50)
+    await made.propose(SetDelegationToken(token))
     for name in TOPICS:
         await made.topic(name, 2)
     await made.ask(FindCoordinatorRequest(coordinator_keys=["group"]), FindCoordinatorResponse, 4)
@@ -183,6 +202,10 @@ def _add(right: Right) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(v3_and_below_transactional_id="mine", v3_and_below_topics=topics)
 
 
+def _create_token(right: Right) -> CreateDelegationTokenRequest:
+    return CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="other")
+
+
 EXAMPLES: dict[str, Callable[[Right], Any]] = {
     "AddPartitionsToTxn": _add,
     "DescribeTransactions": lambda _: DescribeTransactionsRequest(transactional_ids=["mine"]),
@@ -194,6 +217,8 @@ EXAMPLES: dict[str, Callable[[Right], Any]] = {
     "Fetch": _fetch,
     "FindCoordinator": _find,
     "InitProducerId": _producer,
+    "CreateDelegationToken": _create_token,
+    "DescribeDelegationToken": lambda _: DescribeDelegationTokenRequest(owners=None),
     "ListGroups": lambda _: ListGroupsRequest(),
     "DescribeCluster": lambda _: DescribeClusterRequest(include_cluster_authorized_operations=True),
     "ConsumerGroupDescribe": lambda _: ConsumerGroupDescribeRequest(group_ids=["group"]),
@@ -207,6 +232,8 @@ HIDDEN: dict[tuple[str, Right], Callable[[Any], Any]] = {
     ("Metadata", rights.DESCRIBE_CLUSTER): lambda answer: answer.cluster_authorized_operations,
     ("ListTransactions", rights.DESCRIBE_TRANSACTION): lambda answer: answer.transaction_states,
     ("DescribeTransactions", rights.DESCRIBE_TOPIC): lambda answer: answer.transaction_states[0].topics,
+    ("DescribeDelegationToken", rights.DESCRIBE_TOKEN): lambda answer: answer.tokens,
+    ("DescribeDelegationToken", rights.DESCRIBE_TOKENS_OF): lambda answer: answer.tokens,
 }
 """What is left out for who may not see it, instead of a code."""
 
@@ -244,7 +271,7 @@ async def test_without_its_right(rig: Rig, row: Api, right: Right) -> None:
     of_brokers = right is rights.BE_A_BROKER
     version = row.max_version if of_brokers else VERSIONS.get(row.name, row.max_version)
     _request_class, response_class = row.messages()
-    rig.broker.rules = denying = AllBut(*covered(right))
+    rig.broker.rules = denying = AllBut(*denied_with(row, right))
     denied = await rig.ask(request_for(row, right, version), response_class, version)
     rig.broker.rules = AllBut()
     allowed = await rig.ask(request_for(row, right, version), response_class, version)

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from penstock.audit import Audit
+from penstock.broker.access import follow_rules
 from penstock.broker.freshness import confirmed
 from penstock.broker.services import Services
 from penstock.broker.tasks import Tasks
@@ -35,6 +37,7 @@ class Broker:
 
     __slots__ = (
         "__dict__",
+        "audit",
         "broker_epoch",
         "broker_id",
         "clock",
@@ -74,6 +77,9 @@ class Broker:
         self.tasks = Tasks()
         """What requests began. Services have tasks of their own."""
         self.services = Services(self)
+        self.audit = Audit(clock)
+        """Who was refused what, and who changed who may do what."""
+        follow_rules(self)
 
     @property
     def image(self) -> ClusterImage:

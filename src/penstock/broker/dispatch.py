@@ -110,7 +110,10 @@ class _Messages:
             return _closed(request, str(error))
         permit = EVERYTHING
         if broker.rules is not None:
-            permit = Permit(broker.rules, request.session.principal, request.session.peer_host)
+            session = request.session
+            permit = Permit(
+                broker.rules, session.principal, session.peer_host, audit=broker.audit, api=self._row.name
+            )
             whole = self._row.whole
             if whole is not None and not permit.allows(whole, _name_of(whole, message)):
                 refusal = self._refusal(request, message, whole.code)

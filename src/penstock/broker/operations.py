@@ -46,8 +46,8 @@ def group_operations(permit: Permit, name: str) -> int:
 
 def cluster_operations(permit: Permit) -> int:
     """None at all for who may not even describe the cluster."""
-    return _field(permit, _CLUSTER, Resource.CLUSTER, CLUSTER_NAME) if permit.allows(DESCRIBE_CLUSTER) else 0
+    return _field(permit, _CLUSTER, Resource.CLUSTER, CLUSTER_NAME) if permit.sees(DESCRIBE_CLUSTER) else 0
 
 
 def _field(permit: Permit, operations: tuple[Operation, ...], resource: Resource, name: str) -> int:
-    return sum(1 << operation for operation in operations if permit.allows(Right(operation, resource), name))
+    return sum(1 << operation for operation in operations if permit.sees(Right(operation, resource), name))

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from penstock.audit import literal
 from penstock.broker.acl import CLUSTER_NAME, REFUSED_WITH, Operation, Resource
 
 if TYPE_CHECKING:
+    from penstock.audit import Audit
     from penstock.wire.errors import ErrorCode
 
 
@@ -55,8 +57,23 @@ class Permit(NamedTuple):
     host: str = ""
     leads: bool = True
     """False: another broker may lead what this one leads by its image. Told where the row says Fresh.SURE."""
+    audit: Audit | None = None
+    api: str = ""
 
     def allows(self, right: Right, name: str = CLUSTER_NAME) -> bool:
+        """Is the right there? If not, somebody asked for what they may not have, and the audit is told."""
+        if self.rules is None or self.sees(right, name):
+            return True
+        if self.audit is not None:
+            what = (
+                f"{right.operation.name.lower()} {right.resource.name.lower()}={literal(name)} api={self.api}"
+            )
+            self.audit.refused(self.principal, self.host, what)
+        return False
+
+    def sees(self, right: Right, name: str = CLUSTER_NAME) -> bool:
+        """Is the right there? For what is left out of an answer, and for what tells somebody's rights: nobody
+        asked for it by name, so the audit is not told."""
         rules = self.rules
         if rules is None:
             return True
@@ -109,3 +126,6 @@ BE_A_BROKER = Right(Operation.CLUSTER_ACTION, Resource.CLUSTER)
 WRITE_IDEMPOTENTLY = Right(
     Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, or_any=(Operation.WRITE, Resource.TOPIC)
 )
+CREATE_TOKENS_FOR = Right(Operation.CREATE_TOKENS, Resource.USER)
+DESCRIBE_TOKEN = Right(Operation.DESCRIBE, Resource.DELEGATION_TOKEN)
+DESCRIBE_TOKENS_OF = Right(Operation.DESCRIBE_TOKENS, Resource.USER)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.broker.peers.peers import Peers
     from penstock.broker.produce.producer_ids import ProducerIds
     from penstock.broker.produce.route import Routes
+    from penstock.broker.security.tokens import ExpiredTokens
     from penstock.broker.topics.kept_answers import KeptAnswers
     from penstock.broker.topics.replicas import Replicas
     from penstock.broker.topics.rules import TopicRules
@@ -150,10 +151,20 @@ class Services:
 
         return Admission(self._broker, lambda: self.transactions)
 
+    @cached_property
+    def expired_tokens(self) -> ExpiredTokens:
+        from penstock.broker.security.tokens import ExpiredTokens
+
+        tokens = ExpiredTokens(self._broker)
+        self._to_stop.append(tokens)
+        return tokens
+
     # -- life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """The broker serves. It coordinates as soon as it leads a partition of a topic for that."""
+        if self._broker.settings.delegation_token_secret_key:
+            _ = self.expired_tokens
         metadata = self._broker.metadata
         self._unsubscribe = metadata.subscribe(self._follow)
         self._follow(metadata.image, metadata.image)

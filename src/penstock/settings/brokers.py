@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from penstock.settings.access import ACCESS_SETTINGS, AccessSettings
 from penstock.settings.checks import at_least, one_of
-from penstock.settings.groups import COORDINATOR_SETTINGS, GroupSettings
+from penstock.settings.groups import COORDINATOR_SETTINGS
 from penstock.settings.http import is_loopback, parse_http_address
 from penstock.settings.listeners import parse_listeners
 from penstock.settings.setting import (
@@ -50,7 +51,7 @@ class DynamicSettings(Protocol):
         """Those of one broker, and those of all brokers."""
 
 
-class Settings(GroupSettings, frozen=True, kw_only=True):
+class Settings(AccessSettings, frozen=True, kw_only=True):
     """All settings of one broker, checked."""
 
     row.section("Who a broker is and where its cluster lives")
@@ -453,6 +454,7 @@ class Settings(GroupSettings, frozen=True, kw_only=True):
                 "broker.session.timeout.ms must be at least twice broker.heartbeat.interval.ms, or a broker "
                 "is fenced for one late heartbeat."
             )
+        self.validate_access()
         if self.http_address:
             host, _port = parse_http_address(self.http_address)
             if not is_loopback(host):
@@ -503,7 +505,7 @@ _ORDERED = (
 one is not, so that nobody has to set a bound only to set what it bounds."""
 
 
-_ATTRIBUTES = {**row.named(Settings, besides=("given",)), **COORDINATOR_SETTINGS}
+_ATTRIBUTES = {**row.named(Settings, besides=("given",)), **COORDINATOR_SETTINGS, **ACCESS_SETTINGS}
 
 # In the order of the table. A setting that is an attribute too is described as such.
 BROKER_SETTINGS: dict[str, Setting] = {**_ATTRIBUTES, **TOPIC_DEFAULTS, **_ATTRIBUTES}

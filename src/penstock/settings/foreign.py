@@ -149,9 +149,8 @@ _REFUSED: tuple[tuple[str, str], ...] = (
         server.max.startup.time.ms
     """),
     (_SECURITY, """
-        authorizer.class.name connection.failed.authentication.delay.ms connections.max.reauth.ms
-        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
-        delegation.token.max.lifetime.ms delegation.token.secret.key inter.broker.listener.name
+        connection.failed.authentication.delay.ms connections.max.reauth.ms
+        inter.broker.listener.name
         listener.security.protocol.map principal.builder.class sasl.client.callback.handler.class
         sasl.enabled.mechanisms sasl.jaas.config sasl.login.callback.handler.class sasl.login.class
         sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms

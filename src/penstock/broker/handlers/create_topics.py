@@ -131,7 +131,7 @@ class _Results:
         result = CreatableTopicResult(name=name, topic_id=outcome.topic_id, error_message=None)
         if not self._with_configs:
             return result
-        if not self._permit.allows(DESCRIBE_TOPIC_CONFIGS, name):
+        if not self._permit.sees(DESCRIBE_TOPIC_CONFIGS, name):
             result.topic_config_error_code = DESCRIBE_TOPIC_CONFIGS.code
             return result
         result.num_partitions = len(outcome.replicas)

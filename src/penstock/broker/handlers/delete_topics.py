@@ -116,7 +116,7 @@ class _Deletion:
         elif self._permit.allows(DELETE_TOPIC, topic.name):
             self._doomed[topic_id] = topic.name
         else:
-            shown = topic.name if self._permit.allows(SEE_DELETED_TOPIC, topic.name) else None
+            shown = topic.name if self._permit.sees(SEE_DELETED_TOPIC, topic.name) else None
             self._results.append(_result(shown, topic_id, DELETE_TOPIC.code, UNAUTHORIZED))
 
     def _by_name(self, image: ClusterImage, name: str, taken: set[bytes]) -> None:

@@ -1,7 +1,7 @@
 """DescribeClientQuotas 0-1: the quotas that match a filter (KIP-546).
 
-- There are no quotas here and no request sets any, so a filter that makes sense matches none. Tools that list
-  the settings of users or clients ask for quotas first and would fail if the API were missing.
+- A component asks for one name, for the default of a kind, or for whatever name there is. `strict` leaves out
+  entities that have other kinds besides.
 - A filter that makes no sense is INVALID_REQUEST, an entity that is neither user, client-id nor ip is
   UNSUPPORTED_VERSION, in Kafka's words.
 """
@@ -10,15 +10,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.metadata.access import DEFAULT_NAME
 from penstock.wire.api.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.broker.context import Broker
+    from penstock.metadata.access import QuotaEntity
     from penstock.wire.exchange import Request
 
 IP = "ip"
@@ -41,7 +48,43 @@ def handle(
         seen.add(component.entity_type)
     if IP in seen and len(seen) > 1:
         return refused(message, ErrorCode.INVALID_REQUEST, _IP_AND_OTHERS)
-    return DescribeClientQuotasResponse(entries=[])
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            _entry(names, values)
+            for entity, values in broker.image.quotas.items()
+            if _matches(names := _names(entity), message)
+        ],
+    )
+
+
+def _names(entity: QuotaEntity) -> dict[str, str]:
+    """The names of an entity by their kinds."""
+    return {kind: name for kind, name in zip(ENTITY_TYPES, entity, strict=True) if name is not None}
+
+
+def _matches(names: dict[str, str], message: DescribeClientQuotasRequest) -> bool:
+    if message.strict and len(names) != len(message.components):
+        return False
+    for component in message.components:
+        name = names.get(component.entity_type)
+        if name is None:
+            return False
+        if component.match_type == DEFAULT and name != DEFAULT_NAME:
+            return False
+        if component.match_type == EXACT and (name != component.match or name == DEFAULT_NAME):
+            return False
+    return True
+
+
+def _entry(names: dict[str, str], values: Mapping[str, float]) -> EntryData:
+    return EntryData(
+        entity=[
+            EntityData(entity_type=kind, entity_name=None if name == DEFAULT_NAME else name)
+            for kind, name in names.items()
+        ],
+        values=[ValueData(key=key, value=value) for key, value in values.items()],
+    )
 
 
 def _fault(component: ComponentData, seen: set[str]) -> tuple[ErrorCode, str]:

@@ -83,7 +83,7 @@ def _answer(
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     for name in names:
-        if not permit.allows(DESCRIBE_TOPIC, name):
+        if not (permit.sees if everything else permit.allows)(DESCRIBE_TOPIC, name):
             if not everything:
                 hidden.append(_error(name, DESCRIBE_TOPIC.code))
             continue

@@ -1,7 +1,8 @@
 """DescribeUserScramCredentials 0: which users have which SCRAM mechanisms (KIP-554).
 
-- Nobody has any: this broker keeps no credentials, and no request sets any. A user that is asked for by name
-  is RESOURCE_NOT_FOUND, one that is asked for twice DUPLICATE_RESOURCE.
+- Mechanisms and iterations alone are told: no salt, no key.
+- No users, or null, asks for all. A user that is not there is RESOURCE_NOT_FOUND, one that is asked for twice
+  DUPLICATE_RESOURCE.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.wire.api.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
@@ -26,15 +28,22 @@ TWICE = "Cannot describe SCRAM credentials for the same user twice in a single r
 def handle(
     broker: Broker, request: Request, message: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    known: dict[str, list[CredentialInfo]] = {}
+    for (user, mechanism), credential in sorted(broker.image.credentials.items(), key=lambda item: item[0]):
+        info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        known.setdefault(user, []).append(info)
     times: dict[str, int] = {}
-    for user in message.users or ():
-        times[user.name] = times.get(user.name, 0) + 1
+    for name in [user.name for user in message.users] if message.users else known:
+        times[name] = times.get(name, 0) + 1
     return DescribeUserScramCredentialsResponse(
-        results=[_nobody(name, count > 1) for name, count in times.items()]
+        error_message=None,
+        results=[_result(name, known.get(name), count > 1) for name, count in times.items()],
     )
 
 
-def _nobody(name: str, twice: bool) -> DescribeUserScramCredentialsResult:
+def _result(name: str, found: list[CredentialInfo] | None, twice: bool) -> DescribeUserScramCredentialsResult:
+    if found is not None and not twice:
+        return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=found)
     return DescribeUserScramCredentialsResult(
         user=name,
         error_code=ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND,

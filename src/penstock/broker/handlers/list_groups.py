@@ -29,6 +29,6 @@ async def handle(
         group
         for live in shards
         for group in live.shard.list_groups(message.states_filter, message.types_filter)
-        if permit.allows(LIST_GROUP, group.group_id)
+        if permit.sees(LIST_GROUP, group.group_id)
     ]
     return ListGroupsResponse(groups=groups)

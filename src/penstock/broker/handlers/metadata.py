@@ -100,10 +100,13 @@ def _answer_known(
     permit: Permit,
     key: Key,
 ) -> bytes:
-    """An answer that follows from the image alone."""
+    """An answer that follows from the image alone. One that refuses is not kept: the audit is told each
+    time."""
     image = broker.image
-    answer = encode(_answer(broker, image, request, message, wanted, None, permit), request.api_version)
-    broker.services.metadata_answers.keep(image, key, answer)
+    response = _answer(broker, image, request, message, wanted, None, permit)
+    answer = encode(response, request.api_version)
+    if permit.rules is None or all(topic.error_code != DESCRIBE_TOPIC.code for topic in response.topics):
+        broker.services.metadata_answers.keep(image, key, answer)
     return answer
 
 
@@ -153,7 +156,7 @@ async def _create(broker: Broker, permit: Permit, missing: list[str]) -> tuple[C
     from penstock.broker.topics.creating import create_automatically
 
     valid = [
-        name for name in missing if topic_name_problem(name) is None and permit.allows(DESCRIBE_TOPIC, name)
+        name for name in missing if topic_name_problem(name) is None and permit.sees(DESCRIBE_TOPIC, name)
     ]
     allowed = [name for name in valid if permit.allows(CREATE_TOPIC, name)]
     image = broker.image
@@ -187,7 +190,8 @@ def _answer(
             topics.append(_error(None, DESCRIBE_TOPIC.code, topic_id))
     for name in image.topics if wanted.names is None else wanted.names:
         topic = image.topics.get(name)
-        if not permit.allows(DESCRIBE_TOPIC, name):
+        asked = permit.sees if wanted.names is None else permit.allows
+        if not asked(DESCRIBE_TOPIC, name):
             if wanted.names is not None:
                 topics.append(_error(name, DESCRIBE_TOPIC.code, internal=False))
         elif topic is not None:

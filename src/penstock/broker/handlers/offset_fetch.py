@@ -129,7 +129,7 @@ def _fetch(
     if group.topics is None:
         if by_id:
             answer.topics = _with_ids(broker.image, answer.topics)
-        answer.topics = [topic for topic in answer.topics if permit.allows(DESCRIBE_TOPIC, topic.name)]
+        answer.topics = [topic for topic in answer.topics if permit.sees(DESCRIBE_TOPIC, topic.name)]
         return answer
     for topic in answer.topics:
         if by_id and not topic.name:

@@ -1,0 +1,33 @@
+"""The rules of a broker, in step with the image and its settings.
+
+With `authorizer.class.name` a broker has rules from its first request on; without, it has none. Each change
+of the cluster's access rules gives the broker another `AccessRules`, before it looks at any later request.
+Permits, fast ways and kept answers that were decided by the one before are not used any more, because they
+compare the object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Broker
+    from penstock.metadata.image import ClusterImage
+
+
+def follow_rules(broker: Broker) -> None:
+    """Give the broker its rules, now and whenever they change."""
+    settings = broker.settings
+    if not settings.authorizer_class_name:
+        return
+    from penstock.security.rules import AccessRules, super_users
+
+    supers = super_users(settings.super_users)
+    everyone = settings.allow_everyone_if_no_acl_found
+
+    def follow(old: ClusterImage, new: ClusterImage) -> None:
+        if broker.rules is None or old.access_rules is not new.access_rules:
+            broker.rules = AccessRules(new.access_rules, supers, allow_everyone_if_no_rule=everyone)
+
+    broker.metadata.subscribe(follow)
+    follow(broker.image, broker.image)

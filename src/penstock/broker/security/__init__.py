@@ -1,0 +1,1 @@
+"""What the handlers of rules, credentials, quotas and tokens share."""

@@ -1,0 +1,33 @@
+"""Changes of who may do what: proposed to the metadata log, and told to the audit once they are true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cluster.metadata_log import MetadataUnavailableError
+from penstock.metadata.refusal import Refusal
+from penstock.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.broker.context import Broker
+    from penstock.metadata.proposing import Decide
+    from penstock.wire.exchange import Request
+
+UNAVAILABLE = "The metadata log did not take the change in time. It may still happen."
+
+
+async def carry_out(broker: Broker, decide: Decide) -> Refusal | None:
+    """Change the cluster: why not, if not."""
+    try:
+        outcome = await broker.metadata.propose(decide)
+    except MetadataUnavailableError:
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT, UNAVAILABLE)
+    return outcome if isinstance(outcome, Refusal) else None
+
+
+def tell(broker: Broker, request: Request, changes: Iterable[str]) -> None:
+    """Tell the audit what was changed, and by whom."""
+    for change in changes:
+        broker.audit.changed(request.session.principal, request.session.peer_host, change)

@@ -1,0 +1,65 @@
+"""Delegation tokens (KIP-48): what they are made of, who may do what with them, and logging in with one.
+
+A token is an id, and its password is the HMAC of the id under a key that only the brokers' settings hold. So
+nothing that is stored lets anybody in. A login with it is SCRAM, with a credential that is derived from the
+password anew for each login.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+
+from penstock.metadata.access import DelegationToken
+from penstock.security.credentials import SALT_BYTES, Mechanism, derived
+from penstock.security.sasl.scram import TokenLogin
+
+TIME_MAX = 2**63 - 1
+
+
+def token_hmac(token_id: str, secret: str) -> bytes:
+    return hmac.digest(secret.encode(), token_id.encode(), "sha512")
+
+
+def by_hmac(tokens: Mapping[str, DelegationToken], given: bytes, secret: str) -> DelegationToken | None:
+    """The token whose HMAC was given. All are compared, each in the same time."""
+    found = None
+    for token in tokens.values():
+        if hmac.compare_digest(token_hmac(token.token_id, secret), given):
+            found = token
+    return found
+
+
+def may_renew(token: DelegationToken, principal: str) -> bool:
+    return principal == token.owner or principal in token.renewers
+
+
+def expired(token: DelegationToken, now_ms: int) -> bool:
+    return token.expires_ms < now_ms or token.expires_last_ms < now_ms
+
+
+def concerns(token: DelegationToken, owners: Iterable[str]) -> bool:
+    """Is one of these its owner or one of its renewers?"""
+    return any(may_renew(token, owner) for owner in owners)
+
+
+def after(now_ms: int, period_ms: int) -> int:
+    return min(now_ms + period_ms, TIME_MAX)
+
+
+def login_with(
+    tokens: Mapping[str, DelegationToken], secret: str, mechanism: Mechanism
+) -> Callable[[str], TokenLogin | None]:
+    """What a login with a token's id is judged by."""
+
+    def find(token_id: str) -> TokenLogin | None:
+        token = tokens.get(token_id)
+        if token is None:
+            return None
+        password = token_hmac(token_id, secret)
+        salt = hmac.digest(secret.encode(), b"salt\0" + token_id.encode(), "sha256")[:SALT_BYTES]
+        credential = derived(mechanism, b64encode(password).decode(), salt)
+        return TokenLogin(credential, token.owner, min(token.expires_ms, token.expires_last_ms))
+
+    return find
