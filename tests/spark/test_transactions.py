@@ -66,6 +66,7 @@ async def test_any_history_reads_as_it_happened(tmp_path: Path, seed: int) -> No
                 await ledger.delete_records(partition, history.log_start)
             case _:
                 await append_ok(ledger, partition, *(history.batch() for _ in range(random.randint(1, 3))))
+        assert partition.last_stable_offset == history.stable_end, "the leader says the same"
         fresh, _images = look(world, "events")
         for log_view in (following, fresh):
             (view,) = (await log_view.refresh()).values()

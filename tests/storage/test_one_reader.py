@@ -92,6 +92,22 @@ async def test_transactions(world: World) -> None:
     assert (seen.end, seen.stable_end, len(seen.aborted)) == (6, 1, 2)
 
 
+@pytest.mark.parametrize("log_start", [1, 2, 4])
+async def test_a_log_that_begins_inside_transactions(world: World, log_start: int) -> None:
+    ledger = await world.start()
+    topic = await world.create_topic("t")
+    partition = own_partition(ledger, topic)
+    await append_ok(ledger, partition, data(5, 0), data(6, 0), data(5, 1))
+    if log_start > 1:
+        await ledger.settle()
+    await append_ok(ledger, partition, data(7, 0), marker(6, 0))
+    await ledger.delete_records(partition, log_start)
+    assert partition.last_stable_offset == log_start
+    seen = await only(world)
+    assert (seen.start, seen.end, seen.stable_end) == (log_start, 5, log_start)
+    assert [one.first_offset for one in seen.aborted] == [1]
+
+
 async def test_compaction_left_gaps(world: World) -> None:
     ledger, topic = await compacted(world)
     partition = own_partition(ledger, topic)

@@ -109,9 +109,10 @@ class PartitionLog:
 
     @property
     def staged_stable_offset(self) -> int:
-        """The last stable offset once all that is staged is durable."""
+        """The last stable offset once all that is staged is durable. The first records of an open
+        transaction may be deleted, and no reader is sent back to them."""
         for first_offset in self.ongoing.values():
-            return first_offset
+            return max(first_offset, self.log_start_offset)
         return self.next_offset
 
     def stage(
@@ -295,13 +296,15 @@ class PartitionLog:
         """All below `end_offset` is durable."""
         assert end_offset >= self.high_watermark, "the high watermark never goes back"
         self.high_watermark = end_offset
-        self.last_stable_offset = stable_offset
+        # It was computed when the flush was staged, and the log start may have passed it since.
+        self.last_stable_offset = max(self.last_stable_offset, stable_offset)
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone."""
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
+        self.last_stable_offset = max(self.last_stable_offset, offset)
         self.epochs = epoch_table.without_below(self.epochs, offset)
         self.aborted = [t for t in self.aborted if t.last_offset >= offset]
 
