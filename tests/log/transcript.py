@@ -10,6 +10,8 @@
     start OFFSET        records below are gone
     lead EPOCH          a new leader epoch begins
     epoch EPOCH         where it ended
+    aborted START END   the aborted transactions that touch these offsets
+    stable              the last stable offset
     show                the state
 
 Each line of the transcript is followed by its answer after `->`.
@@ -87,6 +89,8 @@ class Transcript:
             case "aborted":
                 found = self.log.aborted_transactions(int(words[0]), int(words[1]))
                 return " ".join(f"{t.producer_id}:{t.first_offset}-{t.last_offset}" for t in found) or "none"
+            case "stable":
+                return f"stable {self.log.last_stable_offset}"
             case "show":
                 return self._show()
         raise AssertionError(command)

@@ -63,12 +63,10 @@ class Duplicate(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """The state that one `stage` replaced, the next offset aside."""
+    """What one `stage` replaced of a producer. The rest follows from it and from the next offset."""
 
     producer_id: int
     entry: ProducerEntry | None
-    ongoing: dict[int, int] | None
-    aborted_count: int
 
 
 class PartitionLog:
@@ -187,11 +185,9 @@ class PartitionLog:
                 return refusal
         if open_transaction and not transactional:
             return ErrorCode.INVALID_TXN_STATE
-        ongoing = None
         if transactional and not open_transaction:
-            ongoing = dict(self.ongoing)
             self.ongoing[producer_id] = batch.base_offset
-        undo.append(Undo(producer_id, entry, ongoing, len(self.aborted)))
+        undo.append(Undo(producer_id, entry))
         self.producer_entries[producer_id] = with_batch(
             entry, producer_epoch, batch, now_ms, transactional=transactional
         )
@@ -227,7 +223,7 @@ class PartitionLog:
                 return ErrorCode.INVALID_PRODUCER_EPOCH
             if marker.coordinator_epoch < entry.coordinator_epoch:
                 return ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        undo.append(Undo(producer_id, entry, dict(self.ongoing), len(self.aborted)))
+        undo.append(Undo(producer_id, entry))
         self._end_transaction(producer_id, self.next_offset, marker.kind)
         self.guards.end(producer_id)
         self.producer_entries[producer_id] = with_marker(
@@ -245,14 +241,21 @@ class PartitionLog:
     def undo(self, next_offset: int, staged: Sequence[Undo]) -> None:
         """Take back what was staged last, in the order it was staged, from `next_offset` on."""
         self.next_offset = next_offset
-        for step in reversed(staged):
-            if step.entry is None:
-                self.producer_entries.pop(step.producer_id, None)
+        reopened = False
+        for producer_id, entry in reversed(staged):
+            if entry is None:
+                self.producer_entries.pop(producer_id, None)
             else:
-                self.producer_entries[step.producer_id] = step.entry
-            if step.ongoing is not None:
-                self.ongoing = step.ongoing
-                del self.aborted[step.aborted_count :]
+                self.producer_entries[producer_id] = entry
+            if entry is None or entry.txn_first_offset == NO_TRANSACTION:
+                self.ongoing.pop(producer_id, None)
+            elif producer_id not in self.ongoing:
+                self.ongoing[producer_id] = entry.txn_first_offset
+                reopened = True
+        if reopened:
+            self.ongoing = dict(sorted(self.ongoing.items(), key=lambda one: one[1]))
+        while self.aborted and self.aborted[-1].last_offset >= next_offset:
+            self.aborted.pop()
 
     def replay(self, header: BatchHeader, control: bytes, now_ms: int) -> None:
         """Take over a durable batch from a log: decided long ago, so nothing is checked."""
@@ -304,15 +307,15 @@ class PartitionLog:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
+        # Records of an open transaction may be deleted, too: then it holds up readers from here on.
         self.last_stable_offset = max(self.last_stable_offset, offset)
         self.epochs = epoch_table.without_below(self.epochs, offset)
         self.aborted = [t for t in self.aborted if t.last_offset >= offset]
 
     def forget_aborted(self, forgotten: Iterable[AbortedTransaction]) -> None:
-        """No record of these transactions is left. While something is staged they stay, because undoing it
-        counts on their number; compaction comes again."""
-        if self.next_offset == self.high_watermark:
-            gone = frozenset(forgotten)
+        """No record of these transactions is left."""
+        gone = frozenset(forgotten)
+        if gone:
             self.aborted = [t for t in self.aborted if t not in gone]
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
