@@ -33,7 +33,7 @@ from penstock.metadata.commands import (
     SetLevel,
 )
 from penstock.metadata.image import ClusterImage, Listener, WalRef
-from penstock.metadata.levels import FEATURE, LEVEL_MAX
+from penstock.metadata.levels import FEATURE, LEVEL_MAX, TRANSACTION_FEATURE
 from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.testing.ports import consecutive
@@ -91,10 +91,62 @@ async def test_a_new_cluster_is_founded_at_the_newest_level(nodes: Nodes, tmp_pa
     first = decode_entry((tmp_path / "store" / entry_key(1)).read_bytes(), 1)
     assert [type(command) for command in first.commands] == [SetLevel, RegisterBroker]
     answer = await nodes.ask(2, ApiVersionsRequest("a", "1"), ApiVersionsResponse, 4)
-    (finalized,), (supported,) = answer.finalized_features, answer.supported_features
-    assert (finalized.name, finalized.max_version_level) == (FEATURE, LEVEL_MAX)
-    assert (supported.name, supported.min_version, supported.max_version) == (FEATURE, 1, LEVEL_MAX)
+    assert shown(answer) == (
+        {FEATURE: (1, LEVEL_MAX), TRANSACTION_FEATURE: (0, 2)},
+        {FEATURE: (LEVEL_MAX, LEVEL_MAX), TRANSACTION_FEATURE: (2, 2)},
+    )
     assert answer.finalized_features_epoch == 1
+    # Clients before version 4 cannot read a feature that is supported from 0 on.
+    answer = await nodes.ask(2, ApiVersionsRequest("a", "1"), ApiVersionsResponse, 3)
+    supported, finalized = shown(answer)
+    assert supported == {FEATURE: (1, LEVEL_MAX)}
+    assert finalized[TRANSACTION_FEATURE] == (2, 2)
+
+
+def shown(answer: ApiVersionsResponse) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+    """The features that are supported, and those in force."""
+    return (
+        {one.name: (one.min_version, one.max_version) for one in answer.supported_features},
+        {one.name: (one.min_version_level, one.max_version_level) for one in answer.finalized_features},
+    )
+
+
+async def test_the_version_of_transactions_comes_with_the_level(nodes: Nodes, tmp_path: Path) -> None:
+    await old_cluster(nodes, tmp_path / "store")
+    await nodes.start(1)
+
+    async def told(version: int, upgrade_type: int = 1) -> tuple[int, str]:
+        key = FeatureUpdateKey(
+            feature=TRANSACTION_FEATURE, max_version_level=version, upgrade_type=upgrade_type
+        )
+        message = UpdateFeaturesRequest(feature_updates=[key])
+        answer = await nodes.ask(1, message, UpdateFeaturesResponse, 2)
+        return answer.error_code, answer.error_message or ""
+
+    refused = ErrorCode.INVALID_UPDATE_VERSION
+    answer = await nodes.ask(1, ApiVersionsRequest("a", "1"), ApiVersionsResponse, 4)
+    assert TRANSACTION_FEATURE not in shown(answer)[1]
+    code, sentence = await told(2)
+    assert code == refused
+    assert sentence.endswith(f"It comes with {FEATURE} 3: run `penstock cluster upgrade`.")
+    assert nodes.nodes[1].broker.membership is not None
+    (tmp_path / "store" / lease_key(7)).unlink(missing_ok=True)
+    for process in (tmp_path / "store" / "presence").glob("7-*"):
+        process.unlink()
+    assert await nodes.nodes[1].broker.membership.unregister(7) is None
+    assert (await update(nodes, LEVEL_MAX)).error_code == 0
+    answer = await nodes.ask(1, ApiVersionsRequest("a", "1"), ApiVersionsResponse, 4)
+    assert shown(answer)[1][TRANSACTION_FEATURE] == (2, 2)
+    assert answer.finalized_features_epoch > 0
+    assert await told(2) == (0, "")
+    code, sentence = await told(3)
+    assert (code, sentence.endswith("This broker only supports versions 0-2.")) == (refused, True)
+    assert "upgrade type" in (await told(1))[1]
+    code, sentence = await told(1, upgrade_type=2)
+    assert code == refused
+    assert sentence.endswith(
+        "It cannot be lowered: clients of version 1 are served beside those of version 2."
+    )
 
 
 async def test_an_old_cluster_stays_at_its_level_until_it_is_raised(nodes: Nodes, tmp_path: Path) -> None:

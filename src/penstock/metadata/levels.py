@@ -26,3 +26,13 @@ SECURITY_FROM: Final = 3
 
 FEATURE: Final = "penstock.version"
 """What the level is called where Kafka's tools show it."""
+
+TRANSACTION_FEATURE: Final = "transaction.version"
+"""Kafka's name for what clients may expect of transactions. From version 2 on, those that know it have the
+next epoch with each transaction (KIP-890). It comes with the level, and cannot be set by itself."""
+TRANSACTION_VERSION: Final = 2
+
+
+def transaction_version(level: int) -> int:
+    """What clients may expect of transactions at this level; 0: nothing."""
+    return TRANSACTION_VERSION if level >= TRANSACTIONS_FROM else 0

@@ -5,7 +5,9 @@
 - From version 3 the client names its software (KIP-511); a name or version that is not made of letters,
   digits, dots and dashes is an INVALID_REQUEST.
 - Features (KIP-584), from version 3: the feature level of the cluster as `penstock.version`, with the levels
-  that this broker knows. The epoch is the entry of the metadata log that set it, 0 if none did.
+  that this broker knows, and `transaction.version` from the level on that has transactions. Only version 4
+  lists as supported what has versions from 0 on, because older clients cannot read that. The epoch is the
+  entry of the metadata log that set the level, 0 if none did.
 - Anybody may ask, before authentication too. The answer is encoded once per version and feature level.
 """
 
@@ -16,7 +18,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.registry import APIS
-from penstock.metadata.levels import FEATURE, LEVEL_MAX, LEVEL_MIN
+from penstock.metadata.levels import (
+    FEATURE,
+    LEVEL_MAX,
+    LEVEL_MIN,
+    TRANSACTION_FEATURE,
+    TRANSACTION_VERSION,
+    transaction_version,
+)
 from penstock.wire.api.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -37,6 +46,7 @@ _KEY = ApiVersionsRequest.api_key
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _UNSUPPORTED = -1
+_FROM_ZERO_SINCE = 4
 _answers: dict[tuple[int, int, int], bytes] = {}
 """By version, feature level and the entry that set it: a cluster sees a few levels in its life."""
 
@@ -56,7 +66,7 @@ def handle_raw(broker: Broker, request: Request) -> list[Buffer]:
         request.session.client_software_version = software_version
     image = broker.image
     key = (version, image.level, image.level_since)
-    return [header, _answer(key, version, lambda: _listing(image.level, image.level_since))]
+    return [header, _answer(key, version, lambda: _listing(version, image.level, image.level_since))]
 
 
 def _answer(key: tuple[int, int, int], version: int, make: Callable[[], ApiVersionsResponse]) -> bytes:
@@ -66,16 +76,24 @@ def _answer(key: tuple[int, int, int], version: int, make: Callable[[], ApiVersi
     return answer
 
 
-def _listing(level: int, since: int) -> ApiVersionsResponse:
+def _listing(version: int, level: int, since: int) -> ApiVersionsResponse:
+    supported = [SupportedFeatureKey(name=FEATURE, min_version=LEVEL_MIN, max_version=LEVEL_MAX)]
+    if version >= _FROM_ZERO_SINCE:
+        supported.append(
+            SupportedFeatureKey(name=TRANSACTION_FEATURE, min_version=0, max_version=TRANSACTION_VERSION)
+        )
+    finalized = {FEATURE: level, TRANSACTION_FEATURE: transaction_version(level)}
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
             for row in APIS.values()
         ],
-        supported_features=[SupportedFeatureKey(name=FEATURE, min_version=LEVEL_MIN, max_version=LEVEL_MAX)],
+        supported_features=supported,
         finalized_features_epoch=since,
         finalized_features=[
-            FinalizedFeatureKey(name=FEATURE, max_version_level=level, min_version_level=level)
+            FinalizedFeatureKey(name=name, max_version_level=at, min_version_level=at)
+            for name, at in finalized.items()
+            if at
         ],
     )
 
