@@ -8,7 +8,7 @@ others need. Services with background work are also started here: `start` says t
 from __future__ import annotations
 
 import asyncio
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -130,13 +130,11 @@ class Services:
     @cached_property
     def transactions(self) -> TransactionCoordinator:
         from penstock.broker.transactions.coordinator import TransactionCoordinator
-        from penstock.broker.transactions.markers import write_markers
+        from penstock.broker.transactions.markers import append_markers
         from penstock.broker.transactions.sending import MarkerSender
 
         broker = self._broker
-        sender = MarkerSender(
-            broker, lambda: self.peers, lambda ending, places: write_markers(broker, ending, places)
-        )
+        sender = MarkerSender(broker, lambda: self.peers, partial(append_markers, broker))
         self._to_stop.append(sender)
         transactions = TransactionCoordinator(
             broker, lambda: broker.settings, self.producer_ids.take, sender.send

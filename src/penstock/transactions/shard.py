@@ -15,12 +15,14 @@ concerns no partition is complete at once. After a load every Prepare* has its m
 """
 
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from penstock.shards.journal import Durable, Failed, Journal
 from penstock.shards.shard import Effects, Now, Record, Ticket, error_after_append
 from penstock.shards.timers import Timers
 from penstock.transactions.ending import Ending
+from penstock.transactions.parking import Parking
 from penstock.transactions.records import read_record, to_key, to_value
 from penstock.transactions.transaction import (
     BUSY,
@@ -101,6 +103,7 @@ class TransactionShard:
         "_new_id",
         "_now",
         "_open",
+        "_parking",
         "_timers",
         "_timing",
         "_to_mark",
@@ -122,6 +125,7 @@ class TransactionShard:
         """By id whose end is decided and durable: the partitions that are not known to have its marker."""
         self._journal: Journal[Transaction] = Journal(_BATCH_BYTES)
         self._timers = Timers()
+        self._parking = Parking(self._timers)
         self._now = Now(0, 0)
         self._answers: list[tuple[Ticket, object]] = []
         self._errands: list[Marking] = []
@@ -155,14 +159,21 @@ class TransactionShard:
     ) -> Effects:
         """Answers `Told`."""
         self._now = now
+        self._init(ticket, transactional_id, timeout_ms, given)
+        return self._effects()
+
+    def _init(self, ticket: Ticket, transactional_id: str, timeout_ms: int, given: Given | None) -> None:
         present = self._known.get(transactional_id)
         try:
             if present is None:
                 present = created(self._new_producer_id(), timeout_ms)
-            found = initialised(present, given, timeout_ms, now.wall_ms, self._new_producer_id)
+            found = initialised(present, given, timeout_ms, self._now.wall_ms, self._new_producer_id)
         except NoProducerId:
             found = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         match found:
+            case Answer(code=BUSY.code):
+                again = partial(self._init, ticket, transactional_id, timeout_ms, given)
+                self._park(transactional_id, again, ticket, Told)
             case Answer(code=code):
                 self._answer_unwritten(transactional_id, ticket, Told(code), Told)
             case Fence(next=prepared):
@@ -171,7 +182,6 @@ class TransactionShard:
             case _:
                 told = Told(ErrorCode.NONE, Given(found.producer_id, found.epoch))
                 self._write(transactional_id, found, *self._to_answer(ticket, told, Told))
-        return self._effects()
 
     def add_partitions(
         self,
@@ -200,13 +210,39 @@ class TransactionShard:
             codes = verified(present, given, places)
             self._answer_unwritten(transactional_id, ticket, codes, refused)
         else:
-            found = with_places(present, given, places, now.wall_ms, client_version)
-            if isinstance(found, Answer):
-                self._answer_unwritten(transactional_id, ticket, refused(found.code), refused)
-            else:
-                waiting = self._to_answer(ticket, refused(ErrorCode.NONE), refused)
-                self._write(transactional_id, found, *waiting)
+            self._add(ticket, transactional_id, given, places, client_version, refused)
         return self._effects()
+
+    def _add(
+        self,
+        ticket: Ticket,
+        transactional_id: str,
+        given: Given,
+        places: Collection[Place],
+        client_version: int,
+        refused: Callable[[ErrorCode], Codes],
+    ) -> None:
+        present = self._known[transactional_id]
+        found = with_places(present, given, places, self._now.wall_ms, client_version)
+        if found == BUSY:
+            again = partial(self._add, ticket, transactional_id, given, places, client_version, refused)
+            self._park(transactional_id, again, ticket, refused)
+        elif isinstance(found, Answer):
+            self._answer_unwritten(transactional_id, ticket, refused(found.code), refused)
+        else:
+            waiting = self._to_answer(ticket, refused(ErrorCode.NONE), refused)
+            self._write(transactional_id, found, *waiting)
+
+    def _park(
+        self,
+        transactional_id: str,
+        again: Callable[[], None],
+        ticket: Ticket,
+        refused: Callable[[ErrorCode], object],
+    ) -> None:
+        """The markers of the transaction before are being written: wait for them a moment."""
+        refuse = partial(self._answer, ticket, refused(BUSY.code))
+        self._parking.park(transactional_id, self._now.ms, again, refuse)
 
     def end(
         self, now: Now, ticket: Ticket, transactional_id: str, given: Given, *, commit: bool, bump: bool
@@ -314,6 +350,7 @@ class TransactionShard:
 
         done = completed(self._known[transactional_id], self._now.wall_ms)
         self._write(transactional_id, done, _nothing, failed)
+        self._parking.release(transactional_id)
 
     # -- time ----------------------------------------------------------------------------------------
 
@@ -405,6 +442,7 @@ class TransactionShard:
         self._now = now
         for _, failed in self._journal.give_up()[1]:
             failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._parking.refuse_all()
         return Effects(self._taken_answers(), None, None)
 
     # -- answers -------------------------------------------------------------------------------------

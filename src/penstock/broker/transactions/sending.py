@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.peers.peers import PeerError
@@ -46,8 +46,9 @@ PAUSE_MAX_SECONDS = 1.0
 MARKERS_IN_A_REQUEST_MAX = 1_000
 """Of so many transactions markers go into one request, so that no request grows without bound."""
 
-Write = Callable[[Ending, Collection[Place]], Awaitable[Codes]]
-"""Write markers into partitions that this broker leads."""
+Write = Callable[[Ending, Collection[Place], Callable[[Place, ErrorCode], None]], None]
+"""Begin to write markers into partitions that this broker leads. The last argument is called once for each
+place: NONE when its marker is durable."""
 
 _ENDS_SENDING = (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
@@ -105,6 +106,7 @@ class MarkerSender:
 
     def send(self, live: LiveShard[TransactionShard], marking: Marking) -> None:
         """Until all partitions have their marker, or this broker coordinates the transaction no more."""
+        # In an order that a set of names does not have: a simulation plays the same twice.
         self._dispatch(_Sending(live, marking), sorted(marking.places))
 
     # -- to the leaders --------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ class MarkerSender:
             self._tasks.spawn(self._look_again(sending, missing))
         for leader, led in by_leader.items():
             if leader == self._broker.broker_id:
-                self._tasks.spawn(self._write_here(sending, led))
+                self._write_here(sending, led)
             elif image.is_live(leader):
                 self._queue(leader, sending, led)
             else:
@@ -145,13 +147,16 @@ class MarkerSender:
         if places:
             self._later(sending, places)
 
-    async def _write_here(self, sending: _Sending, places: list[Place]) -> None:
-        try:
-            codes = await self._write(sending.ending, places)
-        except Exception:
-            log.exception("markers could not be written transactional_id=%s", sending.transactional_id)
-            codes = {}
-        self._judge(sending, places, codes)
+    def _write_here(self, sending: _Sending, places: list[Place]) -> None:
+        """Without a task: the shard is told in the moment in which the last marker is durable."""
+        codes: Codes = {}
+
+        def told(place: Place, code: ErrorCode) -> None:
+            codes[place] = code
+            if len(codes) == len(places):
+                self._judge(sending, places, codes)
+
+        self._write(sending.ending, places, told)
 
     def _queue(self, leader: int, sending: _Sending, places: list[Place]) -> None:
         waiting = self._waiting.get(leader)
