@@ -21,8 +21,13 @@ from conformance.wire.connection import Closed, Silent
 
 assert _scenarios.__all__, "importing the package registers the scenarios"
 
-# Groups are assigned at once, so that answers do not depend on when they were asked for.
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
+# Groups are assigned at once, so that answers do not depend on when they were asked for. Transactions that are
+# open for too long are aborted within a moment, so that nobody has to wait for it.
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
 Plan = list[tuple[str, int, str]]
 
 

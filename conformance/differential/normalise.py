@@ -26,6 +26,7 @@ TIMES = {
     "first_timestamp",
     "max_timestamp",
     "timestamp",
+    "TransactionStartTimeMs",
 }
 # Lists of plain values whose order means nothing.
 SETS = {"Partitions", "SubscribedTopicNames"}

@@ -20,6 +20,7 @@ from conformance.differential.scenarios import (
     producers,
     security,
     topics,
+    transactions,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "producers",
     "security",
     "topics",
+    "transactions",
 ]

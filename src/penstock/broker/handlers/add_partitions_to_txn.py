@@ -49,8 +49,8 @@ def handle(
     if version < FROM_BROKERS_SINCE:
         codes = _add_for_client(broker, message, permit)
         if isinstance(codes, Awaitable):
-            return _answer_client_later(codes, version)
-        return _to_client(_for_version(codes, version))
+            return _answer_client_later(codes, message, version)
+        return _to_client(codes, message, version)
     refusal = permit.refusal(BE_A_BROKER)
     if refusal is not None:
         return AddPartitionsToTxnResponse(error_code=refusal)
@@ -87,21 +87,18 @@ def _client_fault(broker: Broker, permit: Permit, place: Place) -> ErrorCode | N
     return permit.refusal(WRITE_TOPIC, place.topic) or _fault(broker, place)
 
 
-async def _answer_client_later(codes: Awaitable[Codes], version: int) -> AddPartitionsToTxnResponse:
-    return _to_client(_for_version(await codes, version))
+async def _answer_client_later(
+    codes: Awaitable[Codes], message: AddPartitionsToTxnRequest, version: int
+) -> AddPartitionsToTxnResponse:
+    return _to_client(await codes, message, version)
 
 
-def _for_version(codes: Codes, version: int) -> Codes:
-    if version >= FENCED_SINCE:
-        return codes
-    fenced = ErrorCode.PRODUCER_FENCED
-    return {
-        place: ErrorCode.INVALID_PRODUCER_EPOCH if code is fenced else code for place, code in codes.items()
-    }
-
-
-def _to_client(codes: Codes) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+def _to_client(codes: Codes, message: AddPartitionsToTxnRequest, version: int) -> AddPartitionsToTxnResponse:
+    if version < FENCED_SINCE:
+        fenced, past = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+        codes = {place: past if code is fenced else code for place, code in codes.items()}
+    results = _results(message.v3_and_below_topics, codes)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 # -- brokers --------------------------------------------------------------------------------------------
@@ -112,7 +109,7 @@ async def _add_for_broker(
 ) -> AddPartitionsToTxnResponse:
     async def added(transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
         codes = _add(broker, transaction)
-        results = _results(await codes if isinstance(codes, Awaitable) else codes)
+        results = _results(transaction.topics, await codes if isinstance(codes, Awaitable) else codes)
         return AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=results)
 
     results = await asyncio.gather(*(added(transaction) for transaction in transactions))
@@ -152,11 +149,11 @@ def _places(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterator[Place]:
     return (Place(topic.name, partition) for topic in topics for partition in topic.partitions)
 
 
-def _results(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {topic.name: [] for topic in topics}
     for place, code in codes.items():
         result = AddPartitionsToTxnPartitionResult(partition_index=place.partition, partition_error_code=code)
-        by_topic.setdefault(place.topic, []).append(result)
+        by_topic[place.topic].append(result)
     return [
         AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)
         for name, results in by_topic.items()
@@ -167,5 +164,7 @@ def refused(message: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartition
     """Either form: what the version does not have is empty."""
     return AddPartitionsToTxnResponse(
         error_code=code if message.transactions else ErrorCode.NONE,
-        results_by_topic_v3_and_below=_results(dict.fromkeys(_places(message.v3_and_below_topics), code)),
+        results_by_topic_v3_and_below=_results(
+            message.v3_and_below_topics, dict.fromkeys(_places(message.v3_and_below_topics), code)
+        ),
     )
