@@ -19,6 +19,11 @@ COMMAND_TIMEOUT_S = 300.0
 class ClientFailed(Exception):
     """The client program answered with an error, ended, or did not answer in time."""
 
+    def __init__(self, text: str, kind: str = "") -> None:
+        super().__init__(text)
+        self.kind = kind
+        """The client's own name for an error that it answered with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -44,6 +49,8 @@ class Client:
     """Its program keeps an idempotent producer across commands."""
     variants: tuple[str, ...] = ()
     """Kinds of group membership it has: classic, cooperative, static, consumer (KIP-848)."""
+    transacts: bool = False
+    """It has transactions."""
 
 
 def _python(module: str, *options: str) -> Callable[[], list[str]]:
@@ -64,6 +71,7 @@ CLIENTS = (
         _python("kafka_python"),
         null_headers=False,
         variants=("classic", "cooperative", "static"),
+        transacts=True,
     ),
     Client(
         "kafka-python-0.10",
@@ -73,8 +81,8 @@ CLIENTS = (
         partitions=1,
         variants=("classic",),
     ),
-    Client("aiokafka", _python("aiokafka_client"), variants=("classic", "static")),
-    Client("confluent-kafka", _python("confluent"), floods=True, variants=ALL_VARIANTS),
+    Client("aiokafka", _python("aiokafka_client"), variants=("classic", "static"), transacts=True),
+    Client("confluent-kafka", _python("confluent"), floods=True, variants=ALL_VARIANTS, transacts=True),
     Client("kcat", _python("kcat"), stamps=False, partitions=1),
     Client(
         "kafkajs",
@@ -82,12 +90,19 @@ CLIENTS = (
         header_lists=False,
         null_headers=False,
         variants=("classic",),
+        transacts=True,
     ),
-    Client("java", parts.java_client, floods=True, variants=ALL_VARIANTS),
+    Client("java", parts.java_client, floods=True, variants=ALL_VARIANTS, transacts=True),
     Client("kafka-tools", _python("kafka_tools"), stamps=False, binary=False, partitions=1),
-    Client("franz-go", lambda: [str(parts.go_program("franz"))], floods=True, variants=ALL_VARIANTS),
+    Client(
+        "franz-go",
+        lambda: [str(parts.go_program("franz"))],
+        floods=True,
+        variants=ALL_VARIANTS,
+        transacts=True,
+    ),
     Client("sarama-0.10.2", _sarama("0.10.2.0"), codecs=OLD_CODECS, headers=False, variants=("classic",)),
-    Client("sarama", _sarama("newest"), variants=("classic", "static")),
+    Client("sarama", _sarama("newest"), variants=("classic", "static"), transacts=True),
 )
 BY_NAME = {client.name: client for client in CLIENTS}
 # What these speak was dropped in Kafka 4 (KIP-896): their oracle is Kafka 3.9.
@@ -129,10 +144,16 @@ class Session:
         return offsets
 
     def consume(
-        self, topic: str, partition: int, offset: int, count: int, timeout_s: float = 20.0
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        count: int,
+        timeout_s: float = 20.0,
+        committed: bool = False,
     ) -> list[Record]:
         asked = {"do": "consume", "topic": topic, "partition": partition, "offset": offset, "count": count}
-        answer = self._ask({**asked, "timeout_s": timeout_s})
+        answer = self._ask({**asked, "timeout_s": timeout_s, "committed": committed})
         return [Record.from_json(record) for record in answer["records"]]
 
     def group(
@@ -150,6 +171,10 @@ class Session:
         committed = {int(partition): offset for partition, offset in answer["committed"].items()}
         return [Record.from_json(record) for record in answer["records"]], committed
 
+    def step(self, do: str, **details: Any) -> dict[str, Any]:
+        """A step of a transaction: open, begin, send, offsets, commit, abort, close."""
+        return self._ask({"do": do, **details})
+
     def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         try:
             self.stdin.write(json.dumps(command).encode() + b"\n")
@@ -166,7 +191,7 @@ class Session:
             raise ClientFailed(f"{self.client.name} ended: {self._complaint()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise ClientFailed(f"{self.client.name}: {answer['error']}")
+            raise ClientFailed(f"{self.client.name}: {answer['error']}", answer.get("kind", ""))
         return answer
 
     def _complaint(self) -> str:

@@ -10,7 +10,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
+from conformance.clients.aiokafka_transactions import AiokafkaTransactor, run_link
 from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.transactor import Link, Transactor
 from conformance.clients.voice import (
     HEARTBEAT_INTERVAL_MS,
     POLL_MS,
@@ -66,17 +68,20 @@ class Aiokafka(Program):
         finally:
             await producer.stop()
 
-    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
-        return asyncio.run(self._consume(topic, partition, offset, count, timeout_s))
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool = False
+    ) -> list[Record]:
+        return asyncio.run(self._consume(topic, partition, offset, count, timeout_s, committed))
 
     async def _consume(
-        self, topic: str, partition: int, offset: int, count: int, timeout_s: float
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool
     ) -> list[Record]:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap,
             group_id=None,
             auto_offset_reset="none",
             enable_auto_commit=False,
+            isolation_level="read_committed" if committed else "read_uncommitted",
         )
         await consumer.start()
         try:
@@ -134,6 +139,12 @@ class Aiokafka(Program):
             voice.stopped()
         finally:
             await consumer.stop()
+
+    def transactor(self) -> Transactor:
+        return AiokafkaTransactor(self.bootstrap)
+
+    def link(self, link: Link) -> None:
+        asyncio.run(run_link(self.bootstrap, link))
 
     def _group_settings(self, group: str, instance: str | None) -> dict[str, Any]:
         return {

@@ -17,7 +17,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from conformance.clients.confluent_transactions import ConfluentTransactor, run_link
 from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.transactor import Link, Transactor
 from conformance.clients.voice import (
     HEARTBEAT_INTERVAL_MS,
     POLL_MS,
@@ -98,9 +100,17 @@ class Confluent(Program):
             raise RuntimeError(f"{len(records) - len(offsets)} records without an answer; {failures[:3]}")
         return [offsets[at] for at in range(len(records))]
 
-    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool = False
+    ) -> list[Record]:
         consumer = Consumer(
-            {**self.common, "group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
+            {
+                **self.common,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            }
         )
         consumer.assign([TopicPartition(topic, partition, offset)])
         records = self._poll(consumer, count, timeout_s)
@@ -167,6 +177,17 @@ class Confluent(Program):
                 commit()
         voice.stopped()
         consumer.close()
+
+    def transactor(self) -> Transactor:
+        return ConfluentTransactor(self.common)
+
+    def link(self, link: Link) -> None:
+        run_link(self.common, link)
+
+    def kind_of(self, error: Exception) -> str:
+        if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
+            return error.args[0].name()
+        return super().kind_of(error)
 
     def _group_settings(self, group: str, variant: str, instance: str | None) -> dict[str, Any]:
         settings = {

@@ -12,7 +12,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
+from conformance.clients.kafka_python_transactions import KafkaPythonTransactor
 from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.transactor import Transactor
 from conformance.clients.voice import (
     HEARTBEAT_INTERVAL_MS,
     POLL_MS,
@@ -59,8 +61,11 @@ class KafkaPython(Program):
         producer.close()
         return offsets
 
-    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
-        consumer = KafkaConsumer(**self.common, group_id=None, auto_offset_reset="none")
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool = False
+    ) -> list[Record]:
+        isolation = {"isolation_level": "read_committed"} if committed else {}
+        consumer = KafkaConsumer(**self.common, **isolation, group_id=None, auto_offset_reset="none")
         assigned = TopicPartition(topic, partition)
         consumer.assign([assigned])
         consumer.seek(assigned, offset)
@@ -105,6 +110,9 @@ class KafkaPython(Program):
             pending.clear()
         voice.stopped()
         consumer.close()
+
+    def transactor(self) -> Transactor:
+        return KafkaPythonTransactor(self.common)
 
     def _group_settings(self, group: str, variant: str, instance: str | None) -> dict[str, Any]:
         assignor = CooperativeStickyAssignor if variant == "cooperative" else RangePartitionAssignor

@@ -52,7 +52,9 @@ class KafkaTools(Program):
         )
         return [-1] * len(records)
 
-    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool = False
+    ) -> list[Record]:
         settings = {
             "print.timestamp": "true",
             "print.partition": "true",
@@ -65,6 +67,7 @@ class KafkaTools(Program):
             "null.literal": NULL,
         }
         where = ["--topic", topic, "--partition", str(partition), "--offset", str(offset)]
+        where += ["--isolation-level", "read_committed" if committed else "read_uncommitted"]
         until = ["--max-messages", str(count), "--timeout-ms", str(int(timeout_s * 1000))]
         with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
             for name, value in settings.items():

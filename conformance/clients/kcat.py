@@ -50,8 +50,11 @@ class Kcat(Program):
             options.append("-Z")
         return options
 
-    def consume(self, topic: str, partition: int, offset: int, count: int, timeout_s: float) -> list[Record]:
-        options = ["-C", "-q", "-J", "-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count)]
+    def consume(
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool = False
+    ) -> list[Record]:
+        options = ["-X", f"isolation.level={'read_committed' if committed else 'read_uncommitted'}"]
+        options += ["-C", "-q", "-J", "-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count)]
         output = self._run(options, timeout_s)
         return [
             _record(json.loads(line, strict=False)) for line in output.decode("latin-1").split("\n") if line

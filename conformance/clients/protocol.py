@@ -12,9 +12,9 @@ say goes to standard error. It ends when its input ends. Bytes are base64, absen
     {"do": "flood", "topic": T, "records": [RECORD, ...]}
         -> {"offsets": [...]}
            each to its own "partition", by one idempotent producer that outlives commands
-    {"do": "consume", "topic": T, "partition": P, "offset": O, "count": N, "timeout_s": S}
+    {"do": "consume", "topic": T, "partition": P, "offset": O, "count": N, "committed": C, "timeout_s": S}
         -> {"records": [RECORD, ...]}
-           by assignment, without a group; fewer than N when S seconds have passed
+           by assignment, without a group; fewer than N when S seconds have passed; at read_committed if C
     {"do": "group", "group": G, "topic": T, "count": N, "each": K, "variant": V, "timeout_s": S}
         -> {"records": [RECORD, ...], "committed": {"0": NEXT, ...}}
            join G, consume N records and no more than K of a partition, commit what was consumed, leave
@@ -26,11 +26,28 @@ say goes to standard error. It ends when its input ends. Bytes are base64, absen
            {"event": "lost", "partitions": [...], "at": MS}       likewise, but too late to commit
            {"event": "consumed", "partition": P, "offsets": [...], "at": MS}
 
+    {"do": "open", "id": I, "timeout_ms": MS}          a producer with a transactional id, until "close"
+    {"do": "begin"}, {"do": "commit"}, {"do": "abort"}, {"do": "close"}
+    {"do": "offsets", "group": G, "topic": T, "offsets": {"0": NEXT, ...}}
+        -> {}
+    {"do": "send", "topic": T, "records": [RECORD, ...]}
+        -> {"offsets": [...]}
+           in the transaction, each to its own "partition", when all are acknowledged
+    {"do": "link", "name": N, "group": G, "id": I, "input": T, "outputs": [T, ...], "partitions": P, "batch": B,
+     "timeout_ms": MS, "abort_every": A, "assigned": [...]}
+        -> {}
+           consume, transform and produce in transactions until a line {"do": "leave"} comes: see transactor.py.
+           Meanwhile a line an event, where "at" is in seconds:
+           {"event": "begin", "name": "N.1", "appends": [["T-0", VALUE], ...], "moves": [["T-0", START, END], ...]}
+           {"event": "asked", "name": "N.1", "at": S}     a commit is asked for from now on
+           {"event": "ended", "name": "N.1", "outcome": "committed", "aborted" or "unknown", "at": S}
+           "assigned" null: as the group decides, and a commit names the member (KIP-447)
+
     A static member of "group" is the instance "G-one", expected back for two minutes; a member of "member" is
     static if I is not null.
 
     RECORD: {"key", "value", "headers": [[name, value], ...], "timestamp"}; when read, "offset", "partition".
-    A command that fails is answered by {"error": "one sentence"}.
+    A command that fails is answered by {"error": "one sentence", "kind": K}, K being the client's name for it.
 """
 
 import base64
@@ -42,6 +59,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from conformance.clients.transactor import Link, Transactor
 from conformance.clients.voice import Voice
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -125,7 +143,7 @@ class Program(ABC):
 
     @abstractmethod
     def consume(
-        self, topic: str, partition: int, offset: int, count: int, timeout_s: float
+        self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool = False
     ) -> list[Record]: ...
 
     def group(self, group: str, topic: str, share: Share, variant: str, timeout_s: float) -> None:
@@ -134,24 +152,42 @@ class Program(ABC):
     def member(self, group: str, topic: str, variant: str, instance: str | None, voice: Voice) -> None:
         raise ValueError("this client joins no groups here")
 
+    def transactor(self) -> Transactor:
+        raise ValueError("this client has no transactions here")
+
+    def link(self, link: Link) -> None:
+        raise ValueError("this client is no link of a chain here")
+
+    def kind_of(self, error: Exception) -> str:
+        """The client's name for an error."""
+        return type(error).__name__
+
     def close(self) -> None:  # noqa: B027 (most keep nothing)
         """Nothing to close unless the client keeps connections between commands."""
 
 
 def serve(program: Program) -> None:
     """Answer commands until the input ends."""
+    kept: dict[str, Transactor] = {}
     for line in sys.stdin:
         try:
-            answer = _answer(program, json.loads(line))
+            answer = _answer(program, json.loads(line), kept)
         except Exception as error:
             traceback.print_exc()
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": f"{type(error).__name__}: {error}", "kind": program.kind_of(error)}
         print(json.dumps(answer), flush=True)
     program.close()
 
 
-def _answer(program: Program, command: dict[str, Any]) -> dict[str, Any]:
+def _answer(program: Program, command: dict[str, Any], kept: dict[str, Transactor]) -> dict[str, Any]:
     match command.pop("do"):
+        case "open" | "begin" | "send" | "offsets" | "commit" | "abort" | "close" as step:
+            if "one" not in kept:
+                kept["one"] = program.transactor()
+            return _step(kept["one"], step, command)
+        case "link":
+            program.link(Link(**command))
+            return {}
         case "create":
             program.create(**command)
             return {}
@@ -173,3 +209,25 @@ def _answer(program: Program, command: dict[str, Any]) -> dict[str, Any]:
             return {}
         case unknown:
             raise ValueError(f"no such command: {unknown}")
+
+
+def _step(transactor: Transactor, step: str, command: dict[str, Any]) -> dict[str, Any]:
+    match step:
+        case "open":
+            transactor.open(**command)
+        case "begin":
+            transactor.begin()
+        case "send":
+            records = [Record.from_json(record) for record in command["records"]]
+            values = [(record.partition, record.value or b"") for record in records]
+            return {"offsets": transactor.send(command["topic"], values)}
+        case "offsets":
+            offsets = {int(partition): offset for partition, offset in command["offsets"].items()}
+            transactor.offsets(command["group"], command["topic"], offsets)
+        case "commit":
+            transactor.commit()
+        case "abort":
+            transactor.abort()
+        case "close":
+            transactor.close()
+    return {}

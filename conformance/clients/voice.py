@@ -17,6 +17,22 @@ POLL_MS = 200
 STATIC_SESSION_TIMEOUT_MS = 120_000
 
 
+class Orders:
+    """Hears the order to leave, or that nobody is there to give it."""
+
+    def __init__(self) -> None:
+        self._leave = threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def told_to_leave(self) -> bool:
+        return self._leave.is_set()
+
+    def _listen(self) -> None:
+        sys.stdin.readline()  # the order to leave, or the end of the input
+        self._leave.set()
+
+
 class Voice:
     """Speaks the events of the `member` command, and hears the order to leave.
 
@@ -27,12 +43,11 @@ class Voice:
     def __init__(self) -> None:
         self._owned: set[int] = set()
         self._lock = threading.Lock()
-        self._leave = threading.Event()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._orders = Orders()
 
     @property
     def told_to_leave(self) -> bool:
-        return self._leave.is_set()
+        return self._orders.told_to_leave
 
     def owns(self, partition: int) -> bool:
         return partition in self._owned
@@ -64,7 +79,3 @@ class Voice:
 
     def _say(self, event: str, **details: Any) -> None:
         print(json.dumps({"event": event, **details, "at": time.time() * 1000}), flush=True)
-
-    def _listen(self) -> None:
-        sys.stdin.readline()  # the order to leave, or the end of the input
-        self._leave.set()

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -48,7 +49,9 @@ type command struct {
 	Each       int      `json:"each"`
 	Variant    string   `json:"variant"`
 	Instance   *string  `json:"instance"`
+	Committed  bool     `json:"committed"`
 	TimeoutS   float64  `json:"timeout_s"`
+	transactCommand
 }
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -77,7 +80,7 @@ func main() {
 			err = run(*bootstrap, asked, answer)
 		}
 		if err != nil {
-			answer = map[string]any{"error": err.Error()}
+			answer = map[string]any{"error": err.Error(), "kind": kindOf(err)}
 		}
 		text, _ := json.Marshal(answer)
 		fmt.Println(string(text))
@@ -85,7 +88,7 @@ func main() {
 }
 
 func run(bootstrap string, asked command, answer map[string]any) error {
-	seed := kgo.SeedBrokers(bootstrap)
+	seed := kgo.SeedBrokers(strings.Split(bootstrap, ",")...)
 	switch asked.Do {
 	case "create":
 		return create(seed, asked)
@@ -99,6 +102,11 @@ func run(bootstrap string, asked command, answer map[string]any) error {
 		return group(seed, asked, answer)
 	case "member":
 		return member(seed, asked)
+	case "link":
+		return link(seed, asked)
+	}
+	if step, known := steps[asked.Do]; known {
+		return step(seed, asked, answer)
 	}
 	return fmt.Errorf("no such command: %s", asked.Do)
 }
@@ -192,6 +200,7 @@ func consume(seed kgo.Opt, asked command, answer map[string]any) error {
 		seed,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{asked.Topic: start}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchIsolationLevel(isolation(asked.Committed)),
 	)
 	if err != nil {
 		return err

@@ -34,10 +34,18 @@ public final class Client {
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
     private final String bootstrap;
+    private final Transactions transactions;
     private KafkaProducer<byte[], byte[]> flooder;
 
     private Client(String bootstrap) {
         this.bootstrap = bootstrap;
+        this.transactions = new Transactions(bootstrap);
+    }
+
+    /** The name of the error that is behind the others. */
+    private static String kind(Throwable error) {
+        boolean wraps = error instanceof java.util.concurrent.ExecutionException && error.getCause() != null;
+        return wraps ? kind(error.getCause()) : error.getClass().getSimpleName();
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -50,6 +58,7 @@ public final class Client {
                 error.printStackTrace();
                 answer.removeAll();
                 answer.put("error", error.toString());
+                answer.put("kind", kind(error));
             }
             System.out.println(JSON.writeValueAsString(answer));
             System.out.flush();
@@ -64,6 +73,8 @@ public final class Client {
             case "consume" -> consume(command, answer);
             case "group" -> new Membership(command, consumerSettings()).group(answer);
             case "member" -> new Membership(command, consumerSettings()).member(commands);
+            case "link" -> new Link(command, bootstrap).run(commands);
+            case "open", "begin", "send", "offsets", "commit", "abort", "close" -> transactions.step(command, answer);
             default -> throw new IllegalArgumentException("no such command");
         }
     }
@@ -130,6 +141,7 @@ public final class Client {
     private void consume(JsonNode command, ObjectNode answer) {
         Map<String, Object> settings = consumerSettings();
         settings.put("auto.offset.reset", "none");
+        settings.put("isolation.level", command.path("committed").asBoolean() ? "read_committed" : "read_uncommitted");
         try (var consumer = new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             TopicPartition assigned = new TopicPartition(command.get("topic").asText(), command.get("partition").asInt());
             consumer.assign(List.of(assigned));
@@ -175,7 +187,7 @@ public final class Client {
         return node;
     }
 
-    private static byte[] bytes(JsonNode text) {
+    static byte[] bytes(JsonNode text) {
         return text.isNull() ? null : Base64.getDecoder().decode(text.asText());
     }
 

@@ -5,13 +5,14 @@
 
 const readline = require('node:readline')
 const { AssignerProtocol, Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
+const Batch = require('kafkajs/src/consumer/batch')
 const snappy = require('snappyjs')
 const lz4 = require('lz4js')
 const xxh32 = require('lz4js/xxh32.js')
 const { ZstdCodec } = require('zstd-codec')
 
 const bootstrap = process.argv[process.argv.indexOf('--bootstrap') + 1]
-const kafka = new Kafka({ clientId: 'conformance', brokers: [bootstrap], logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ clientId: 'conformance', brokers: bootstrap.split(','), logLevel: logLevel.NOTHING })
 const CODECS = {
   none: CompressionTypes.None,
   gzip: CompressionTypes.GZIP,
@@ -119,7 +120,7 @@ function render(message, partition) {
   }
 }
 
-async function consume({ topic, partition, offset, count, timeout_s }) {
+async function consume({ topic, partition, offset, count, committed, timeout_s }) {
   const named = Object.getOwnPropertySymbols(kafka).find(symbol => symbol.description.endsWith('createCluster'))
   const cluster = kafka[named]({ metadataMaxAge: 300000, allowAutoTopicCreation: false })
   await cluster.connect()
@@ -136,14 +137,16 @@ async function consume({ topic, partition, offset, count, timeout_s }) {
         maxWaitTime: 500,
         minBytes: 1,
         maxBytes: 16 << 20,
-        isolationLevel: 0,
+        isolationLevel: committed ? 1 : 0,
         topics: [{ topic, partitions: [asked] }],
         rackId: '',
       })
-      for (const message of answer.responses[0].partitions[0].messages) {
-        if (Number(message.offset) >= next && records.length < count) records.push(render(message, partition))
+      // What its consumer shows to users: without control records and what was aborted.
+      const batch = new Batch(topic, String(next), answer.responses[0].partitions[0])
+      for (const message of batch.messages) {
+        if (records.length < count) records.push(render(message, partition))
       }
-      if (records.length) next = records[records.length - 1].offset + 1
+      if (!batch.isEmptyIncludingFiltered()) next = Number(batch.lastOffset()) + 1
     }
     return { records }
   } finally {
@@ -259,10 +262,59 @@ async function member({ group, topic }) {
   return {}
 }
 
+// One producer with a transactional id, which outlives commands, and its transaction.
+let transactor
+let transaction
+
+async function open({ id, timeout_ms }) {
+  transactor = kafka.producer({
+    transactionalId: id,
+    transactionTimeout: timeout_ms,
+    maxInFlightRequests: 1,
+    idempotent: true,
+  })
+  await transactor.connect()
+  return {}
+}
+
+async function begin() {
+  transaction = await transactor.transaction()
+  return {}
+}
+
+async function send({ topic, records }) {
+  const messages = records.map(record => ({ value: bytes(record.value), partition: record.partition }))
+  const answers = await transaction.send({ topic, acks: -1, messages })
+  const next = Object.fromEntries(answers.map(({ partition, baseOffset }) => [partition, Number(baseOffset)]))
+  return { offsets: records.map(({ partition }) => next[partition]++) }
+}
+
+async function offsets({ group, topic, offsets }) {
+  const partitions = Object.entries(offsets).map(([partition, offset]) => ({ partition: Number(partition), offset: String(offset) }))
+  await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic, partitions }] })
+  return {}
+}
+
+async function commit() {
+  await transaction.commit()
+  return {}
+}
+
+async function abort() {
+  await transaction.abort()
+  return {}
+}
+
+async function close() {
+  await transactor.disconnect()
+  return {}
+}
+
 const lines = readline.createInterface({ input: process.stdin, crlfDelay: Infinity })[Symbol.asyncIterator]()
 
 async function main() {
-  const commands = { create, produce, consume, group, member }
+  const steps = { open, begin, send, offsets, commit, abort, close }
+  const commands = { create, produce, consume, group, member, ...steps }
   for (;;) {
     const { value: line, done } = await lines.next()
     if (done) break
@@ -272,7 +324,7 @@ async function main() {
       answer = await commands[name](command)
     } catch (error) {
       console.error(error)
-      answer = { error: String(error) }
+      answer = { error: String(error), kind: error.type || error.name }
     }
     process.stdout.write(JSON.stringify(answer) + '\n')
   }

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -46,7 +47,9 @@ type command struct {
 	Each       int      `json:"each"`
 	Variant    string   `json:"variant"`
 	Instance   *string  `json:"instance"`
+	Committed  bool     `json:"committed"`
 	TimeoutS   float64  `json:"timeout_s"`
+	transactCommand
 }
 
 var codecs = map[string]sarama.CompressionCodec{
@@ -69,7 +72,7 @@ func main() {
 	bootstrap := flag.String("bootstrap", "", "HOST:PORT of a broker")
 	version := flag.String("version", "newest", "a Kafka version such as 0.10.2.0, or newest")
 	flag.Parse()
-	speaker := program{brokers: []string{*bootstrap}, version: sarama.MaxVersion}
+	speaker := program{brokers: strings.Split(*bootstrap, ","), version: sarama.MaxVersion}
 	if *version != "newest" {
 		parsed, err := sarama.ParseKafkaVersion(*version)
 		if err != nil {
@@ -89,7 +92,7 @@ func main() {
 			err = speaker.run(asked, answer)
 		}
 		if err != nil {
-			answer = map[string]any{"error": err.Error()}
+			answer = map[string]any{"error": err.Error(), "kind": err.Error()}
 		}
 		text, _ := json.Marshal(answer)
 		fmt.Println(string(text))
@@ -108,6 +111,9 @@ func (p program) run(asked command, answer map[string]any) error {
 		return p.group(asked, answer)
 	case "member":
 		return p.member(asked)
+	}
+	if step, known := steps[asked.Do]; known {
+		return step(p, asked, answer)
 	}
 	return fmt.Errorf("no such command: %s", asked.Do)
 }
@@ -175,6 +181,9 @@ func (p program) message(asked command, each record) *sarama.ProducerMessage {
 func (p program) consume(asked command, answer map[string]any) error {
 	config := p.config()
 	config.Consumer.Return.Errors = true
+	if asked.Committed {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
 	consumer, err := sarama.NewConsumer(p.brokers, config)
 	if err != nil {
 		return err
