@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,32 +42,52 @@ def not_run(why: PartMissing) -> int:
     return NOT_RUN
 
 
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One jar on Maven Central."""
+
+    group: str
+    name: str
+    version: str
+    classifier: str = ""
+
+    def dependency(self) -> str:
+        fields = {"groupId": self.group, "artifactId": self.name, "version": self.version}
+        if self.classifier:
+            fields["classifier"] = self.classifier
+        return (
+            f"<dependency>{''.join(f'<{key}>{value}</{key}>' for key, value in fields.items())}</dependency>"
+        )
+
+
+def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
+    return (
+        Artifact("org.slf4j", "slf4j-simple", SLF4J),  # first, so that it binds before Kafka's own choice
+        Artifact("org.apache.kafka", "kafka_2.13", version),
+        Artifact("org.apache.kafka", "kafka-tools", version),
+    )
+
+
 def kafka_classpath(version: str) -> str:
     """The Java class path of Apache Kafka's broker and tools at this version."""
-    home = PARTS / f"kafka-{version}"
+    return classpath(f"Apache Kafka {version}", f"kafka-{version}", kafka_artifacts(version))
+
+
+def classpath(what: str, folder: str, artifacts: Sequence[Artifact]) -> str:
+    """The Java class path of these jars and of all that they need."""
+    home = PARTS / folder
     listing = home / "classpath"
     if listing.exists():
-        classpath = listing.read_text().strip()
-        if all(os.path.exists(jar) for jar in classpath.split(os.pathsep)):
-            return classpath
+        found = listing.read_text().strip()
+        if all(os.path.exists(jar) for jar in found.split(os.pathsep)):
+            return found
     home.mkdir(parents=True, exist_ok=True)
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{at}</version></dependency>"
-        for group, name, at in (
-            ("org.slf4j", "slf4j-simple", SLF4J),  # first, so that it binds before Kafka's own choice
-            ("org.apache.kafka", "kafka_2.13", version),
-            ("org.apache.kafka", "kafka-tools", version),
-        )
-    )
     (home / "pom.xml").write_text(
         "<project><modelVersion>4.0.0</modelVersion><groupId>conformance</groupId>"
-        f"<artifactId>kafka</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>"
+        f"<artifactId>kafka</artifactId><version>1</version>"
+        f"<dependencies>{''.join(each.dependency() for each in artifacts)}</dependencies></project>"
     )
-    fetch(
-        f"Apache Kafka {version}",
-        ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"],
-        home,
-    )
+    fetch(what, ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"], home)
     return listing.read_text().strip()
 
 

@@ -10,6 +10,8 @@ from conformance.clients.transactor import ABORTED, COMMITTED, UNKNOWN, Consumed
 from conformance.clients.voice import POLL_MS
 
 STEP_TIMEOUT_S = 60.0
+LINK_TIMEOUT_S = 30.0
+"""A link whose transaction takes longer ends, and another takes over."""
 
 
 class AiokafkaTransactor(Transactor):
@@ -101,7 +103,8 @@ async def run_link(bootstrap: str, link: Link) -> None:
                     for one in batch
                 ]
                 if taken:
-                    await _transact(producer, consumer, link, link.work(taken))
+                    work = link.work(taken)
+                    await asyncio.wait_for(_transact(producer, consumer, link, work), LINK_TIMEOUT_S)
         finally:
             await consumer.stop()
     finally:

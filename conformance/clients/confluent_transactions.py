@@ -9,13 +9,16 @@ from conformance.clients.transactor import ABORTED, COMMITTED, UNKNOWN, Consumed
 from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, SESSION_TIMEOUT_MS
 
 STEP_TIMEOUT_S = 60.0
+LINK_TIMEOUT_S = 10.0
+TRIES = 2
+"""So often a link tries a step again that the library calls retriable; then it ends, and another takes over."""
 # Comes back soon after a broker does; everything else is as users run it.
 RESTLESS: dict[str, Any] = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 250,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 250,
-    "socket.timeout.ms": 10_000,
+    "socket.timeout.ms": 5_000,
     "log_level": 0,
 }
 
@@ -131,19 +134,19 @@ def _transact(producer: Any, consumer: Consumer, link: Link, work: Work) -> None
             producer.produce(topic, value.encode(), partition=partition)
         ends = [TopicPartition(link.input, partition, offset) for partition, offset in work.ends.items()]
         metadata = consumer.consumer_group_metadata()
-        _again(lambda: producer.send_offsets_to_transaction(ends, metadata, STEP_TIMEOUT_S))
+        _again(lambda: producer.send_offsets_to_transaction(ends, metadata, LINK_TIMEOUT_S))
         if work.to_abort:
-            _again(lambda: producer.abort_transaction(STEP_TIMEOUT_S))
+            _again(lambda: producer.abort_transaction(LINK_TIMEOUT_S))
         else:
-            producer.flush(STEP_TIMEOUT_S)
+            producer.flush(LINK_TIMEOUT_S)
             link.asked(work)
             asked = True
-            _again(lambda: producer.commit_transaction(STEP_TIMEOUT_S))
+            _again(lambda: producer.commit_transaction(LINK_TIMEOUT_S))
     except KafkaException as refused:
         if not refused.args[0].txn_requires_abort():
             link.ended(work, UNKNOWN if asked else ABORTED, str(refused))
             raise
-        _again(lambda: producer.abort_transaction(STEP_TIMEOUT_S))
+        _again(lambda: producer.abort_transaction(LINK_TIMEOUT_S))
         link.ended(work, ABORTED, str(refused))
     else:
         link.ended(work, ABORTED if work.to_abort else COMMITTED)
@@ -157,10 +160,10 @@ def _transact(producer: Any, consumer: Consumer, link: Link, work: Work) -> None
 
 def _again(step: Any) -> None:
     """What the library calls retriable is tried again."""
-    while True:
+    for left in reversed(range(TRIES)):
         try:
             step()
             return
         except KafkaException as refused:
-            if not refused.args[0].retriable():
+            if not left or not refused.args[0].retriable():
                 raise

@@ -1,0 +1,119 @@
+"""Kafka's TransactionalMessageCopier: chains of copies under kills, as in Kafka's own system test.
+
+Each copier copies one partition of a topic in transactions, some of which it aborts at random, and so does a second
+stage with the copies. Meanwhile brokers and copiers are killed and started again. In the end every record is in the
+last topic exactly once, for readers at read_committed.
+"""
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from conformance import parts
+from conformance.client import BY_NAME, Session
+from conformance.clients.protocol import Record
+from conformance.server import ServerFailed, interrupted_cleanly
+from conformance.transactions import asking
+from conformance.transactions.places import Place, place_named
+from conformance.transactions.programs import Program, bounce, difference, read_committed
+from penstock.testing.waiting import Late
+
+COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
+PARTITIONS = 2
+TRANSACTION_RECORDS = 50
+TIMEOUT_MS = 10_000
+COPIED_WITHIN_S = 300.0
+STABLE_WITHIN_S = 30.0
+
+
+def copier(place: Place, partition: int, source: str, target: str) -> Program:
+    classpath = parts.kafka_classpath(parts.KAFKA_NEWEST)
+    return Program(
+        f"the copier of {source}-{partition}",
+        classpath,
+        COPIER,
+        *("--input-topic", source, "--input-partition", str(partition), "--output-topic", target),
+        *("--broker-list", place.bootstrap, "--consumer-group", f"copiers-{source}-{partition}"),
+        *(
+            "--transactional-id",
+            f"copier-{source}-{partition}",
+            "--transaction-size",
+            str(TRANSACTION_RECORDS),
+        ),
+        *("--transaction-timeout", str(TIMEOUT_MS), "--enable-random-aborts", "--use-group-metadata"),
+    )
+
+
+def copy(place: Place, source: str, target: str, rounds: int) -> list[str]:
+    """One stage; what went wrong."""
+    with ExitStack() as stack:
+        copiers = [stack.enter_context(copier(place, at, source, target)) for at in range(PARTITIONS)]
+        for number in range(rounds):
+            time.sleep(3)  # as long as some transactions take
+            if number % 2 == 0:
+                bounce(place, broker=1 + number // 2 % 3)
+            elif copiers[0].code is None:
+                copiers[0].restart()
+        deadline = time.monotonic() + COPIED_WITHIN_S
+        for one in copiers:
+            while True:
+                code = one.await_end(max(1.0, deadline - time.monotonic()))
+                if code == 0 and "shutdown_complete" in one.said.rsplit("\n{", 1)[-1] + one.said[-600:]:
+                    break
+                if time.monotonic() > deadline:
+                    return [f"{one.name} ended with {code}: {one.said[-500:]}"]
+                one.restart()  # A copier gives up when it is fenced, or when a broker is away for too long.
+        return []
+
+
+def run(place: Place, records: int, rounds: int) -> list[str]:
+    topics = ("copied", "copied-once", "copied-twice")
+    for topic in topics:
+        place.create(topic, PARTITIONS)
+    values = [b"record %d" % number for number in range(records)]
+    with Session(BY_NAME["confluent-kafka"], place.bootstrap) as session:
+        for partition in range(PARTITIONS):
+            chosen = [Record(None, value) for value in values[partition::PARTITIONS]]
+            session.produce(topics[0], partition, "none", chosen)
+    problems = []
+    for source, target in itertools.pairwise(topics):
+        problems += copy(place, source, target, rounds)
+        # The tool copies up to the end that it is told at its start: the first stage must be at its own.
+        asking.await_stable(place, target, PARTITIONS, STABLE_WITHIN_S)
+        found = read_committed(place, target, PARTITIONS, records)
+        problems += [f"{target}: {problem}" for problem in difference(values, found)]
+        print(f"{target}: {found.total()} records", flush=True)
+        if problems:
+            break
+    return problems + place.problems()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    summary = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m conformance.transactions.copier", description=summary)
+    parser.add_argument(
+        "--against", default="penstock", metavar="BROKERS", help="penstock or kafka (%(default)s)"
+    )
+    parser.add_argument("--records", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=6, help="kills in each stage (default: 6)")
+    parser.add_argument("--short", action="store_true", help="3,000 records, two kills in each stage")
+    options = parser.parse_args(arguments)
+    records, rounds = (3_000, 2) if options.short else (options.records, options.rounds)
+    try:
+        with interrupted_cleanly(), place_named(options.against) as place:
+            problems = run(place, records, rounds)
+    except parts.PartMissing as why:
+        return parts.not_run(why)
+    except (ServerFailed, Late) as why:
+        problems = [str(why)]
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    print(f"TransactionalMessageCopier: {records} records through two stages, {len(problems)} failures")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
