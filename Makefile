@@ -43,7 +43,7 @@ check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/lint-imports
 
 # What each of these runs stands in conformance/proofs.py.
-PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse groups compaction pipelines cluster faults simulation sick upgrade s3 etcd bench
+PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse groups transactions compaction pipelines cluster faults simulation sick upgrade s3 etcd bench
 .PHONY: $(PROOFS) soak bench-checks nightly
 $(PROOFS): $(VENV)/.dev
 	$(BIN)/python -m conformance.proofs $@
@@ -57,6 +57,7 @@ bench-spark: ## Spark reads a log: format("penstock"), its Kafka connector on Ka
 crash: ## 1,000 rounds of kill -9 under idempotent producers (needs Java, Maven, Go)
 abuse: ## hostile bytes beside a healthy client that must notice nothing
 groups: ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL; 15 min (needs Java, Maven, Go, Node)
+transactions: ## transactions of every client, chains of them in 1,000 rounds of faults, Streams, TestTxnEtl, kafka-transactions; 4 h (needs Java, Maven, Go, Node)
 compaction: ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
 pipelines: ## the driver killed 50 times, a standalone Spark cluster, Delta, Iceberg and S3: each row once (30 min; needs Go)
 cluster: ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)

@@ -12,6 +12,9 @@ Each module with a command line proves one claim and runs from the root of the r
     abuse          hostile bytes beside a healthy client
     groups, groups.rebalance, groups.heartbeats, groups.tools, groups.etl, compaction
                    groups resume exactly, and lose nothing while members come and go
+    transactions, transactions.chains, transactions.copier, transactions.streams, transactions.etl,
+    transactions.tools, transactions.flink
+                   transactions of every client, in chains and under faults, and those of Kafka's own programs
     cluster, cluster.starts, cluster.topics, cluster.costs, cluster.tools, faults
                    several brokers as one cluster, whatever stops, dies or pauses
     upgrade        brokers of the last version become brokers of this one

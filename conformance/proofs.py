@@ -57,6 +57,7 @@ STARTS = _python("conformance.cluster.starts --short --patience 6")
 SIMULATION = _python("simulation --seeds 1000")
 SICK = _python("conformance.sick --short")
 UPGRADE = _python("conformance.upgrade --short")
+TRANSACTIONS = _python("conformance.transactions --short", "conformance.transactions.chains --short")
 
 EACH_PUSH = {
     "check": CHECK,
@@ -68,6 +69,7 @@ EACH_PUSH = {
     "starts": STARTS,
     "differential": DIFFERENTIAL,
     "exactly-once": EXACTLY_ONCE,
+    "transactions": TRANSACTIONS,
 }
 
 PROOFS = (
@@ -97,6 +99,19 @@ PROOFS = (
             "conformance.groups.tools",
             "conformance.groups.etl --short",
         ),
+    ),
+    Proof(
+        "transactions",
+        _python(
+            "conformance.transactions",
+            "conformance.transactions.chains",
+            "conformance.transactions.copier",
+            "conformance.transactions.streams",
+            "conformance.transactions.etl",
+            "conformance.transactions.tools",
+            "conformance.transactions.flink",
+        ),
+        TRANSACTIONS,
     ),
     Proof(
         "compaction",

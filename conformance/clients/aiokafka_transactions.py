@@ -46,7 +46,7 @@ class AiokafkaTransactor(Transactor):
 
     async def _send(self, topic: str, records: list[tuple[int, bytes]]) -> list[int]:
         waiting = [await self.producer.send(topic, value, partition=where) for where, value in records]
-        done = await asyncio.gather(*waiting, return_exceptions=True)
+        done: list[Any] = await asyncio.gather(*waiting, return_exceptions=True)
         for one in done:
             if isinstance(one, BaseException):
                 raise one

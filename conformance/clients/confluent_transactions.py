@@ -9,7 +9,7 @@ from conformance.clients.transactor import ABORTED, COMMITTED, UNKNOWN, Consumed
 from conformance.clients.voice import HEARTBEAT_INTERVAL_MS, POLL_MS, SESSION_TIMEOUT_MS
 
 STEP_TIMEOUT_S = 60.0
-LINK_TIMEOUT_S = 10.0
+LINK_TIMEOUT_S = 5.0
 TRIES = 2
 """So often a link tries a step again that the library calls retriable; then it ends, and another takes over."""
 # Comes back soon after a broker does; everything else is as users run it.

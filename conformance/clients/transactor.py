@@ -105,7 +105,9 @@ class Link:
         """What to do with these; it is told before anything of it is done."""
         self._number += 1
         name = f"{self.name}.{self._number}"
-        appends, starts, ends = [], {}, {}
+        appends: list[tuple[str, int, str]] = []
+        starts: dict[int, int] = {}
+        ends: dict[int, int] = {}
         for one in consumed:
             starts.setdefault(one.partition, one.offset)
             ends[one.partition] = one.offset + 1

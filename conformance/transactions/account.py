@@ -138,7 +138,9 @@ def _shown(readings: Iterable[Reading]) -> dict[str, list[int]]:
 
 def _from_the_last(move: Move, shown: Mapping[str, list[int]]) -> Move:
     """Markers and aborted records are passed by whoever consumes; a move begins after the last visible record."""
-    offsets = shown.get(move.place, [])
+    if move.place not in shown:
+        return move
+    offsets = shown[move.place]
     at = bisect_left(offsets, move.start)
     return Move(move.group, move.place, offsets[at - 1] + 1 if at else 0, move.end)
 

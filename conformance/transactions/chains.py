@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from conformance import parts
 from conformance.client import BY_NAME, ClientFailed, Session
+from conformance.clients.protocol import Record
 from conformance.cluster.processes import Member
 from conformance.cluster.views import wait_for_brokers
 from conformance.histories.checking import check
@@ -31,6 +32,7 @@ from conformance.transactions import asking
 from conformance.transactions.account import Account, exactly_once
 from conformance.transactions.links import Helper, Inquirer, Link, Part, Source, Watcher
 from conformance.transactions.places import Place, place_named
+from conformance.transactions.reading import read_topic
 from penstock.testing.waiting import Late, until
 
 PARTITIONS = 4
@@ -40,15 +42,15 @@ SESSION_TIMEOUT_S = 3.0
 BLINK_S = 1.0
 EVERY_S = 0.1
 """So often the source writes a value to each partition."""
-GO_ON_WITHIN_S = 60.0
+GO_ON_WITHIN_S = 90.0
 """A link that is killed in a transaction holds its input until that has timed out, and a member its share until
 the group has missed it."""
 DRAINED_WITHIN_S = 120.0
 READ_WITHIN_S = 30.0
 STABLE_WITHIN_S = 30.0
 ROUNDS_AN_ACT = 20
-SHORT_ROUNDS = 4
 FINDINGS_SHOWN = 10
+LAST = "the last one"
 
 FIRST = ("confluent-kafka", "franz-go", "java")
 READERS = ("confluent-kafka", "aiokafka", "franz-go")
@@ -150,46 +152,42 @@ class Act:
                 asking.await_stable(self.place, topic, PARTITIONS, STABLE_WITHIN_S)
             except Late as why:
                 failures.append(str(why))
-        kept = {
-            f"{topic}-{partition}": self._kept(f"{topic}-{partition}")
-            for topic in self.outputs
-            for partition in range(PARTITIONS)
-        }
+            for partition, read in read_topic(self.place, topic, PARTITIONS, committed=False).items():
+                where, end = f"{topic}-{partition}", asking.ends(self.place, topic, partition)[1]
+                values = [(offset, value.decode()) for offset, value in read]
+                self.account.read_whole("librdkafka", where, end, values, committed=False)
+        self._write_last()
         for name in readers:
             with closing(Session(BY_NAME[name], self.place.bootstrap)) as session:
                 for topic in self.outputs:
                     for partition in range(PARTITIONS):
-                        where = f"{topic}-{partition}"
-                        _, end = asking.ends(self.place, topic, partition)
-                        for committed in (True, False):
-                            try:
-                                # Nobody knows how many there must be: a little time without any is the end.
-                                got = self._read(session, topic, partition, committed, kept[where])
-                            except ClientFailed as why:
-                                failures.append(str(why))
-                                continue
-                            self.account.read_whole(name, where, end, got, committed)
+                        try:
+                            self._read(name, session, topic, partition)
+                        except ClientFailed as why:
+                            failures.append(str(why))
         return failures
 
-    def _kept(self, where: str) -> int:
-        """How many values the watcher was shown there."""
-        reading = self.account.readings.get(("watcher", where))
-        return len(reading.records) if reading is not None else 0
+    def _write_last(self) -> None:
+        """One more value in each partition, outside of transactions: who reads it has read all."""
+        with closing(Session(BY_NAME["confluent-kafka"], self.place.bootstrap)) as session:
+            for topic in self.outputs:
+                for partition in range(PARTITIONS):
+                    session.produce(topic, partition, "none", [Record(None, LAST.encode())])
 
-    def _read(
-        self, session: Session, topic: str, partition: int, committed: bool, kept: int
-    ) -> list[tuple[int, str]]:
-        """As many as the watcher saw, and whatever comes after."""
-        got = session.consume(topic, partition, 0, kept, READ_WITHIN_S, committed) if kept else []
-        start = got[-1].offset + 1 if got else 0
-        _, end = asking.ends(self.place, topic, partition)
-        while start < end:
-            more = session.consume(topic, partition, start, end - start, 1.0, committed)
+    def _read(self, name: str, session: Session, topic: str, partition: int) -> None:
+        """The whole partition at read_committed: as many as the watcher saw, the last one, and none between."""
+        where = f"{topic}-{partition}"
+        watched = self.account.readings.get(("watcher", where))
+        got = session.consume(
+            topic, partition, 0, 1 + (len(watched.records) if watched else 0), READ_WITHIN_S, True
+        )
+        while got and got[-1].value != LAST.encode():
+            more = session.consume(topic, partition, got[-1].offset + 1, 100, 1.0, True)
+            if not more:
+                raise ClientFailed(f"{name} did not come to the end of {where}")
             got += more
-            if not more or committed:
-                break
-            start = more[-1].offset + 1
-        return [(record.offset, (record.value or b"").decode()) for record in got]
+        values = [(record.offset, (record.value or b"").decode()) for record in got[:-1]]
+        self.account.read_whole(name, where, got[-1].offset if got else 0, values, committed=True)
 
 
 # What happens in a round.

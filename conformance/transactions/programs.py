@@ -11,17 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, TopicPartition
-
 from conformance import parts
-from conformance.cluster.streams import QUIET
-from conformance.transactions import asking
 from conformance.transactions.places import Place
 from penstock.testing.waiting import until
 
 HEAP_MB = 256
 END_WITHIN_S = 30.0
-READ_WITHIN_S = 60.0
 
 
 class Program:
@@ -89,35 +84,6 @@ def bounce(place: Place, broker: int, rest_s: float = 1.0) -> None:
     elif place.server is not None:
         place.server.kill()
         place.server.start()
-
-
-def read_committed(place: Place, topic: str, partitions: int, wanted: int) -> Counter[bytes]:
-    """All values of a topic at read_committed, up to the last stable offsets."""
-    settings = {
-        "group.id": "unused",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        **QUIET,
-    }
-    consumer = Consumer({"bootstrap.servers": place.bootstrap, "enable.partition.eof": True, **settings})
-    found: Counter[bytes] = Counter()
-    try:
-        places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
-        stable = {one.partition: asking.ends(place, topic, one.partition)[0] for one in places}
-        consumer.assign([one for one in places if stable[one.partition]])
-        done = {partition for partition, end in stable.items() if not end}
-        deadline = time.monotonic() + READ_WITHIN_S
-        while (len(done) < partitions or found.total() < wanted) and time.monotonic() < deadline:
-            for message in consumer.consume(1000, 0.5):
-                if message.error() is None:
-                    found[message.value() or b""] += 1
-                else:  # the end of a partition
-                    done.add(message.partition() or 0)
-            if len(done) == partitions:
-                break
-    finally:
-        consumer.close()
-    return found
 
 
 def difference(wanted: Sequence[bytes], found: Counter[bytes]) -> list[str]:
