@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from penstock.server.connection import Connection
+from penstock.server.entrance import OPEN, Entrance
 from penstock.server.limits import Limits
 from penstock.server.server import Bound, Handle, Server
 from penstock.wire.buffers import Buffer
@@ -321,7 +322,7 @@ class SimulatedServer(Server):
         self._network = network
         self._names: list[str] = []
 
-    def bind(self, name: str, host: str, port: int) -> Bound:
+    def bind(self, name: str, host: str, port: int, entrance: Entrance = OPEN) -> Bound:
         self._names.append(host)
         return Bound(name, host, port)
 

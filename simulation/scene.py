@@ -128,6 +128,7 @@ class Scene:
                 "wal.settle.interval.ms": str(self._settle_ms),
                 "default.replication.factor": str(len(self.brokers)),
                 "listeners": f"PLAINTEXT://{host_of(broker)}:9092",
+                "insecure.listeners.enable": "true",
                 "log.message.timestamp.after.max.ms": str(LATE_MS_MAX if self.variety.jumps else 3_600_000),
                 "metadata": StoreView.url if self.elsewhere is not None else "",
             }

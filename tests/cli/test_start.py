@@ -147,7 +147,7 @@ def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         (("--brokers", "many"), "--brokers takes a number"),
         (("--brokers", "3", "--broker-id", "1"), "--broker-id is for one broker alone"),
         (("--store", "a", "--set", "store=b"), "--store is the setting store: give one of the two."),
-        (("--brokers=2", "--set=listeners=A://h:1"), "gives each broker its own listeners"),
+        (("--brokers=2", "--set=listeners=PLAINTEXT://localhost:1"), "gives each broker its own listeners"),
         (("--brokers=2", "--set=broker.id=2"), "gives each broker its own broker.id"),
         (("--config", "/no/such/file"), "cannot be read"),
         (("--log-level", "loud"), "--log-level is one of"),
@@ -265,8 +265,10 @@ def test_a_removed_broker_is_not_started_again(
 
 
 def test_the_quick_parser_and_the_library_agree(tmp_path: Path) -> None:
-    every = [text for option in OPTIONS for text in (option.flag, "1")]
-    assert parse(every) == {option.name: ["1"] for option in OPTIONS}
+    every = [
+        text for option in OPTIONS for text in ((option.flag,) if option.is_flag else (option.flag, "1"))
+    ]
+    assert parse(every) == {option.name: ["true" if option.is_flag else "1"] for option in OPTIONS}
     assert parse(["--set=a=b", "--set", "c=d"]) == {"set": ["a=b", "c=d"]}
     for odd in (["--help"], ["--unknown", "1"], ["--listen"], ["--listen", "--store"], ["positional"]):
         assert parse(odd) is None

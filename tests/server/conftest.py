@@ -93,6 +93,11 @@ class Peer:
         except ConnectionError:
             return True
 
+    async def closed_after_anything(self) -> None:
+        """Return once the server has closed this connection, whatever it said before."""
+        with contextlib.suppress(ConnectionError):
+            await self.reader.read()
+
     def reset(self) -> None:
         """Vanish without a word: the server gets a reset, not an end of stream."""
         connection = self.writer.get_extra_info("socket")
@@ -101,7 +106,7 @@ class Peer:
 
     async def close(self) -> None:
         self.writer.close()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # Also what OpenSSL says of a connection that was refused.
             await self.writer.wait_closed()
 
 
@@ -119,6 +124,10 @@ class Bench:
         await server.start()
         self._servers.append(server)
         return server
+
+    def serves(self, server: Server) -> None:
+        """End this one, too."""
+        self._servers.append(server)
 
     async def connect(self) -> Peer:
         peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port))

@@ -49,8 +49,9 @@ num.partitions = 7
             "runs more of them.",
         ),
         (
-            "ssl.client.auth=required",
-            "ssl.client.auth has no meaning here. TLS, logins and access rules are not served.",
+            "ssl.cipher.suites=TLS_AES_128_GCM_SHA256",
+            "ssl.cipher.suites has no meaning here. OpenSSL chooses among its strong suites; "
+            "ssl.enabled.protocols says which versions are spoken.",
         ),
         (
             "log.cleaner.max.compaction.lag.ms=5;log.cleaner.min.compaction.lag.ms=6",

@@ -126,6 +126,7 @@ async def test_several_listeners(tmp_path: Path) -> None:
     values = {
         "store": str(tmp_path),
         "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         "advertised.listeners": "OUTSIDE://broker.example:19092",
     }
     node = Node(Settings().with_values(values))

@@ -53,9 +53,9 @@ def _start_command() -> click.Command:
         from penstock.cli.start import main
 
         values = {
-            name: list(value) if isinstance(value, tuple) else [value]
+            name: list(value) if isinstance(value, tuple) else ["true" if value is True else value]
             for name, value in given.items()
-            if value not in (None, ())
+            if value not in (None, (), False)
         }
         raise SystemExit(main(values))
 
@@ -64,7 +64,11 @@ def _start_command() -> click.Command:
         callback=run,
         params=[
             click.Option(
-                [option.flag, option.name], metavar=option.metavar, help=option.help, multiple=option.repeated
+                [option.flag, option.name],
+                metavar=option.metavar or None,
+                help=option.help,
+                multiple=option.repeated,
+                is_flag=option.is_flag,
             )
             for option in OPTIONS
         ],

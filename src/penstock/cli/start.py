@@ -28,18 +28,21 @@ class UsageError(Exception):
 def main(values: Values) -> int:
     """Run what the options ask for; the exit code."""
     from penstock.settings import SettingsError
+    from penstock.settings.doors import refuse_open_doors
 
     try:
         count = _number(values, "brokers", 1)
         if count != 1 and "broker_id" in values:
             raise UsageError("--brokers starts brokers 1 to N; --broker-id is for one broker alone.")
+        made = settings(values)
+        refuse_open_doors(made, made.given)
         if count > 1:
             from penstock.cli.supervisor import supervise
 
             _set_up_logging(values)
-            _check_for_several(settings(values), values)
+            _check_for_several(made, values)
             return supervise(values, count)
-        return serve(settings(values), values)
+        return serve(made, values)
     except (UsageError, SettingsError) as error:
         print(f"penstock: {error}", file=sys.stderr)
         return 2
@@ -48,7 +51,13 @@ def main(values: Values) -> int:
 def settings(values: Values) -> Settings:
     """The settings of one broker: file, then --set, then the options that stand for settings."""
     from penstock.settings import Settings
-    from penstock.settings.loading import assigned, toml_values
+
+    return Settings().with_values(given(values))
+
+
+def given(values: Values) -> dict[str, str]:
+    """What was given, by name of the setting and not checked."""
+    from penstock.settings.loading import assigned
 
     on_line = assigned(values.get("set", ()))
     named: dict[str, str] = {}
@@ -63,16 +72,28 @@ def settings(values: Values) -> Settings:
             if option.setting != "http.address":
                 value = f"PLAINTEXT://{value}"
         named[option.setting] = value
-    in_file: dict[str, str] = {}
-    path = _one(values, "config")
-    if path is not None:
-        try:
-            with open(path, "rb") as file:
-                in_file = toml_values(file.read())
-        except OSError as error:
-            raise UsageError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
     # A broker's number is always given, as it is in Kafka.
-    return Settings().with_values({"broker.id": "1", **in_file, **on_line, **named})
+    return {"broker.id": "1", **_in_file(values), **on_line, **named}
+
+
+def _in_file(values: Values) -> dict[str, str]:
+    path = _one(values, "config")
+    if path is None:
+        return {}
+    from penstock.settings.loading import file_values
+
+    try:
+        with open(path, "rb") as file:
+            found = file_values(path, file.read())
+    except OSError as error:
+        raise UsageError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
+    if found.left_alone and os.environ.get("PENSTOCK_LIFELINE") is None:
+        # A supervised broker's supervisor has said so.
+        print(
+            f"penstock: left alone, because only Kafka's own parts read them: {', '.join(found.left_alone)}.",
+            file=sys.stderr,
+        )
+    return found.values
 
 
 def _check_for_several(made: Settings, values: Values) -> None:

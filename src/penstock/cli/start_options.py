@@ -20,6 +20,11 @@ class Option(NamedTuple):
     repeated: bool = False
 
     @property
+    def is_flag(self) -> bool:
+        """It takes no value."""
+        return not self.metavar
+
+    @property
     def name(self) -> str:
         return self.flag.removeprefix("--").replace("-", "_")
 
@@ -60,7 +65,13 @@ OPTIONS = (
         "http.address",
     ),
     Option("--rack", "R", "The rack of this broker.", "broker.rack"),
-    Option("--config", "FILE", "Settings as TOML."),
+    Option(
+        "--insecure",
+        "",
+        "Serve addresses that others can reach without a login.",
+        "insecure.listeners.enable",
+    ),
+    Option("--config", "FILE", "Settings as TOML, or as Kafka's server.properties if it is called so."),
     Option(
         "--set",
         "NAME=VALUE",
@@ -85,7 +96,11 @@ def parse(arguments: Sequence[str]) -> Values | None:
         option = _BY_FLAG.get(flag)
         if option is None:
             return None
-        if not equals:
+        if option.is_flag:
+            if equals and value != "true":
+                return None
+            value = "true"
+        elif not equals:
             if not rest or rest[0].startswith("--"):
                 return None
             value = rest.pop(0)

@@ -1,5 +1,6 @@
 """Makes a running broker process out of settings, a store, a clock and entropy.
 
+    doors       load certificates and keys; refuse addresses that others can reach and nobody secured
     bind        reserve the addresses, so that a used port is told before anything else happens
     store       open the directory or the object store
     metadata    read the metadata log to its end
@@ -28,6 +29,7 @@ from penstock.cluster.membership import RegistrationError
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.entropy import SYSTEM
 from penstock.metadata.codec import FormatError
+from penstock.node.entrances import Entrances
 from penstock.node.incarnation import End, Incarnation, Surroundings, cannot_follow
 from penstock.node.settings import limits_of
 from penstock.server.limits import Limits
@@ -96,6 +98,7 @@ class Node:
         self.open_elsewhere = open_elsewhere or self._named_elsewhere
         self._make_server = make_server
         self.clock: Clock = clock if clock is not None else SystemClock()
+        self._entrances = Entrances(settings, self.clock, entropy, lambda: self.broker.image)
         self.bound: tuple[Bound, ...] = ()
         self._store: ObjectStore | None = None
         self._incarnation: Incarnation | None = None
@@ -216,10 +219,10 @@ class Node:
         wanted = parse_listeners(self.settings.listeners)
         if self.bound:
             ports = {bound.name: bound.port for bound in self.bound}
-            bound = [server.bind(one.name, one.host, ports[one.name]) for one in wanted]
-        else:
-            bound = [server.bind(one.name, one.host, one.port) for one in wanted]
-        self.bound = tuple(bound)
+            wanted = tuple(one._replace(port=ports[one.name]) for one in wanted)
+        self.bound = tuple(
+            server.bind(one.name, one.host, one.port, self._entrances.of(one.name)) for one in wanted
+        )
         return server
 
     async def _begin(self, server: Server) -> None:
@@ -294,6 +297,7 @@ class Node:
             await self._monitor.start()
 
     async def _close_store(self) -> None:
+        await self._entrances.close()
         """The last step of an end: nothing of the broker is left but its HTTP port."""
         if self._monitor is not None:
             await self._monitor.close()

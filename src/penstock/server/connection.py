@@ -38,6 +38,7 @@ from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
+from penstock.server.entrance import OPEN, Entrance
 from penstock.server.framed import FramedRequest
 from penstock.server.incoming import IncomingFrame
 from penstock.server.memory import pinned_bytes
@@ -56,7 +57,7 @@ from penstock.wire.errors import WireError
 from penstock.wire.exchange import Reply, Session
 
 if TYPE_CHECKING:
-    from penstock.server.server import Server
+    from penstock.server.server import Handle, Server
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +79,13 @@ class Connection(asyncio.BufferedProtocol):
         "_done",
         "_eof",
         "_frame",
+        "_frame_max",
+        "_frame_min",
         "_handle",
         "_held_bytes",
         "_kept",
         "_large",
+        "_login",
         "_memory",
         "_out",
         "_queue",
@@ -101,15 +105,18 @@ class Connection(asyncio.BufferedProtocol):
         "_write_paused",
         "active",
         "dirty",
+        "entrance",
         "idle_since",
         "listener",
         "session",
     )
 
-    def __init__(self, server: Server, listener: str) -> None:
+    def __init__(self, server: Server, listener: str, entrance: Entrance = OPEN) -> None:
         self._server = server
         self._memory = server.memory
         self._handle = server.handle
+        self._frame_min, self._frame_max = FRAME_BYTES_MIN, server.limits.frame_bytes_max
+        self.entrance = entrance
         self._done: Callable[[Reply], None] = self._on_done
         """Bound once, not once per request. Given up with the connection, for it refers to it."""
         self._transport: asyncio.Transport
@@ -154,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.session = Session(listener)
         self.session.memory = server.memory
+        self._login = None if entrance.logins is None else entrance.logins.begin(self, server)
 
     # -- the transport calls these --------------------------------------------------------------------
 
@@ -179,6 +187,8 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = bytearray()
         self._out = []
         self.session.fast = None
+        if self._login is not None:
+            self._login.lost()
         queue, self._queue = self._queue, deque()
         for reply in queue:
             if not reply.done and reply.on_abandon is not None:
@@ -264,7 +274,8 @@ class Connection(asyncio.BufferedProtocol):
         """Start the requests that lie whole in data[:end]; where the first unstarted byte is."""
         at = 0
         limits = self._server.limits
-        frame_max = limits.frame_bytes_max
+        frame_min = self._frame_min
+        frame_max = self._frame_max
         in_flight_max = limits.requests_in_flight_max
         queue = self._queue
         memory = self._memory
@@ -282,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
             ):
                 break
             size = _unpack_size(data, at)[0]
-            if not FRAME_BYTES_MIN <= size <= frame_max:
+            if not frame_min <= size <= frame_max:
                 self._reject(f"a frame of {size} bytes was announced")
                 return end
             stop = at + 4 + size
@@ -499,6 +510,12 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent += size
         self._untaken = self._transport.get_write_buffer_size()
         self._memory.hold(size)
+
+    def serve(self, handle: Handle, frame_min: int, frame_max: int) -> None:
+        """From here on requests go to `handle`, and have these sizes."""
+        self._handle = handle
+        self._frame_min = frame_min
+        self._frame_max = frame_max
 
     # -- flow -----------------------------------------------------------------------------------------
 

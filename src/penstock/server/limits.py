@@ -45,6 +45,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     backlog_bytes: int = 65_536
     """Bytes read ahead of a connection while its earlier requests hold the later ones back."""
 
+    half_open_max: int = 6_000
+    """Connections that have not shaken hands or logged in yet. Beyond it the oldest of them is closed: who is
+    honest needs a moment, so the oldest is not."""
+
+    half_open_per_host_max: int = 2_000
+    """The same from one address: enough for a host that opens a thousand connections at once."""
+
+    half_open_timeout_ms: int = 30_000
+    """A connection that has not shaken hands and logged in after so long is closed."""
+
+    failures_per_host_max: int = 10
+    """Logins of one address that may fail in ten seconds. The answers to more of them are held back
+    longer."""
+
     accept_queue: int = 1024
     """Connections that the kernel may hold ready: `socket.listen.backlog.size`."""
 

@@ -11,14 +11,19 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.server.connection import Connection
+from penstock.server.entrance import OPEN, Entrance
+from penstock.server.half_open import HalfOpen
 from penstock.server.limits import Limits
 from penstock.server.memory import Memory, give_back_memory
 from penstock.server.sizes import SCRATCH_BYTES
 from penstock.wire.buffers import Buffer
 from penstock.wire.exchange import Reply, Request
+
+if TYPE_CHECKING:
+    from penstock.server.tls import Handshakes
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +59,11 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self.later = self._loop.call_soon
-        self._sockets: list[tuple[str, socket.socket]] = []
+        self.cipher_view = memoryview(b"")
+        """Where ciphertext is received, if a listener speaks TLS."""
+        self.handshakes: Handshakes
+        self.half_open = HalfOpen(self)
+        self._sockets: list[tuple[str, Entrance, socket.socket]] = []
         self._listeners: list[asyncio.Server] = []
         self._connections: dict[Connection, None] = {}
         self._hosts: dict[str, int] = {}
@@ -70,7 +79,7 @@ class Server:
 
     # -- listening ------------------------------------------------------------------------------------
 
-    def bind(self, name: str, host: str, port: int) -> Bound:
+    def bind(self, name: str, host: str, port: int, entrance: Entrance = OPEN) -> Bound:
         """Reserve an address without accepting yet, so that it can be told to others beforehand."""
         try:
             found = socket.getaddrinfo(
@@ -97,18 +106,16 @@ class Server:
             listener.close()
             raise ListenError(bind_failure(host, port, error)) from error
         listener.setblocking(False)
-        self._sockets.append((name, listener))
+        self._sockets.append((name, entrance, listener))
         return Bound(name, host, listener.getsockname()[1])
 
     async def start(self) -> None:
         """Accept connections on every address that was bound."""
-        for name, listener in self._sockets:
+        for name, entrance, listener in self._sockets:
             try:
                 self._listeners.append(
                     await self._loop.create_server(
-                        lambda name=name: Connection(self, name),  # type: ignore[misc]
-                        sock=listener,
-                        backlog=self.limits.accept_queue,
+                        self._factory(name, entrance), sock=listener, backlog=self.limits.accept_queue
                     )
                 )
             except OSError as error:
@@ -116,6 +123,16 @@ class Server:
                 raise ListenError(bind_failure(address[0], address[1], error)) from error
         self._sockets.clear()
         self._sweep()
+
+    def _factory(self, name: str, entrance: Entrance) -> Callable[[], asyncio.BufferedProtocol]:
+        if entrance.context is None:
+            return lambda: Connection(self, name, entrance)
+        from penstock.server.tls import CIPHER_BYTES, Handshakes, TlsTransport
+
+        if not self.cipher_view:
+            self.cipher_view = memoryview(bytearray(CIPHER_BYTES))
+            self.handshakes = Handshakes(self._loop)
+        return lambda: TlsTransport(self, entrance, Connection(self, name, entrance))
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -132,10 +149,17 @@ class Server:
             return f"there are {self.limits.connections_max} connections already (max.connections)"
         if same_host >= self.limits.connections_per_host_max:
             return f"this address has {same_host} connections already (max.connections.per.ip)"
+        if not connection.entrance.is_open:
+            self.half_open.add(connection)
         return None
+
+    def let_in(self, connection: Connection) -> None:
+        """A connection has shown all that its listener asks for."""
+        self.half_open.remove(connection)
 
     def release(self, connection: Connection) -> None:
         del self._connections[connection]
+        self.half_open.remove(connection)
         host = connection.session.peer_host
         left = self._hosts[host] - 1
         if left:
@@ -272,6 +296,7 @@ class Server:
             self._shedding.cancel()
         if self._giving_back is not None:
             self._giving_back.cancel()
+        self.half_open.stop()
         if self._connections:
             self._emptied = asyncio.Event()
             for connection in list(self._connections):
@@ -282,7 +307,7 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-        for _name, unused in self._sockets:
+        for _name, _entrance, unused in self._sockets:
             unused.close()
         self._sockets.clear()
 

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from penstock.settings.access import ACCESS_SETTINGS, AccessSettings
+from penstock.settings.access import ACCESS_SETTINGS
 from penstock.settings.checks import at_least, one_of
+from penstock.settings.doors import doors, inter_broker
 from penstock.settings.groups import COORDINATOR_SETTINGS
 from penstock.settings.http import is_loopback, parse_http_address
 from penstock.settings.listeners import parse_listeners
+from penstock.settings.listening import LISTENING_SETTINGS, ListeningSettings, prefixed
 from penstock.settings.setting import (
     DOUBLE_MAX,
     HIDDEN,
@@ -51,7 +53,7 @@ class DynamicSettings(Protocol):
         """Those of one broker, and those of all brokers."""
 
 
-class Settings(AccessSettings, frozen=True, kw_only=True):
+class Settings(ListeningSettings, frozen=True, kw_only=True):
     """All settings of one broker, checked."""
 
     row.section("Who a broker is and where its cluster lives")
@@ -63,17 +65,6 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         at_least(0),
         kafka=("node.id",),
         unlike="Kafka's is -1, which means that none is set; the first broker is 1 here.",
-    )
-    listeners: str = row(
-        LIST,
-        "PLAINTEXT://127.0.0.1:9092",
-        "The addresses to listen on: NAME://HOST:PORT, comma-separated.",
-        unlike="Kafka's listens on all addresses; what is not secured listens on loopback here.",
-    )
-    advertised_listeners: str | None = row(
-        LIST,
-        None,
-        "The addresses that clients are told, in the form of `listeners`; empty: the addresses listened on.",
     )
     broker_rack: str | None = row(STRING, None, "The rack of this broker, shown in Metadata; empty: none.")
     store: str = row(
@@ -400,7 +391,7 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
     defaults."""
 
     def __repr__(self) -> str:
-        shown = ((name, BROKER_SETTINGS[name].shown(text)) for name, text in self.given.items())
+        shown = ((name, _settable(name).shown(text)) for name, text in self.given.items())
         return f"Settings({', '.join(f'{name}={HIDDEN if text is None else text}' for name, text in shown)})"
 
     def with_values(self, values: Mapping[str, str]) -> "Settings":
@@ -462,7 +453,8 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
                     f"The HTTP port has no login, and everybody could reach {self.http_address}: use an "
                     "address of loopback (127.0.0.1) for http.address."
                 )
-        here = {listener.name for listener in parse_listeners(self.listeners)}
+        here = {door.name for door in doors(self, self.given)}
+        inter_broker(self, self.given)
         if self.advertised_listeners:
             for listener in parse_listeners(self.advertised_listeners):
                 if listener.name not in here:
@@ -505,7 +497,12 @@ _ORDERED = (
 one is not, so that nobody has to set a bound only to set what it bounds."""
 
 
-_ATTRIBUTES = {**row.named(Settings, besides=("given",)), **COORDINATOR_SETTINGS, **ACCESS_SETTINGS}
+_ATTRIBUTES = {
+    **row.named(Settings, besides=("given",)),
+    **LISTENING_SETTINGS,
+    **COORDINATOR_SETTINGS,
+    **ACCESS_SETTINGS,
+}
 
 # In the order of the table. A setting that is an attribute too is described as such.
 BROKER_SETTINGS: dict[str, Setting] = {**_ATTRIBUTES, **TOPIC_DEFAULTS, **_ATTRIBUTES}
@@ -517,7 +514,7 @@ def _field(name: str) -> str:
 
 def _settable(name: str) -> Setting:
     """The setting of this name, if a broker can be started with it."""
-    setting = BROKER_SETTINGS.get(name)
+    setting = BROKER_SETTINGS.get(name) or prefixed(name)
     if setting is None or setting.moot or setting.fixed:
         raise SettingsError(_why_not(name, setting))
     return setting

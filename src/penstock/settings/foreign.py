@@ -10,6 +10,7 @@ own tests rely on it, so it is the same here. Of the settings that Kafka does de
   so are those that Kafka cannot change either while it runs.
 """
 
+from penstock.settings.listening import prefixed
 from penstock.settings.setting import Kind, Setting, Update, by_name
 
 _LOG_DIRS = "Records live in the store (`store`), not in directories of brokers."
@@ -18,8 +19,12 @@ _STREAMS = "Groups of Kafka Streams' own protocol are not served."
 _TIERED = "All records are in the shared store; there is no second tier."
 _QUOTAS = "Quotas are not served."
 _CONTROLLER = "There are no controllers: brokers agree through the metadata log in the store."
-_SECURITY = "TLS, logins and access rules are not served."
+_JAVA_TLS = "Only Java's TLS has this."
+_CIPHERS = "OpenSSL chooses among its strong suites; ssl.enabled.protocols says which versions are spoken."
+_TAKEN_UP = "A changed file is taken up, whatever names are in its certificate."
+_PEM = "A PEM file has no password; that of its key is ssl.key.password."
 _PLUGINS = "A broker loads no Java classes."
+_OBSERVERS = "A broker loads no Java classes, for observers either."
 _METRICS = "Metrics are not collected."
 _REPLICATION = "Brokers do not copy records to each other: they share one store."
 _TWO_PHASES = "Two-phase commit of transactions is not served."
@@ -29,7 +34,7 @@ _UNSTABLE = "There are no unstable APIs and features to enable."
 _OTHER = "A broker looks after this itself."
 _THREADS = "A broker is one process with one event loop; `--brokers N` runs more of them."
 _BUFFERS = "Buffers grow as they are needed; log.cleaner.dedupe.buffer.size bounds compaction's."
-_LOGIN = "A broker logs in nowhere, with Kerberos or otherwise."
+_LOGIN = "A broker logs in to other brokers only, with a name and a password (sasl.jaas.config)."
 
 _KEPT: tuple[tuple[str, Kind, Update, str], ...] = (
     (_THREADS, Kind.INT, "cluster-wide", """
@@ -141,6 +146,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
         controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
         controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
         controller.quorum.voters controller.socket.timeout.ms early.start.listeners
+        sasl.mechanism.controller.protocol
         initial.broker.registration.timeout.ms internal.metadata.delete.delay.millis
         internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
         metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
@@ -148,39 +154,38 @@ _REFUSED: tuple[tuple[str, str], ...] = (
         metadata.max.retention.bytes metadata.max.retention.ms node.id process.roles
         server.max.startup.time.ms
     """),
-    (_SECURITY, """
-        connection.failed.authentication.delay.ms connections.max.reauth.ms
-        inter.broker.listener.name
-        listener.security.protocol.map principal.builder.class sasl.client.callback.handler.class
-        sasl.enabled.mechanisms sasl.jaas.config sasl.login.callback.handler.class sasl.login.class
+    (_LOGIN, """
+        sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class
         sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms
-        sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
-        sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm
+        sasl.login.retry.backoff.ms sasl.oauthbearer.assertion.algorithm
         sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
         sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
         sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
         sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
         sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
         sasl.oauthbearer.client.credentials.client.id
-        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
-        sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-        sasl.oauthbearer.jwks.endpoint.refresh.ms
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
-        sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-        sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class
-        sasl.server.max.receive.size security.inter.broker.protocol security.providers
-        ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth
-        ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-        ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
-        ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.principal.mapping.rules
-        ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-        ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-        ssl.truststore.type
+        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.jwt.retriever.class
+        sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url
+    """),
+    (_JAVA_TLS, """
+        security.providers ssl.keymanager.algorithm ssl.protocol ssl.provider
+        ssl.secure.random.implementation ssl.trustmanager.algorithm
+    """),
+    (_CIPHERS, """
+        ssl.cipher.suites
+    """),
+    (_TAKEN_UP, """
+        ssl.allow.dn.changes ssl.allow.san.changes
+    """),
+    (_PEM, """
+        ssl.keystore.password ssl.truststore.password
     """),
     (_PLUGINS, """
         alter.config.policy.class.name config.providers create.topic.policy.class.name
+        principal.builder.class sasl.oauthbearer.jwt.validator.class
+        sasl.server.callback.handler.class ssl.engine.factory.class
+    """),
+    (_OBSERVERS, """
         kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters
         replica.selector.class
     """),
@@ -225,6 +230,15 @@ KEPT: dict[str, Setting] = by_name(
 REFUSED: dict[str, str] = {name: why for why, names in _REFUSED for name in names.split()}
 """By name, why it cannot be set."""
 
+_PROTECTIVE = frozenset((_CIPHERS, _TAKEN_UP, _PEM, _PLUGINS, _QUOTAS))
+"""Whoever sets one of these relies on it."""
+
+
+def left_alone(name: str) -> bool:
+    """Whether a setting means something to Kafka's own parts only, so that a file for Kafka may have it."""
+    return name in KEPT or REFUSED.get(name, _PLUGINS) not in _PROTECTIVE
+
+
 _UNDEFINED = "No broker defines this setting. It is kept, because other tools may; nothing depends on it."
 
 
@@ -236,7 +250,7 @@ def why_foreign(name: str) -> str:
 
 def foreign_setting(name: str) -> Setting | None:
     """What a running broker makes of a setting that it does not have itself; None if it cannot be set."""
-    if name in REFUSED:
+    if name in REFUSED or prefixed(name) is not None:
         return None
     return KEPT.get(name) or Setting(
         name=name, kind=Kind.UNKNOWN, default=None, doc="", update="cluster-wide", moot=_UNDEFINED

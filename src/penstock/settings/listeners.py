@@ -1,4 +1,4 @@
-"""Addresses of brokers as they are written in settings."""
+"""Addresses of brokers as they are written in settings, and the protocol that each of them speaks."""
 
 from typing import NamedTuple
 
@@ -11,6 +11,25 @@ class Address(NamedTuple):
     name: str
     host: str
     port: int
+
+
+class Protocol(NamedTuple):
+    """How a listener is secured, by Kafka's name for it."""
+
+    name: str
+    tls: bool
+    sasl: bool
+
+
+PROTOCOLS = {
+    one.name: one
+    for one in (
+        Protocol("PLAINTEXT", tls=False, sasl=False),
+        Protocol("SSL", tls=True, sasl=False),
+        Protocol("SASL_PLAINTEXT", tls=False, sasl=True),
+        Protocol("SASL_SSL", tls=True, sasl=True),
+    )
+}
 
 
 def parse_listeners(text: str) -> tuple[Address, ...]:
@@ -26,3 +45,24 @@ def parse_listeners(text: str) -> tuple[Address, ...]:
     if len({listener.name for listener in listeners}) != len(listeners):
         raise SettingsError("Two listeners have the same name.")
     return tuple(listeners)
+
+
+def parse_protocol_map(text: str) -> dict[str, Protocol]:
+    """The protocol of each listener, from NAME:PROTOCOL, comma-separated."""
+    protocols: dict[str, Protocol] = {}
+    for part in text.split(","):
+        name, colon, protocol = part.strip().partition(":")
+        found = PROTOCOLS.get(protocol.strip().upper())
+        if not (name and colon):
+            raise SettingsError(
+                f"listener.security.protocol.map has NAME:PROTOCOL, comma-separated, not {part.strip()!r}."
+            )
+        if found is None:
+            raise SettingsError(
+                f"listener.security.protocol.map gives {name.strip()} the protocol {protocol.strip()!r}, "
+                f"which is none of {', '.join(PROTOCOLS)}."
+            )
+        if name.strip().upper() in protocols:
+            raise SettingsError(f"listener.security.protocol.map names {name.strip()} twice.")
+        protocols[name.strip().upper()] = found
+    return protocols

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.settings.brokers import Settings
-from penstock.settings.setting import SettingsError
+from penstock.settings.properties import FileValues, kafka_values
+from penstock.settings.setting import SettingsError, ValueProblem
 
 
 def load(assignments: Iterable[str] = (), *, toml: bytes | None = None) -> Settings:
@@ -21,6 +22,20 @@ def assigned(assignments: Iterable[str]) -> dict[str, str]:
             raise SettingsError(f"--set takes NAME=VALUE, not {assignment!r}.")
         values[name.strip()] = text.strip()
     return values
+
+
+def file_values(name: str, data: bytes) -> FileValues:
+    """The settings in a file: Kafka's properties if it is called so, else TOML."""
+    if not name.endswith(".properties"):
+        return FileValues(toml_values(data))
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{name} is not text: {error}.") from None
+    try:
+        return kafka_values(text)
+    except ValueProblem as problem:
+        raise SettingsError(f"{str(problem).rstrip('.')}.") from None
 
 
 def toml_values(toml: bytes) -> dict[str, str]:

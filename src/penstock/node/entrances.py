@@ -1,0 +1,163 @@
+"""Makes what the server asks of those who connect out of settings: certificates, principals and logins.
+
+What a broker knows of users is in the image of the moment, so a user who is added or removed is so for the
+next login on any broker. Entrances outlive incarnations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from base64 import b64encode
+from typing import TYPE_CHECKING
+
+from penstock.server.entrance import OPEN, Entrance
+from penstock.settings import SettingsError
+from penstock.settings.doors import Door, doors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from penstock.clock import Clock
+    from penstock.entropy import Entropy
+    from penstock.metadata.image import ClusterImage
+    from penstock.node.signing_keys import SigningKeys
+    from penstock.security.sasl.exchange import Exchange
+    from penstock.server.entrance import Principal
+    from penstock.server.login import Logins
+    from penstock.settings import Settings
+    from penstock.settings.doors import LoginSettings, TlsSettings
+
+
+class Entrances:
+    """All listeners of one broker."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, entropy: Entropy, image: Callable[[], ClusterImage]
+    ) -> None:
+        self._doors = doors(settings, settings.given)
+        self._clock = clock
+        self._entropy = entropy
+        self._image = image
+        self._made: dict[str, Entrance] = {}
+        self._watches: list[Coroutine[None, None, None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._own_secret = b""
+
+    def of(self, listener: str) -> Entrance:
+        return self._made.get(listener, OPEN)
+
+    async def open(self) -> None:
+        """Load certificates and keys. SettingsError says what is wrong with them."""
+        for door in self._doors:
+            if door.tls is not None or door.login is not None:
+                self._made[door.name] = await self._entrance(door)
+        self._tasks = [asyncio.ensure_future(one) for one in self._watches]
+        self._watches = []
+
+    async def close(self) -> None:
+        for one in self._watches:
+            one.close()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _entrance(self, door: Door) -> Entrance:
+        context = principal = None
+        if door.tls is not None:
+            from penstock.node.certificates import Certificates
+            from penstock.tls import TlsError
+
+            try:
+                certificates = await asyncio.to_thread(Certificates, door.name, door.tls)
+            except TlsError as error:
+                raise SettingsError(str(error)) from None
+            self._watches.append(certificates.watch())
+            context = certificates.current
+            if door.login is None:
+                principal = _principal(door.tls)
+        logins = None if door.login is None else await self._logins(door.login)
+        return Entrance(context, principal, logins)
+
+    async def _logins(self, login: LoginSettings) -> Logins:
+        from penstock.server.login import Logins
+
+        keys: SigningKeys | None = None
+        if login.oauth is not None:
+            from penstock.node.signing_keys import KeysError, SigningKeys
+
+            keys = SigningKeys(login.oauth)
+            try:
+                await keys.fetch()
+            except KeysError as error:
+                raise SettingsError(str(error)) from None
+            self._watches.append(keys.refresh())
+        return Logins(
+            login.mechanisms,
+            lambda mechanism: self._exchange(mechanism, login, keys),
+            self._clock.time_ms,
+            reauth_ms=login.reauth_ms,
+            frame_bytes_max=login.frame_bytes_max,
+            failure_delay_ms=login.failure_delay_ms,
+        )
+
+    def _exchange(self, mechanism: str, login: LoginSettings, keys: SigningKeys | None) -> Exchange:
+        """One login that begins."""
+        if mechanism == "PLAIN":
+            from penstock.security.sasl.plain import Plain
+
+            return Plain(login.plain_users.get)
+        if mechanism == "OAUTHBEARER":
+            from penstock.security.sasl.oauthbearer import OAuthBearer
+
+            assert keys is not None
+            return OAuthBearer(keys.judge)
+        from penstock.security.credentials import BY_NAME
+        from penstock.security.sasl.scram import Scram
+
+        scram = BY_NAME[mechanism]
+        nonce = b64encode(self._entropy.token(24)).decode()
+        return Scram(
+            scram,
+            nonce,
+            lambda user: self._image().credentials.get((user, scram)),
+            self._decoy_secret(),
+        )
+
+    def _decoy_secret(self) -> bytes:
+        """From what strangers cannot know, and what is the same on all brokers, so that an unknown user looks
+        the same everywhere."""
+        credentials = self._image().credentials
+        if credentials:
+            return hashlib.sha256(credentials[min(credentials)].server_key).digest()
+        if not self._own_secret:
+            self._own_secret = self._entropy.token(32)
+        return self._own_secret
+
+
+def _principal(tls: TlsSettings) -> Principal | None:
+    """From a client's certificate to its principal."""
+    if tls.client_auth == "none":
+        return None
+    from cryptography.x509 import load_der_x509_certificate
+
+    from penstock.security.principals import (
+        ANONYMOUS,
+        BadMappingError,
+        PrincipalMapping,
+        distinguished_name,
+    )
+
+    try:
+        mapping = PrincipalMapping(tls.mapping_rules)
+    except BadMappingError as error:
+        raise SettingsError(f"ssl.principal.mapping.rules cannot be used: {error}.") from None
+
+    def principal(certificate: bytes | None) -> str | None:
+        if certificate is None:
+            return ANONYMOUS
+        name = mapping.name_of(distinguished_name(load_der_x509_certificate(certificate).subject))
+        return None if name is None else f"User:{name}"
+
+    return principal

@@ -1,0 +1,151 @@
+"""What a listener asks for, from settings; and which of them are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.settings import SettingsError, load
+from penstock.settings.doors import doors, inter_broker, refuse_open_doors
+from penstock.settings.jaas import jaas_text, parse_jaas
+from penstock.settings.loading import file_values
+from penstock.settings.properties import parse_properties
+
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a\\"b" user_bob=c;'
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="b" password="p";'
+KEYS = ("ssl.keystore.location=/k.pem", "ssl.truststore.location=/t.pem")
+
+
+def open_doors(*assignments: str) -> None:
+    made = load(assignments)
+    refuse_open_doors(made, made.given)
+
+
+def test_settings_of_a_listener_lie_over_those_of_all() -> None:
+    made = load(
+        [
+            "listeners=IN://127.0.0.1:1,OUT://127.0.0.1:2",
+            "listener.security.protocol.map=IN:SSL,OUT:SASL_SSL",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
+            f"listener.name.out.plain.sasl.jaas.config={PLAIN}",
+            "connections.max.reauth.ms=5",
+            "listener.name.out.scram-sha-512.connections.max.reauth.ms=7",
+            "listener.name.out.ssl.keystore.location=/out.pem",
+            "ssl.client.auth=required",
+            "listener.name.out.ssl.client.auth=none",
+            *KEYS,
+        ]
+    )
+    inside, outside = doors(made, made.given)
+    assert inside.tls is not None and outside.tls is not None and outside.login is not None
+    assert (inside.tls.key_file, inside.tls.client_auth, inside.login) == ("/k.pem", "required", None)
+    assert (outside.tls.key_file, outside.tls.client_auth) == ("/out.pem", "none")
+    assert outside.login.plain_users == {"alice": 'a"b', "bob": "c"}
+    assert outside.login.reauth_ms == {"PLAIN": 5, "SCRAM-SHA-512": 7}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        (("listeners=X://h:1",), "no protocol for X"),
+        (("listener.security.protocol.map=A:TLS",), "none of PLAINTEXT, SSL"),
+        (("listeners=SSL://h:1",), "needs ssl.keystore.location"),
+        (("listeners=SSL://h:1", "ssl.keystore.key=k"), "ssl.keystore.certificate.chain is missing"),
+        (("listeners=SSL://h:1", "ssl.keystore.location=k", "ssl.client.auth=required"), "ssl.truststore"),
+        (("listeners=SASL_SSL://h:1", *KEYS), "names no mechanism"),
+        (("listeners=SASL_SSL://h:1", *KEYS, "sasl.enabled.mechanisms=PLAIN"), "PLAIN has no users"),
+        (("listeners=SASL_SSL://h:1", *KEYS, "sasl.enabled.mechanisms=GSSAPI"), "must be one of"),
+        (("listeners=SASL_SSL://h:1", *KEYS, "sasl.enabled.mechanisms=OAUTHBEARER"), "jwks.endpoint.url"),
+        (("ssl.client.auth=required",), "no listener speaks TLS"),
+        (("sasl.enabled.mechanisms=PLAIN",), "no listener asks for a login"),
+        (("listener.name.other.ssl.client.auth=none",), "a listener that listeners lacks"),
+        (("ssl.enabled.protocols=TLSv1.1",), "must be one of"),
+        (("ssl.keystore.type=JKS",), "must be one of"),
+        (("inter.broker.listener.name=B",), "which listeners lacks"),
+        (("listener.name.plaintext.num.partitions=1",), "not a setting"),
+    ],
+)
+def test_half_a_security_setting_is_refused(assignments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load(assignments)
+
+
+def test_open_addresses_are_refused_with_both_ways_out() -> None:
+    for host in ("127.0.0.1", "localhost", "[::1]", "127.9.9.9"):
+        open_doors(f"listeners=PLAINTEXT://{host}:1")
+    for host in ("0.0.0.0", "", "[::]", "10.0.0.1", "broker.example", "127.example"):
+        with pytest.raises(SettingsError, match=r"--secure .* --insecure"):
+            open_doors(f"listeners=PLAINTEXT://{host}:1")
+        open_doors(f"listeners=PLAINTEXT://{host}:1", "insecure.listeners.enable=true")
+    with pytest.raises(SettingsError, match="--secure"):
+        open_doors("listeners=SSL://0.0.0.0:1", *KEYS)
+    open_doors("listeners=SSL://0.0.0.0:1", *KEYS, "ssl.client.auth=required")
+    naked = ("listeners=SASL_PLAINTEXT://0.0.0.0:1", "sasl.enabled.mechanisms=PLAIN")
+    users = f"listener.name.sasl_plaintext.plain.sasl.jaas.config={PLAIN}"
+    with pytest.raises(SettingsError, match="PLAIN without TLS"):
+        open_doors(*naked, users)
+    open_doors("listeners=SASL_PLAINTEXT://127.0.0.1:1", naked[1], users)
+    open_doors("listeners=SASL_PLAINTEXT://0.0.0.0:1", "sasl.enabled.mechanisms=SCRAM-SHA-256")
+
+
+def test_secrets_are_in_no_text() -> None:
+    made = load(
+        [
+            "listeners=SASL_SSL://127.0.0.1:1",
+            "sasl.enabled.mechanisms=SCRAM-SHA-512",
+            f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={SCRAM.replace('p', 'hush')}",
+            "ssl.keystore.key=hush",
+            "ssl.keystore.certificate.chain=hush",
+            "ssl.key.password=hush",
+        ]
+    )
+    login = inter_broker(made, made.given)
+    assert (login.user, login.mechanism) == ("b", "SCRAM-SHA-512")
+    for text in (repr(made), repr(doors(made, made.given)), repr(login)):
+        assert "hush" not in text
+    with pytest.raises(SettingsError) as problem:
+        parse_jaas("Module hush password=hush", "PLAIN", "sasl.jaas.config")
+    assert "hush" not in str(problem.value)
+
+
+def test_what_is_written_as_jaas_is_read_again() -> None:
+    options = {"username": 'a"b', "password": "c\\d;="}
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"):
+        assert parse_jaas(jaas_text(mechanism, options), mechanism, "x") == options
+    for wrong in ("", "One required", "One maybe a=b;", f"{SCRAM} {SCRAM}", SCRAM):
+        with pytest.raises(SettingsError):
+            parse_jaas(wrong, "PLAIN", "x")
+
+
+def test_properties_as_java_reads_them() -> None:
+    text = "# no\n! no\na=1\nb : 2\n c\t3\nd\\ e=f\\\n   g\nh=\\u00e9\\n\nlast"
+    assert parse_properties(text) == {"a": "1", "b": "2", "c": "3", "d e": "fg", "h": "é\n", "last": ""}
+
+
+def test_a_server_properties_of_kafka() -> None:
+    text = """
+    process.roles=broker,controller
+    node.id=7
+    controller.quorum.voters=7@localhost:9093
+    controller.listener.names=CONTROLLER
+    listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+    advertised.listeners=PLAINTEXT://localhost:9092
+    listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+    num.network.threads=3
+    log.dirs=/tmp/logs
+    log.retention.hours=168
+    num.partitions=4
+    """
+    found = file_values("server.properties", text.encode())
+    made = load(f"{name}={value}" for name, value in found.values.items())
+    assert (made.broker_id, made.listeners, made.num_partitions) == (7, "PLAINTEXT://localhost:9092", 4)
+    assert {"process.roles", "log.dirs", "num.network.threads"} <= set(found.left_alone)
+    assert file_values("server.toml", b"num.partitions = 3\n").values == {"num.partitions": "3"}
+    for refused in (
+        "ssl.engine.factory.class=x",
+        "principal.builder.class=x",
+        "nonsense=1",
+        "ssl.cipher.suites=X",
+    ):
+        values = file_values("server.properties", refused.encode()).values
+        with pytest.raises(SettingsError):
+            load(f"{name}={value}" for name, value in values.items())
