@@ -4,8 +4,11 @@ A transaction that the coordinator does not know is ended by nobody, and holds u
 the first batch of a producer's epoch is appended, the coordinator is asked whether the partition is part of
 the transaction (or is told that it is, from transaction version 2 on). The answer takes time, and the
 transaction may end meanwhile: its marker overtakes the batch. A guard shows that. It is made before the
-question and goes with the batch into the log. A marker ends all guards of its producer, and a batch whose
+question and goes with the batch into the log. A marker ends the guards of its producer, and a batch whose
 guard has ended is refused. A guard is told by its identity: one of the next transaction is another.
+
+From transaction version 2 on, a marker has the epoch that follows the epoch of its transaction, which is the
+epoch of the next one. The next transaction may have asked already, and its guards stay.
 
     asked     begun, the answer is awaited
     allowed   the coordinator knows: the partition is part of the transaction until a marker says otherwise
@@ -96,10 +99,16 @@ class Guards:
             if len(self._lowest) > REMEMBERED_MAX:
                 del self._lowest[next(iter(self._lowest))]
 
-    def end(self, producer_id: int) -> None:
-        """A marker was staged: what was asked before it says nothing any more."""
-        if self._by_producer:
-            self._by_producer.pop(producer_id, None)
+    def end(self, producer_id: int, epoch: int) -> None:
+        """A marker of a transaction of this epoch was staged: what was asked before it, of this epoch or one
+        before, says nothing any more."""
+        epochs = self._by_producer.get(producer_id) if self._by_producer else None
+        if epochs is None:
+            return
+        for ended in [one for one in epochs if one <= epoch]:
+            del epochs[ended]
+        if not epochs:
+            del self._by_producer[producer_id]
 
     def refusal(
         self,

@@ -213,19 +213,17 @@ class PartitionLog:
         if marker is None:
             return None
         entry = self.producer_entries.get(producer_id)
+        has_own_epoch = isinstance(batch, MarkerBatch) and batch.has_own_epoch
         if entry is not None:
             if producer_epoch < entry.epoch or (
-                producer_epoch == entry.epoch
-                and entry.txn_first_offset != NO_TRANSACTION
-                and isinstance(batch, MarkerBatch)
-                and batch.has_own_epoch
+                producer_epoch == entry.epoch and entry.txn_first_offset != NO_TRANSACTION and has_own_epoch
             ):
                 return ErrorCode.INVALID_PRODUCER_EPOCH
             if marker.coordinator_epoch < entry.coordinator_epoch:
                 return ErrorCode.TRANSACTION_COORDINATOR_FENCED
         undo.append(Undo(producer_id, entry))
         self._end_transaction(producer_id, self.next_offset, marker.kind)
-        self.guards.end(producer_id)
+        self.guards.end(producer_id, producer_epoch - 1 if has_own_epoch else producer_epoch)
         self.producer_entries[producer_id] = with_marker(
             entry, producer_epoch, marker.coordinator_epoch, timestamp, now_ms
         )
