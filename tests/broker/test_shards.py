@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -15,12 +16,13 @@ from penstock.metadata.image import ClusterImage
 from penstock.shards.journal import Journal
 from penstock.shards.shard import Effects, Now, Record, Ticket, error_after_append
 from penstock.shards.timers import Timers
-from penstock.storage.ledger.ledger import Partition
+from penstock.storage.ledger.ledger import Ledger, Partition
 from penstock.testing.waiting import eventually
 from penstock.wire.api.heartbeat import HeartbeatResponse
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ApiMessage
 from tests.broker.rig import Rig
+from tests.clocks import HandClock
 
 TOPIC = "__totals"
 
@@ -248,3 +250,22 @@ async def test_stopping_ends_what_is_being_loaded(rig: Rig, monkeypatch: pytest.
     await again.stop()
     assert not again._loads
     assert again._follow not in rig.broker.metadata._subscribers
+
+
+async def test_a_shard_is_not_woken_again_and_again_within_the_millisecond_before_its_deadline() -> None:
+    clock = HandClock()
+    clock.seconds = 266235.57799999997
+    live: LiveShard[Totals] = LiveShard(
+        Totals(0, ClusterImage()),
+        cast(Partition, None),
+        cast(Ledger, None),
+        clock,
+        lambda _: None,
+        lambda *_: None,
+    )
+    assert live.now().ms == 266235577
+    before = asyncio.get_running_loop().time()
+    live._set_alarm(266235578)
+    assert live._alarm is not None
+    assert live._alarm.when() >= before + 0.001
+    live._alarm.cancel()

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SLEEP_SECONDS_MIN = 0.001
+"""Deadlines are whole milliseconds. A shard that woke within the last one before would find nothing due, and
+would be woken again at once, until the clock has gone on."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=Shard)
@@ -180,7 +184,7 @@ class LiveShard(Generic[S]):
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = wake_at
-        delay = max(0.0, wake_at / 1000 - self._clock.monotonic())
+        delay = max(_SLEEP_SECONDS_MIN, wake_at / 1000 - self._clock.monotonic())
         self._alarm = asyncio.get_running_loop().call_later(delay, self._wake)
 
     def _wake(self) -> None:
