@@ -249,10 +249,13 @@ class Session(Writer):
             notes.committed(transaction)
 
     async def abort(self, transaction: Transaction) -> None:
-        """After something went wrong. In version 1 the next epoch is for whatever is still on its way."""
-        if self.id.version > 1 or self.added:
+        """After something went wrong. In version 1 the next epoch is for whatever is still on its way. A
+        transaction that the coordinator may not know of is ended with its epoch: its end could be refused,
+        for the one before may not be over."""
+        added = self.added
+        if added:
             await self.end(transaction, commit=False)
-        if self.id.version == 1:
+        if self.id.version == 1 or not added:
             await self.initialise(go_on=self.rng.random() < 0.5)
 
     # Writing.
@@ -280,6 +283,7 @@ class Session(Writer):
                         self.give_up(batch.values[0].decode())
                 else:
                     if not told.error_code:
+                        self.added = True
                         self.acknowledged(topic, partition, batch, told.base_offset, asked_at, leader)
                         notes = self.scene.transactions.notes
                         notes.acknowledged(transaction, batch.values, told.base_offset)
