@@ -308,6 +308,10 @@ def _remember(
     if not usual:
         request.session.fast = None
         return
+    known = broker.services.produce_routes.known(broker.image, request, permit, at)
+    if known is not None:
+        request.session.fast = known.take  # As for each first batch of a transaction.
+        return
     request.session.fast = Route(
         broker,
         request,

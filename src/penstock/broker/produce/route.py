@@ -274,6 +274,13 @@ class Routes:
         self._image: ClusterImage | None = None
         self._likes: dict[tuple[int, str, Permit], dict[bytes, Route]] = {}
 
+    def known(self, image: ClusterImage, request: Request, permit: Permit, length_at: int) -> Route | None:
+        """The route of a request that begins like this one."""
+        if image is not self._image:
+            return None
+        routes = self._likes.get((request.api_version, request.session.listener, permit))
+        return None if routes is None else routes.get(request.frame[_PREFIX_AT:length_at].tobytes())
+
     def like(self, image: ClusterImage, version: int, listener: str, permit: Permit) -> dict[bytes, Route]:
         """The routes that connections of this kind share, which one more is about to join."""
         if image is not self._image or sum(map(len, self._likes.values())) >= _SHARED_MAX:

@@ -34,6 +34,8 @@ class PartitionState(NamedTuple):
     epochs: tuple[EpochStart, ...]
     ongoing: dict[int, int]
     aborted: tuple[AbortedTransaction, ...]
+    aborted_in: list[AbortedTransaction]
+    """The list that they were taken from. Whoever forgets some of them gives the partition another one."""
     wals: tuple[WalRef, ...]
     """The logs whose records it holds."""
 
@@ -55,6 +57,7 @@ def state_of(partition: Partition) -> PartitionState:
         partition.epochs,
         dict(partition.ongoing),
         tuple(partition.aborted),
+        partition.aborted,
         partition.wals,
     )
 
@@ -103,7 +106,11 @@ def settled(job: Job, written: Sequence[Written], own: WalRef) -> Change | None:
     log_start = partition.log_start_offset
     before = base.manifest or Manifest(partition.topic_id, partition.index, 0)
     new = sorted((one.segment for one in written), key=lambda segment: segment.base_offset)
-    remembered = set(partition.aborted)  # Compaction may have forgotten some since.
+    aborted = state.aborted
+    if partition.aborted is not state.aborted_in:
+        # Compaction or the log start has taken some since. Else there may be very many to look at.
+        remembered = set(partition.aborted)
+        aborted = tuple(one for one in aborted if one in remembered and one.last_offset >= log_start)
     manifest = msgspec.structs.replace(
         before,
         end_offset=state.end_offset,
@@ -111,7 +118,7 @@ def settled(job: Job, written: Sequence[Written], own: WalRef) -> Change | None:
         epochs=without_below(state.epochs, log_start),
         producers=state.producers,
         ongoing=state.ongoing,
-        aborted=tuple(one for one in state.aborted if one in remembered and one.last_offset >= log_start),
+        aborted=aborted,
         hurt=without_hurt_below(partition.hurt, log_start),
     )
     return Change(partition, base, manifest, dropped=dropped, written=tuple(written))
