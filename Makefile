@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check settings lock clean
+.PHONY: help install dev demo test check settings metrics lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -80,6 +80,9 @@ bench-checks: $(VENV)/.dev ## the hot path of this tree beside AGAINST=REVISION,
 
 settings: $(VENV)/.user ## write docs/settings.md, the reference of all settings
 	$(BIN)/penstock settings --markdown > docs/settings.md
+
+metrics: $(VENV)/.user ## write docs/metrics.md, the reference of all metrics
+	$(BIN)/python -m penstock.monitor.reference > docs/metrics.md
 
 lock: | $(BIN)/uv ## pin the dependencies anew
 	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark -c requirements/constraints.txt pyproject.toml -o requirements/user.txt

@@ -16,6 +16,7 @@ from penstock.storage.ledger.flusher import Flusher
 from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.ledger.tail_cache import TailCache
+from penstock.storage.ledger.traffic import TopicTraffic
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.files import WalFiles
 from penstock.storage.wal.port import Durable, Failed, Outcome
@@ -77,6 +78,7 @@ class Desk:
             TailCache(1_000_000),
             SystemClock(),
             LedgerSettings(),
+            TopicTraffic(),
             file=lambda key: files.file(WAL, key),
             on_full=lambda: None,
             on_end=lambda reason: None,

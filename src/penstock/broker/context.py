@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.audit import Audit
 from penstock.broker.access import follow_rules
 from penstock.broker.freshness import confirmed
+from penstock.broker.metering import Meters
 from penstock.broker.services import Services
 from penstock.broker.tasks import Tasks
 from penstock.entropy import SYSTEM
@@ -45,6 +46,7 @@ class Broker:
         "ledger",
         "membership",
         "metadata",
+        "meters",
         "rules",
         "services",
         "settings",
@@ -62,8 +64,9 @@ class Broker:
         broker_epoch: int,
         membership: Membership | None = None,
         entropy: Entropy = SYSTEM,
+        meters: Meters | None = None,
     ) -> None:
-        """`membership` is None in tests of handlers that do not need it."""
+        """`membership` is None in tests of handlers that do not need it. `meters`: those of the process."""
         self.settings = settings
         self.clock = clock
         self.entropy = entropy
@@ -72,6 +75,7 @@ class Broker:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.membership = membership
+        self.meters = meters if meters is not None else Meters()
         self.rules: Rules | None = None
         """Who may do what; None: everybody everything. Other rules are another object."""
         self.tasks = Tasks()

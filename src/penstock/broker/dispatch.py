@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.acl import CLUSTER_NAME, Resource
 from penstock.broker.freshness import Fresh, LeadershipDoubt, Named, freshen, is_fresh
+from penstock.broker.metering import metered
 from penstock.broker.observing import Answer, Handle, Hook, observed
 from penstock.broker.registry import APIS, Api
 from penstock.broker.rights import EVERYTHING, Permit, Right
@@ -54,7 +55,8 @@ def make_handle(broker: Broker, hook: Hook | None = None) -> Handle:
             route = routes[request.api_key] = _route(broker, row)
         return route(request)
 
-    return handle if hook is None else observed(handle, hook, broker.clock)
+    seen = handle if hook is None else observed(handle, hook, broker.clock, broker.meters)
+    return metered(seen, broker.meters) if broker.meters.timed else seen
 
 
 def _route(broker: Broker, row: Api) -> Handle:
@@ -187,7 +189,12 @@ class _Messages:
 
     def _answer(self, request: Request, response: Any) -> list[Buffer]:
         version = request.api_version
-        body = response if isinstance(response, bytes) else encode(response, version)
+        if isinstance(response, bytes):
+            body = response
+        else:
+            body = encode(response, version)
+            if self._broker.meters.timed:
+                self._broker.meters.count_items(response)
         return [response_header(self._row.key, version, request.correlation_id), body]
 
     def _refusal(self, request: Request, message: Any, code: ErrorCode) -> list[Buffer] | None:

@@ -22,6 +22,7 @@ from penstock.wire.headers import response_header
 from penstock.wire.layout import FIXED, layout_of
 
 if TYPE_CHECKING:
+    from penstock.broker.metering import Meters
     from penstock.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,10 @@ Hook = Callable[[Session, Seen], int]
 """Called once for each request; returns its throttle time in milliseconds."""
 
 
-def observed(handle: Handle, hook: Hook, clock: Clock) -> Handle:
-    """`handle`, seen by the hook."""
+def observed(handle: Handle, hook: Hook, clock: Clock, meters: Meters | None = None) -> Handle:
+    """`handle`, seen by the hook. Throttled requests are counted in `meters`."""
+    if meters is not None:
+        hook = _counted(hook, meters)
 
     def observed_handle(request: Request) -> Answer:
         api = APIS.get(request.api_key)
@@ -68,6 +71,17 @@ def observed(handle: Handle, hook: Hook, clock: Clock) -> Handle:
         return watch.over(answer) if isinstance(answer, Reply) else watch.answered(answer)
 
     return observed_handle
+
+
+def _counted(hook: Hook, meters: Meters) -> Hook:
+    def counted_hook(session: Session, seen: Seen) -> int:
+        throttle_ms = hook(session, seen)
+        if throttle_ms > 0:
+            meters.throttled += 1
+            meters.throttled_ms += throttle_ms
+        return throttle_ms
+
+    return counted_hook
 
 
 class _ObservedFast:
@@ -153,7 +167,7 @@ class _WatchedReply(Relay):
 
 def error_in(api: Api, version: int, buffers: Sequence[Buffer]) -> ErrorCode | None:
     """The code of a whole answer, unless it is none."""
-    at = _place(api, version, "error_code")
+    at = place(api, version, "error_code")
     if at is None:
         return None
     code = ErrorCode(_INT16.unpack_from(_beginning(buffers, at + 2), at)[0])
@@ -168,7 +182,7 @@ def throttled(api: Api, version: int, buffers: list[Buffer], throttle_ms: int) -
     _request_class, response_class = api.messages()
     if not any(field.name == _THROTTLE for field in layout_of(response_class, version).plain):
         return buffers
-    at = _place(api, version, _THROTTLE)
+    at = place(api, version, _THROTTLE)
     if at is None:
         data = memoryview(b"".join(buffers))
         start = _header_bytes(api, version)
@@ -188,7 +202,7 @@ def _beginning(buffers: Sequence[Buffer], size: int) -> Buffer:
 
 
 @cache
-def _place(api: Api, version: int, name: str) -> int | None:
+def place(api: Api, version: int, name: str) -> int | None:
     """Where a field of the response stands in an answer, if only fields of fixed size come before it."""
     if not api.min_version <= version <= api.max_version:
         return None

@@ -157,6 +157,16 @@ class Services:
         self._to_stop.append(tokens)
         return tokens
 
+    @property
+    def groups_at_work(self) -> GroupCoordinator | None:
+        """The coordinator of groups, if it was needed so far."""
+        return self.__dict__.get("groups")
+
+    @property
+    def transactions_at_work(self) -> TransactionCoordinator | None:
+        """The coordinator of transactions, if it was needed so far."""
+        return self.__dict__.get("transactions")
+
     # -- life ----------------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -6,7 +6,7 @@ before any request; `durable` or `failed` is reported for each batch before time
 ticket names one waiting request; and a shard that failed or lost its partition is thrown away.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from penstock.groups.classic.group import ClassicGroup, State, load_classic
 from penstock.groups.classic.joining import ClassicJoin, Join, join_refused
@@ -24,7 +24,7 @@ from penstock.groups.describe import (
 )
 from penstock.groups.migration import Migration
 from penstock.groups.mixed import MixedGroup
-from penstock.groups.offsets.committed import NO_PRODUCER, Offsets
+from penstock.groups.offsets.committed import NO_PRODUCER, Offsets, TopicOffsets
 from penstock.groups.offsets.requests import OffsetRequests, commit_refused, txn_commit_refused
 from penstock.groups.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from penstock.groups.records import read_record as parse_record
@@ -278,6 +278,11 @@ class GroupShard:
             and (not wanted_states or group.state_name.lower() in wanted_states)
             and (not wanted_types or group.type in wanted_types)
         ]
+
+    def census(self) -> Iterator[tuple[str, str, int, TopicOffsets]]:
+        """Each group: its name, its state, how many members it has, and the offsets that it committed."""
+        for group_id, group in self._c.groups.items():
+            yield group_id, group.state_name, len(group.members), self._c.offsets.of_group(group_id)
 
     def describe_group(self, group_id: str, version: int) -> Described:
         return described_classic(group_id, self._durable(group_id), version)

@@ -22,6 +22,7 @@ from penstock.storage.wal.opening import open_wal_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.broker.metering import Meters
     from penstock.clock import Clock
     from penstock.cluster.seat import ProcessTable
     from penstock.entropy import Entropy
@@ -45,6 +46,10 @@ class Surroundings(NamedTuple):
     store: ObjectStore
     open_elsewhere: Callable[[str], ObjectStore]
     """The place of a metadata log that is not in the store."""
+    meters: Meters
+    """What the process counts of requests."""
+    watch: Callable[[Ledger], None]
+    """Called with each ledger before it is opened."""
 
 
 class End(NamedTuple):
@@ -104,6 +109,7 @@ class Incarnation:
         self._membership = membership = self._new_membership(wal_store, metadata)
         info = await membership.register()
         self._ledger = ledger = self._new_ledger(wal_store, metadata, info)
+        self._surroundings.watch(ledger)
         await ledger.open(metadata.image)
         metadata.subscribe(ledger.follow)
         ledger.follow(metadata.image, metadata.image)  # It may have changed while partitions were opened.
@@ -116,6 +122,7 @@ class Incarnation:
             broker_epoch=info.epoch,
             membership=membership,
             entropy=self._surroundings.entropy,
+            meters=self._surroundings.meters,
         )
         metadata.subscribe(self._follow_settings)
         await membership.start(ledger)

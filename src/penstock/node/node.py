@@ -23,6 +23,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from penstock.broker.metering import Meters
 from penstock.clock import SystemClock
 from penstock.cluster.home import HomeError, open_elsewhere
 from penstock.cluster.membership import RegistrationError
@@ -105,6 +106,7 @@ class Node:
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
         self._monitor: Monitor | None = None
+        self._meters = Meters()
         self._lost: str | None = None
         self._fatal: str | None = None
         self._removed = False
@@ -116,6 +118,8 @@ class Node:
             try:
                 await self._open_http()
                 self._store = self._open_store(self.settings)
+                if self._monitor is not None:
+                    self._monitor.watch_store(self._store)
                 _require_local(self._store, self.settings)
             except BaseException:
                 await server.abort()
@@ -227,7 +231,15 @@ class Node:
 
     async def _begin(self, server: Server) -> None:
         assert self._store is not None
-        surroundings = Surroundings(self.clock, self.entropy, self._store, self.open_elsewhere)
+        monitor = self._monitor
+        surroundings = Surroundings(
+            self.clock,
+            self.entropy,
+            self._store,
+            self.open_elsewhere if monitor is None else monitor.opener(self.open_elsewhere),
+            self._meters if monitor is None else monitor.counted.meters,
+            _unwatched if monitor is None else monitor.watch_ledger,
+        )
         self._incarnation = incarnation = Incarnation(
             self.settings, surroundings, server, self.bound, self._on_end
         )
@@ -317,6 +329,10 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 def _not_yet(request: object) -> None:
     raise AssertionError("nothing is accepted before the broker is ready")
+
+
+def _unwatched(ledger: object) -> None:
+    """Nobody asks for metrics."""
 
 
 def _require_local(store: ObjectStore, settings: Settings) -> None:

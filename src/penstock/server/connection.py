@@ -174,6 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         refusal = self._server.admit(self)
         if refusal is not None:
             log.warning("refused a connection: %s; peer=%s", refusal, self.session.peer_host)
+            self._server.refused += 1
             self._stopping = self._closed = True
             self._transport.abort()
 
@@ -553,6 +554,7 @@ class Connection(asyncio.BufferedProtocol):
     def _reject(self, why: str) -> None:
         """Nothing that follows can be understood: answer what came before, then close."""
         log.info("closed a connection: %s; peer=%s listener=%s", why, self.session.peer_host, self.listener)
+        self._server.closed["protocol"] += 1
         self.stop()
 
     def stop(self) -> None:

@@ -76,6 +76,11 @@ class Server:
         self._draining = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
+        self.accepted = 0
+        self.refused = 0
+        self.closed = {"idle": 0, "stalled": 0, "protocol": 0}
+        """Connections, for metrics: those that came, those closed on arrival, and those closed later, by
+        reason."""
 
     # -- listening ------------------------------------------------------------------------------------
 
@@ -143,6 +148,7 @@ class Server:
         self._connections[connection] = None
         self._hosts[host] = same_host + 1
         connection.idle_since = self._loop.time()
+        self.accepted += 1
         if self._draining:
             return "the broker is stopping"
         if len(self._connections) > self.limits.connections_max:
@@ -229,6 +235,7 @@ class Server:
                 break
             left -= connection.held_bytes
             log.warning("closed a stalled connection to free memory; peer=%s", connection.session.peer_host)
+            self.closed["stalled"] += 1
             connection.abort()
         self._shedding = self._loop.call_later(_SHED_SECONDS, self.shed)
         self._relieve()
@@ -261,6 +268,7 @@ class Server:
             silent = now - connection.idle_since
             if silent >= idle and (connection.stalled or not connection.waiting):
                 log.info("closed an idle connection; peer=%s", connection.session.peer_host)
+                self.closed["idle"] += 1
                 connection.abort()
         self._sweeper = self._loop.call_later(min(5.0, idle / 4), self._sweep)
 

@@ -385,6 +385,20 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
     http_max_connections: int = row(
         INT, 64, "Connections to the HTTP port at once; further ones are closed.", at_least(1), ours=True
     )
+    metrics_topics_max: int = row(
+        INT,
+        100,
+        "Topics whose traffic has metrics of its own, the first that have any; the others share one.",
+        at_least(0),
+        ours=True,
+    )
+    metrics_groups_max: int = row(
+        INT,
+        100,
+        "Groups whose lag has a metric of its own, those with the most; the others are summed.",
+        at_least(0),
+        ours=True,
+    )
 
     given: Mapping[str, str] = {}
     """What was set, or moved along with what was set, by name, as text: DescribeConfigs tells it from

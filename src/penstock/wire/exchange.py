@@ -107,7 +107,9 @@ class Request:
 class Reply:
     """An answer that comes later. It is completed or closed exactly once; every later call is ignored."""
 
-    __slots__ = ("_notify", "buffers", "closed", "done", "exclusive", "on_abandon", "on_hurry", "weight")
+    __slots__ = (
+        "_notify", "buffers", "closed", "done", "exclusive", "on_abandon", "on_hurry", "seen", "weight"
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] | None = None
@@ -121,6 +123,8 @@ class Reply:
         """Called if the connection is lost before the answer is there: nobody waits any more."""
         self.on_hurry: Callable[[], None] | None = None
         """Called when the broker drains: complete soon, with what there is (a long poll, for one)."""
+        self.seen: Callable[[Reply], None] | None = None
+        """Called when the reply is done, before its server hears of it: for those who only watch."""
         self._notify: Callable[[Reply], None] | None = None
 
     def complete(self, buffers: list[Buffer] | None) -> None:
@@ -141,6 +145,9 @@ class Reply:
         # A handler's callbacks usually refer to the reply: without them it is freed as soon as it is sent,
         # and with it what it holds of the log, without waiting for the collector of cycles.
         self.on_abandon = self.on_hurry = self._notify = None
+        if self.seen is not None:
+            seen, self.seen = self.seen, None
+            seen(self)
         if notify is not None:
             notify(self)
 

@@ -170,6 +170,7 @@ def _read_memory(
     if limit_bytes <= 0 and not min_one:
         return _result(reader, partition, _EMPTY, offset)
     data = tail.read(offset, limit_bytes, end)
+    reader.broker.meters.tail_reads += 1
     return _result(reader, partition, data if min_one or data[1] <= limit_bytes else _EMPTY, offset)
 
 
@@ -273,6 +274,7 @@ def _result(
         aborted,
         buffers,
         size,
+        next_offset - offset if size else 0,
     )
 
 

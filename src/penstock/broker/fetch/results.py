@@ -23,5 +23,7 @@ class Result(NamedTuple):
     buffers: Sequence[Buffer] = ()
     size: int = 0
     """Bytes of records; -1: null instead of none."""
+    records: int = 0
+    """How many offsets the reader gets on by it."""
     diverging: tuple[int, int] | None = None
     """Epoch and end offset where the log parted from what the reader fetched before."""

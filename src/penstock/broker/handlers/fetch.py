@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FETCH = 1
+
 ANSWER_BYTES_FLOOR = 1_048_576
 """What a fetch may be answered with however little memory is left: a batch of the usual greatest size."""
 
@@ -363,5 +365,13 @@ class Fetch(Reply):
         self.answer(code, NO_SESSION, told)
 
     def answer(self, error: ErrorCode, session_id: int, told: Sequence[tuple[Wanted, Result]]) -> None:
-        leaders = Leaders(self._broker.image, self.reader.session.listener, self._broker.broker_id)
+        broker = self._broker
+        for wanted, result in told:
+            if result.size > 0:
+                traffic = broker.ledger.traffic.of(wanted.name)
+                traffic.records_out += result.records
+                traffic.bytes_out += result.size
+            elif result.error:
+                broker.meters.error(FETCH, result.error)
+        leaders = Leaders(broker.image, self.reader.session.listener, broker.broker_id)
         self.complete(encoded(self._version, self._correlation_id, error, session_id, told, leaders))

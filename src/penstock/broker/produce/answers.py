@@ -93,6 +93,8 @@ def _partition(
             log_append_time_ms=outcome.log_append_time_ms,
             log_start_offset=outcome.log_start_offset,
         )
+    if outcome.code:
+        broker.meters.error(PRODUCE, outcome.code)
     topic = leaders.image.topics.get(target.name)
     answer = PartitionProduceResponse(
         index=target.partition,

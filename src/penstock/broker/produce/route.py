@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
-    from penstock.storage.ledger.answers import Appended
+    from penstock.storage.ledger.answers import Appended, Done
     from penstock.storage.ledger.ledger import Partition
     from penstock.wire.exchange import Request
 
@@ -96,6 +96,7 @@ class Route:
         "listener",
         "max_message_bytes",
         "metadata",
+        "meter",
         "now_ms",
         "partition",
         "prefix",
@@ -138,6 +139,7 @@ class Route:
         self.listener = request.session.listener
         self.siblings = broker.services.produce_routes.like(self.image, version, self.listener, permit)
         self.append = broker.ledger.append
+        self.meter = broker.meters.produced(version)
         self.now_ms = broker.clock.time_ms
         self.partition = partition
         self.version = version
@@ -226,7 +228,12 @@ class Route:
             return None
         reply = RouteReply(self, correlation_id)
         batch = frame[at:end]
-        self.append(self.partition, batch if owned else bytearray(batch), reply.appended, self.seconds)
+        done: Done = reply.appended
+        meter = self.meter
+        meter.fast = count = meter.fast + 1
+        if count >= meter.sample_at:
+            done = meter.sampled(done)
+        self.append(self.partition, batch if owned else bytearray(batch), done, self.seconds)
         return reply
 
     def _goes_on(self, attributes: int, producer_id: int, frame: memoryview) -> bool:
@@ -299,7 +306,7 @@ class RouteReply(Reply):
         self.buffers = None
         self.done = self.closed = self.exclusive = False
         self.weight = 0
-        self.on_abandon = self.on_hurry = self._notify = None
+        self.on_abandon = self.on_hurry = self.seen = self._notify = None
         self._route = route
         self._correlation_id = correlation_id
 

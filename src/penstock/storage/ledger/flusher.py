@@ -21,6 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from struct import Struct
+from time import perf_counter_ns
 
 from penstock.clock import Clock
 from penstock.log.flush import (
@@ -33,8 +34,10 @@ from penstock.storage.ledger.answers import Appended, Done, Readable, Staged
 from penstock.storage.ledger.partition import Partition, Waiting
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.ledger.tail_cache import TailCache
+from penstock.storage.ledger.traffic import TopicTraffic
 from penstock.storage.wal.files import WalFile
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, WalWriter
+from penstock.tally import Histogram
 from penstock.wire.batch import CONTROL, HEADER_SIZE, NO_PRODUCER_ID
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
@@ -43,6 +46,9 @@ TELL_FAILURES_SECONDS = 5.0
 TICK_SECONDS = 0.25
 """How often it is looked whether a time is over. An answer comes up to twice as much later than it is."""
 NEVER = float("inf")
+QUICK_SAMPLE = 64
+QUICK_NS = 200_000
+"""A flush that takes no longer costs little more than to time it."""
 
 _producer_id_of = Struct(">43xq").unpack_from
 
@@ -66,14 +72,41 @@ class _Share:
 
 
 class _Flush:
-    __slots__ = ("duplicates", "number", "shares", "size")
+    __slots__ = ("began_ns", "duplicates", "number", "shares", "size", "stands_for")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.stands_for = 0
+        """If it is timed: how many flushes this one counts as."""
+        self.began_ns = 0
         self.shares: list[_Share] = []
         self.duplicates: list[tuple[Partition, Staged, float]] = []
         """Batches that were in the log, or in a flush before this one: answered when this one is."""
         self.size = 0
+
+
+def _nobody() -> None:
+    """No log is open."""
+
+
+class FlushTimes:
+    """How long flushes wait and take, in nanoseconds, and their bytes.
+
+    Where flushes are quick, one in `QUICK_SAMPLE` is timed, and one each time `ring` was called. It stands
+    for those since the last one. A slow flush is followed by one that is timed too.
+    """
+
+    __slots__ = ("bytes", "ring", "wait", "write")
+
+    def __init__(self) -> None:
+        self.ring: Callable[[], None] = _nobody
+        """Time the next flush: some time has passed."""
+        self.wait = Histogram()
+        """From the first batch of a flush until the flush is begun. While as many flushes are under way as
+        the log takes, from when the next one may be."""
+        self.write = Histogram()
+        """Until it is durable."""
+        self.bytes = Histogram()
 
 
 class Flusher:
@@ -83,6 +116,7 @@ class Flusher:
         cache: TailCache,
         clock: Clock,
         settings: LedgerSettings,
+        traffic: TopicTraffic,
         *,
         file: Callable[[str], WalFile],
         on_full: Callable[[], None],
@@ -91,6 +125,7 @@ class Flusher:
         self._writer = writer
         self._cache = cache
         self._clock = clock
+        self._traffic = traffic
         self._bytes_max = settings.flush_bytes_max
         self._batches_max = min(settings.flush_batches_max, writer.batches_max)
         self._find_file = file
@@ -118,6 +153,21 @@ class Flusher:
         self.full_at = 1 << 62
         """When so many bytes are written, `on_full` is called after each flush."""
         self.failures = 0
+        self._times = FlushTimes()
+        self._timed_next = 1 << 62
+        """The number of the next flush that is timed, if somebody watches."""
+        self._timed_last = -1
+        self._scheduled_ns = 0
+
+    def watch(self, times: FlushTimes) -> None:
+        """Time flushes from now on."""
+        self._times = times
+        self._timed_last = self.next_number - 1
+        times.ring = self._time_next
+        self._time_next()
+
+    def _time_next(self) -> None:
+        self._timed_next = self.next_number
 
     def append(
         self, partition: Partition, batch: bytearray | memoryview, done: Done, seconds: float = NEVER
@@ -128,6 +178,8 @@ class Flusher:
         if not self._scheduled and len(self._under_way) < self._writer.depth:
             self._scheduled = True
             self._now = self._loop.time()
+            if self.next_number >= self._timed_next:
+                self._scheduled_ns = perf_counter_ns()
             self._loop.call_soon(self._begin)
         pending.append((batch, done, self._now + seconds))
 
@@ -215,6 +267,8 @@ class Flusher:
                 continue
             self.next_number += 1
             self._under_way.append(flush)
+            if flush.number >= self._timed_next:
+                self._time(flush)
             outcome = self._writer.write(flush.number, parts, flush.size, self._finish)
             if outcome is not None:
                 self._finish(outcome)
@@ -223,10 +277,30 @@ class Flusher:
                 self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
         self._go_on()
 
+    def _time(self, flush: _Flush) -> None:
+        """Time this flush, which is about to be written."""
+        # Numbers of flushes that failed are used again.
+        flush.stands_for = max(1, flush.number - self._timed_last)
+        self._timed_last = flush.number
+        self._timed_next = flush.number + QUICK_SAMPLE
+        flush.began_ns = perf_counter_ns()
+        times = self._times
+        times.wait.add(max(0, flush.began_ns - self._scheduled_ns), flush.stands_for)
+        times.bytes.add(flush.size, flush.stands_for)
+
+    def _timed(self, flush: _Flush) -> None:
+        """It is durable."""
+        took_ns = perf_counter_ns() - flush.began_ns
+        self._times.write.add(took_ns, flush.stands_for)
+        if took_ns > QUICK_NS:
+            self._time_next()
+
     def _go_on(self) -> None:
         if self._dirty:
             if not self._scheduled and len(self._under_way) < self._writer.depth:
                 self._scheduled = True
+                if self.next_number >= self._timed_next:
+                    self._scheduled_ns = perf_counter_ns()
                 self._loop.call_soon(self._begin)
         elif self._idle is not None and not self._under_way and not self._scheduled:
             self._idle.set_result(None)
@@ -325,6 +399,8 @@ class Flusher:
         """The oldest flush under way has its outcome."""
         if type(outcome) is Durable:
             flush = self._under_way.popleft()
+            if flush.stands_for:
+                self._timed(flush)
             self.durable_number = flush.number + 1
             self._publish(flush, outcome)
         elif isinstance(outcome, Failed) and not outcome.fatal:
@@ -348,6 +424,11 @@ class Flusher:
             end = partition.unsettled.append_batches(staged, position, file.number)
             self._cache.append_batches(partition.tail, staged)
             partition.size_bytes += end - position
+            traffic = partition.traffic
+            if traffic is None:
+                traffic = partition.traffic = self._traffic.of(partition.topic)
+            traffic.bytes_in += end - position
+            traffic.records_in += share.end_offset - share.first_offset
             position = end
             partition.publish(share.end_offset, share.stable_offset)
             self.batches += len(staged)

@@ -10,7 +10,7 @@ Everything runs on one event loop. Only the store and the write-ahead log use th
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.metadata.commands import AdvanceLogStart, AnyCommand, LogStart
 from penstock.metadata.image import (
@@ -28,7 +28,7 @@ from penstock.storage.ledger.answers import (
     TimestampOffset,
 )
 from penstock.storage.ledger.expanding import Expanders
-from penstock.storage.ledger.flusher import Flusher
+from penstock.storage.ledger.flusher import Flusher, FlushTimes
 from penstock.storage.ledger.holdings import DefaultRules, Holdings, Rules
 from penstock.storage.ledger.leading import Leading
 from penstock.storage.ledger.partition import Partition
@@ -38,6 +38,7 @@ from penstock.storage.ledger.repaired import Repaired
 from penstock.storage.ledger.settings import LedgerSettings
 from penstock.storage.ledger.tail_cache import TailCache
 from penstock.storage.ledger.takeover import Takeover
+from penstock.storage.ledger.traffic import TopicTraffic
 from penstock.storage.ledger.upkeep import Upkeep
 from penstock.storage.reader.manifests import Loaded, load_manifests
 from penstock.storage.settling.change import key_of
@@ -74,6 +75,16 @@ class FencedError(Exception):
     """This incarnation's log was sealed: another one took over."""
 
 
+class Lags(NamedTuple):
+    settle_seconds: float
+    """Since when the oldest record waits that is not settled."""
+    merge_seconds: float
+    """Since when small segments wait to be merged."""
+    unmerged_partitions: int
+    opening_partitions: int
+    """Given to this broker, and not recovered yet."""
+
+
 class Ledger:
     def __init__(
         self,
@@ -92,6 +103,10 @@ class Ledger:
         store, clock = holdings.store, holdings.clock
         self._cache = TailCache(holdings.settings.tail_cache_bytes)
         self._reader = Reader(store, holdings.files.key, holdings.settings.index_cache_bytes)
+        self.traffic = TopicTraffic()
+        """Records and bytes by topic: of appends here, of reads where they are answered."""
+        self.flush_times: FlushTimes | None = None
+        """Where flushes are timed. May be set until `open`."""
         self.expanders = Expanders()
         """For batches that must be opened and may cost much: the broker's handlers use them too."""
         self._recovery = Recovery(store, holdings.wal_store, self.wal, holdings.files)
@@ -147,10 +162,13 @@ class Ledger:
             self._cache,
             holdings.clock,
             holdings.settings,
+            self.traffic,
             file=lambda key: holdings.files.file(self.wal, key),
             on_full=self._on_full,
             on_end=self._on_end,
         )
+        if self.flush_times is not None:
+            self._flusher.watch(self.flush_times)
         self._leading.flusher = self._flusher
         self._upkeep = Upkeep(holdings, self._settler, self._mover, self._garbage, self._flusher, writer)
         self.append = self._flusher.append  # type: ignore[method-assign]  # One call less per batch.
@@ -372,6 +390,16 @@ class Ledger:
 
     # Figures.
 
+    def lags(self) -> Lags:
+        """How far background work is behind, now."""
+        assert self._upkeep is not None
+        return Lags(
+            self._upkeep.settle_lag_seconds(),
+            self._upkeep.merge_lag_seconds(),
+            len(self._committer.unmerged),
+            len(self._takeover.waiting),
+        )
+
     def counters(self) -> dict[str, int]:
         """What happened so far, for metrics."""
         flusher, settler, usage = self._flusher, self._settler, self._garbage.usage
@@ -398,4 +426,6 @@ class Ledger:
             "block_hits": self._reader.blocks.hits if self._reader.blocks is not None else 0,
             "objects_deleted": self._garbage.objects_deleted,
             "tail_cache_bytes": self._cache.bytes_used,
+            "block_cache_bytes": self._reader.blocks.bytes_used if self._reader.blocks is not None else 0,
+            "partitions": len(self._partitions),
         }

@@ -9,6 +9,7 @@ from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.image import ManifestRef, WalRef
 from penstock.storage.ledger.answers import Done, ProducerView, producer_views
 from penstock.storage.ledger.tail_cache import Tail
+from penstock.storage.ledger.traffic import Traffic
 
 Waiting = tuple[bytearray | memoryview, Done, float]
 """A batch that is to be written, whom to tell, and until when, by the loop's clock."""
@@ -34,6 +35,7 @@ class Partition(PartitionLog):
         "tail",
         "topic",
         "topic_id",
+        "traffic",
         "unsettled",
         "wals",
     )
@@ -58,6 +60,8 @@ class Partition(PartitionLog):
         self.tail = Tail()
         self.pending: list[Waiting] = []
         """Batches that wait for the next flush."""
+        self.traffic: Traffic | None = None
+        """Where its records are counted, once it has had any."""
         self._watchers: dict[object, Callable[[], None]] = {}
 
     @property

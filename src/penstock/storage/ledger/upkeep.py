@@ -78,6 +78,7 @@ class Upkeep:
         self._settled_flushes = 0
         flusher.full_at = self._settings.settle_bytes
         self._merging = False
+        self._merging_since = 0.0
         self._wakes = [asyncio.Event() for _ in range(3)]
         self._settling: Sequence[_Chore] = (_Chore("settling", self._settle_if_due),)
         self._rewriting: Sequence[_Chore] = (
@@ -99,6 +100,13 @@ class Upkeep:
     @property
     def unsettled_bytes(self) -> int:
         return self._flusher.bytes_written - self._settled_bytes
+
+    def settle_lag_seconds(self) -> float:
+        since = self._unsettled_since
+        return self._clock.monotonic() - since if since is not None else 0.0
+
+    def merge_lag_seconds(self) -> float:
+        return self._clock.monotonic() - self._merging_since if self._merging else 0.0
 
     # The loops.
 
@@ -217,5 +225,7 @@ class Upkeep:
             return False
         self._settled_bytes, self._settled_flushes = written, flushes
         self._unsettled_since = None
-        self._merging = True
+        if not self._merging:
+            self._merging = True
+            self._merging_since = self._clock.monotonic()
         return True
