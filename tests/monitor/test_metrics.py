@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -248,3 +249,28 @@ async def test_errors_of_a_store_are_counted() -> None:
     with pytest.raises(StoreUnavailableError):
         await store.get("x")
     assert (meter.errors["get"], meter.times["get"].count) == (1, 1)
+
+
+async def test_transactions_are_counted_by_state(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "REFRESH_SECONDS", 0.0)
+    await nodes.start(1)
+    node = nodes.nodes[1]
+
+    def transact() -> None:
+        producer = Producer({"bootstrap.servers": node.addresses[0], "transactional.id": "x"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("t", b"1")
+        producer.commit_transaction(60)
+        producer.begin_transaction()
+        producer.produce("t", b"2")
+        producer.flush(60)
+
+    await asyncio.to_thread(transact)
+    async with asyncio.timeout(60):
+        while True:
+            scrape = await scraped(node)
+            if scrape("penstock_open_transactions"):
+                break
+    assert scrape.by("penstock_transactions", "state") == {"Ongoing": 1}
+    assert scrape("penstock_open_transactions") == 1

@@ -194,6 +194,7 @@ def of_groups(census: Census, groups_max: int) -> Iterator[Metric]:
     yield gauge(f.GROUPS, (((state,), count) for state, count in sorted(census.states.items())))
     yield one(f.MEMBERS, census.members)
     yield gauge(f.GROUP_LAG, _most(census.lags, groups_max))
+    yield gauge(f.TRANSACTIONS, (((state,), count) for state, count in sorted(census.transactions.items())))
     yield one(f.OPEN_TRANSACTIONS, census.open_transactions)
 
 

@@ -272,11 +272,16 @@ GROUP_LAG = _family(
     "group",
     "kafka.consumer:type=consumer-fetch-manager-metrics,name=records-lag",
 )
+TRANSACTIONS = _family(
+    "penstock_transactions",
+    "gauge",
+    "Transactional ids that this broker coordinates, by the `state` of their transaction.",
+    "state",
+)
 OPEN_TRANSACTIONS = _family(
     "penstock_open_transactions",
     "gauge",
     "Transactions of producers that are open in partitions led here, counted once for each partition.",
-    kafka="kafka.server:type=transaction-coordinator-metrics",
 )
 
 _begin("Connections and memory")

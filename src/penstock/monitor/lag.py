@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.broker.peers.peers import PeerError
+from penstock.transactions.transaction import NAMES
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -41,10 +42,12 @@ Place = tuple[str, int]
 class Census:
     """What was found out of all groups at one time."""
 
-    __slots__ = ("lags", "members", "open_transactions", "states")
+    __slots__ = ("lags", "members", "open_transactions", "states", "transactions")
 
     def __init__(self) -> None:
         self.open_transactions = 0
+        self.transactions: dict[str, int] = {}
+        """By state."""
         self.states: dict[str, int] = {}
         self.members = 0
         self.lags: dict[str, int] = {}
@@ -90,6 +93,7 @@ async def _counted(broker: Broker) -> Census:
         census.open_transactions += len(partition.ongoing) if partition is not None else 0
         if number % _STEP == _STEP - 1:
             await asyncio.sleep(0)
+    await _count_transactions(broker, census)
     groups = broker.services.groups_at_work
     if groups is None:
         return census
@@ -114,6 +118,18 @@ async def _counted(broker: Broker) -> Census:
         if number % _STEP == _STEP - 1:
             await asyncio.sleep(0)
     return census
+
+
+async def _count_transactions(broker: Broker, census: Census) -> None:
+    transactions = broker.services.transactions_at_work
+    if transactions is None:
+        return
+    for live in list(transactions.live_shards()):
+        for number, (_id, transaction) in enumerate(list(live.shard.listed())):
+            state = NAMES[transaction.state]
+            census.transactions[state] = census.transactions.get(state, 0) + 1
+            if number % _STEP == _STEP - 1:
+                await asyncio.sleep(0)
 
 
 def _lag(committed: Mapping[Place, int], ends: Mapping[Place, int]) -> int | None:

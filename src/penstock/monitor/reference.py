@@ -5,16 +5,18 @@ from penstock.monitor.families import BYTES_BITS, FAMILIES, SECONDS_BITS, Family
 _INTRODUCTION = """\
 # Metrics
 
-Written by `make metrics` from the table in `src/penstock/monitor/families.py`; a test fails while the two differ.
+Written by `make metrics` from the table in `src/penstock/monitor/families.py`; a test fails while the two
+differ.
 
-`penstock start --http HOST:PORT` serves them at `/metrics`, in Prometheus' text form and in OpenMetrics' for those who
-accept it. Each broker tells of itself: sum over brokers for the cluster. Counters begin at 0 with the process; those of
-the write-ahead log and of settling also when a broker that was fenced registers again. Times are in seconds, in buckets
-from {first_time:.2g} s to {last_time:.2g} s; sizes in bytes, in buckets from {first_size} to {last_size}. Both are
-powers of two.
+`penstock start --http HOST:PORT` serves them at `/metrics`, in Prometheus' text form and in OpenMetrics'
+for those who accept it. Each broker tells of itself: sum over brokers for the cluster. Counters begin at 0
+with the process; those of the write-ahead log and of settling also when a broker that was fenced registers
+again. Times are in seconds, in buckets from {first_time:.2g} s to {last_time:.2g} s; sizes in bytes, in
+buckets from {first_size} to {last_size}. Both are powers of two.
 
-The number of series is bounded: `metrics.topics.max` topics and `metrics.groups.max` groups have series of their own
-(100 each), and all others share one that is called `other`. There are no series by partition, client or member.
+The number of series is bounded: `metrics.topics.max` topics and `metrics.groups.max` groups have series of
+their own (100 each), and all others share one that is called `other`. There are no series by partition,
+client or member.
 
 `deploy/prometheus/alerts.yml` has alert rules, and `deploy/grafana/penstock.json` a dashboard.
 """
@@ -22,9 +24,9 @@ The number of series is bounded: `metrics.topics.max` topics and `metrics.groups
 _KAFKA = """\
 ## Kafka's names
 
-The JMX names that dashboards for Kafka ask for, and the metric that has the same figure or the closest one. Rates
-(`...PerSec`) are `rate(..._total[1m])` here, and percentiles `histogram_quantile(0.99, rate(..._bucket[1m]))`.
-`UnderReplicatedPartitions` has no counterpart: the store holds the copies.
+The JMX names that dashboards for Kafka ask for, and the metric that has the same figure or the closest one.
+Rates (`...PerSec`) are `rate(..._total[1m])` here, and percentiles `histogram_quantile(0.99,
+rate(..._bucket[1m]))`. `UnderReplicatedPartitions` has no counterpart: the store holds the copies.
 
 | JMX | metric |
 |---|---|
