@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from penstock.monitor.families import FAMILIES, Family
 from penstock.monitor.reference import markdown
@@ -80,7 +80,8 @@ def test_an_expression_names_what_exists(expression: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     ["penstock_nothing", "penstock_ready_total", "rate(penstock_flush_seconds[1m])",
-     'penstock_ready{topic="x"}', "sum by (topic) (penstock_ready)", "sum(penstock_ready", "penstock_topics_bucket"],
+     'penstock_ready{topic="x"}', "sum by (topic) (penstock_ready)", "sum(penstock_ready",
+     "penstock_topics_bucket"],
 )  # fmt: skip
 def test_the_check_finds_what_does_not_exist(expression: str) -> None:
     with pytest.raises(AssertionError):
