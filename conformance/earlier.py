@@ -8,12 +8,16 @@ from pathlib import Path
 
 from conformance import parts
 
-LANDED = "59bdac753ccbf326c5143dfdf99b1cd0d2610af6"
-"""The last version that knows feature level 1 only."""
+REVISIONS = {
+    1: "59bdac753ccbf326c5143dfdf99b1cd0d2610af6",
+    2: "68894786b3cea56c71afd6d57972d42894b81637",
+}
+"""By feature level: the last version that knows no later one."""
 
 
-def unpack(folder: Path, revision: str = LANDED) -> Path:
+def unpack(folder: Path, level: int) -> Path:
     """The source folder of that version, put into `folder`. PartMissing if the history does not hold it."""
+    revision = REVISIONS[level]
     done = subprocess.run(
         ["git", "-C", str(parts.ROOT), "archive", revision, "src"], capture_output=True, check=False
     )

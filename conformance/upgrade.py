@@ -1,9 +1,9 @@
-"""A rolling upgrade: three brokers of the last version become three of this one, under clients.
+"""A rolling upgrade: three brokers of an earlier version become three of this one, under clients.
 
 One of them is replaced first, works for a while beside the others, and is taken back: until the feature level
 is raised, either version reads what the other wrote. Then all are replaced one by one, stopped in order or
 killed. The level cannot be raised while an old one is left; then it is raised. From there on a broker of the
-last version is refused, with one sentence.
+earlier version is refused, with one sentence. All of it for the last version of each feature level.
 
 The answers to clients are checked as in `conformance.faults`: every record that was acknowledged is there
 once, in order; a group resumes where it committed. Brokers settle, write snapshots and compact every few
@@ -33,15 +33,17 @@ CHANGING = {
     "metadata.snapshot.entries": "10",
 }
 REFUSED_WITHIN_S = 30.0
+_REFUSALS = ("this version of Penstock reads format 1", "this version of Penstock knows levels 1 to 2")
 
 
 class Rolling(World):
     """Brokers of two versions."""
 
-    def __init__(self, rest_s: float) -> None:
+    def __init__(self, level: int, rest_s: float) -> None:
         super().__init__(Cluster(3, CHANGING, program=[sys.executable, "-m", "penstock"]))
+        self._level = level
         self._rest_s = rest_s
-        self._old = earlier.unpack(self.cluster.folder / "earlier")
+        self._old = earlier.unpack(self.cluster.folder / "earlier", level)
         self._new = parts.ROOT / "src"
 
     def begin(self) -> None:
@@ -60,13 +62,12 @@ class Rolling(World):
         (member.kill if kill else member.stop)()
         member.environment = earlier.environment(source)
         member.start()
-        # Whether it is the version it should be, it says itself: the last one advertises no features.
-        assert (levels(member).level is None) == (source == self._old), (
-            f"broker {broker} is the wrong version"
-        )
+        # Whether it is the version it should be, it says itself. The first one advertised no features.
+        expected = LEVEL_MAX if source == self._new else self._level
+        assert (levels(member).newest or 1) == expected, f"broker {broker} is the wrong version"
         self.come_to_rest()
         how = "killed" if kill else "stopped"
-        version = "the last" if source == self._old else "this"
+        version = "the earlier" if source == self._old else "this"
         print(
             f"broker {broker} was {how} and is of {version} version now; {len(self.history.writes)} writes",
             flush=True,
@@ -78,9 +79,11 @@ class Rolling(World):
 
     def roll(self) -> None:
         for broker in self.cluster.members:
-            assert upgrade(self.cluster.bootstrap) != 0, "the level was raised beside brokers of level 1"
+            assert upgrade(self.cluster.bootstrap, "--to", str(LEVEL_MAX)) != 0, (
+                "the level was raised beside old brokers"
+            )
             self.replace(broker, self._new, kill=broker % 2 == 0)
-        assert {levels(member).level for member in self.cluster.running} == {1}
+        assert {levels(member).level for member in self.cluster.running} == {self._level}
 
     def raise_level(self) -> None:
         assert upgrade(self.cluster.bootstrap, "--dry-run") == 0
@@ -90,16 +93,16 @@ class Rolling(World):
         print(f"the feature level is {LEVEL_MAX}", flush=True)
 
     def refuse_old(self, broker: int) -> None:
-        """A broker of the last version cannot come back, and does no harm."""
+        """A broker of the earlier version cannot come back, and does no harm."""
         member = self.cluster[broker]
         member.stop()
         member.environment = earlier.environment(self._old)
         member.spawn()
         code = member.wait(REFUSED_WITHIN_S)
         said = member.tail(3)
-        assert code not in (None, 0), f"a broker of the last version ended with {code}: {said}"
-        assert "this version of Penstock reads format 1" in said, said
-        print(f"a broker of the last version was refused: {said.splitlines()[-1]}", flush=True)
+        assert code not in (None, 0), f"a broker of the earlier version ended with {code}: {said}"
+        assert any(why in said for why in _REFUSALS), said
+        print(f"a broker of the earlier version was refused: {said.splitlines()[-1]}", flush=True)
         member.environment = earlier.environment(self._new)
         member.start()
         self.come_to_rest()
@@ -117,8 +120,9 @@ def upgrade(bootstrap: str, *options: str) -> int:
     return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
 
-def run(rest_s: float) -> bool:
-    world = Rolling(rest_s)
+def run(level: int, rest_s: float) -> bool:
+    print(f"from the last version of feature level {level}", flush=True)
+    world = Rolling(level, rest_s)
     with world.cluster:
         world.begin()
         world.take_back(1)
@@ -141,9 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.upgrade", description=summary)
     parser.add_argument("--short", action="store_true", help="a moment between two steps: for CI")
     chosen = parser.parse_args(arguments)
+    rest_s = 1.0 if chosen.short else 8.0
     with interrupted_cleanly():
         try:
-            well = run(rest_s=1.0 if chosen.short else 8.0)
+            well = all(run(level, rest_s) for level in earlier.REVISIONS)
         except parts.PartMissing as why:
             return parts.not_run(why)
         except (AssertionError, ServerFailed) as problem:

@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     target = FOLDER / version
     target.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        source = earlier.unpack(Path(folder) / "earlier") if version == "v1" else parts.ROOT / "src"
+        source = earlier.unpack(Path(folder) / "earlier", 1) if version == "v1" else parts.ROOT / "src"
         for name, make in STORES.items():
             store = Path(folder) / name
             found = make(store, source)
