@@ -147,6 +147,8 @@ def test_an_address_that_others_reach_is_refused() -> None:
             Settings().with_values({"http.address": address})
     for address in ("127.0.0.1:8080", "localhost:0", "[::1]:8080", "127.1.2.3:80"):
         Settings().with_values({"http.address": address})
+        Settings().with_values({"http.address": address})
+    Settings().with_values({"http.address": "0.0.0.0:8080", "insecure.listeners.enable": "true"})
     with pytest.raises(SettingsError, match="HOST:PORT"):
         Settings().with_values({"http.address": "8080"})
 

@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.cli import (
     bench,
     cluster,
+    config,
     consume,
     doctor,
     groups,
@@ -89,6 +90,7 @@ app.add_command(transactions.transactions)
 app.add_command(records.produce)
 app.add_command(consume.consume)
 app.add_command(cluster.cluster)
+app.add_command(config.config)
 app.add_command(doctor.doctor)
 app.add_command(bench.bench)
 store.store.add_command(store_health.scrub)

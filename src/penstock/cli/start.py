@@ -18,7 +18,6 @@ FILES = 1024
 REPLACED = 3
 """The exit code of a broker that lost its place for good: its id is another process's, it was removed, or the
 others wrote what it cannot read."""
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class UsageError(Exception):
@@ -199,9 +198,12 @@ def _address(text: str, flag: str) -> str:
 
 
 def _set_up_logging(values: Values) -> None:
-    import logging
+    from penstock.cli import logs
 
-    level = _LEVELS.get((_one(values, "log_level") or "warning").lower())
-    if level is None:
+    level = (_one(values, "log_level") or "warning").lower()
+    if level not in logs.LEVELS:
         raise UsageError("--log-level is one of debug, info, warning, error.")
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    form = (_one(values, "log_format") or "text").lower()
+    if form not in logs.FORMATS:
+        raise UsageError("--log-format is one of text, json.")
+    logs.set_up(level, form)

@@ -79,6 +79,7 @@ OPTIONS = (
         repeated=True,
     ),
     Option("--log-level", "LEVEL", "What is logged to standard error: debug, info, warning. [warning]"),
+    Option("--log-format", "FORMAT", "How: text, or json with one event in each line. [text]"),
 )
 
 _BY_FLAG = {option.flag: option for option in OPTIONS}

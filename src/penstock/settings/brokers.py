@@ -404,9 +404,13 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
     """What was set, or moved along with what was set, by name, as text: DescribeConfigs tells it from
     defaults."""
 
-    def __repr__(self) -> str:
+    def shown(self) -> dict[str, str]:
+        """What was set, by name, without secrets."""
         shown = ((name, _settable(name).shown(text)) for name, text in self.given.items())
-        return f"Settings({', '.join(f'{name}={HIDDEN if text is None else text}' for name, text in shown)})"
+        return {name: HIDDEN if text is None else text for name, text in shown}
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={text}' for name, text in self.shown().items())})"
 
     def with_values(self, values: Mapping[str, str]) -> "Settings":
         """These settings with others laid over them, by name and as text. SettingsError if one is bad."""
@@ -462,10 +466,10 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
         self.validate_access()
         if self.http_address:
             host, _port = parse_http_address(self.http_address)
-            if not is_loopback(host):
+            if not is_loopback(host) and not self.insecure_listeners_enable:
                 raise SettingsError(
-                    f"The HTTP port has no login, and everybody could reach {self.http_address}: use an "
-                    "address of loopback (127.0.0.1) for http.address."
+                    f"The HTTP port has no login, and others can reach {self.http_address}: use an address "
+                    "of loopback (127.0.0.1), or leave it open with --insecure."
                 )
         here = {door.name for door in doors(self, self.given)}
         inter_broker(self, self.given)

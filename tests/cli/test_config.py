@@ -1,0 +1,57 @@
+"""`penstock config check` says what `penstock start --config` would do with a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli.app import app
+
+
+def check(path: Path, *options: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["config", "check", str(path), *options])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_good_file_and_what_it_sets(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text('durability = "fsync"\n[broker]\nid = 7\n')
+    code, output, problem = check(path, "--set", "num.partitions=3")
+    assert (code, problem) == (0, "")
+    assert {row["name"]: row["value"] for row in json.loads(output)} == {
+        "broker.id": "7", "durability": "fsync", "num.partitions": "3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("durability = 'disk'", "String must be one of: os, fsync"),
+        ("no.such.setting = 1", "is not a setting"),
+        ("not toml", "is not TOML"),
+        ("listeners = 'PLAINTEXT://0.0.0.0:9092'", "--insecure"),
+        ("http.address = '0.0.0.0:80'", "--insecure"),
+    ],
+)
+def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text(text + "\n")
+    code, output, problem = check(path)
+    assert (code, output) == (2, "")
+    assert sentence in problem
+    assert problem.count("\n") == 1
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert check(tmp_path / "none.toml")[0] == 2
+
+
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text("metadata = 'etcd://user:hunter2@localhost:2379'\n")
+    code, output, _problem = check(path)
+    assert code == 0
+    assert "hunter2" not in output
