@@ -102,6 +102,41 @@ class Program:
             same(self.name, sent, self.consume(bootstrap, topic, sent.records, value_bytes))
         return sent
 
+    def transact(
+        self, bootstrap: str, topic: str, partitions: int, seconds: float, value_bytes: int
+    ) -> Measured:
+        """Transactions of one record to each partition; as many a second as `records_per_second` says."""
+        sizes = (f"--partitions={partitions}", f"--seconds={seconds}", f"--value={value_bytes}")
+        sent = self._run("transact", bootstrap, topic, *sizes)
+        same(self.name, sent, self._committed(bootstrap, topic, sent.records, value_bytes, partitions))
+        return sent
+
+    def transact_bulk(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured:
+        sizes = (f"--records={records}", f"--value={value_bytes}")
+        sent = self._run("transact-bulk", bootstrap, topic, *sizes)
+        same(self.name, sent, self._committed(bootstrap, topic, sent.records, value_bytes, 1))
+        return sent
+
+    def transact_latency(
+        self, bootstrap: str, topic: str, rate: float, seconds: float, value_bytes: int
+    ) -> Measured:
+        sizes = (f"--rate={rate}", f"--seconds={seconds}", f"--value={value_bytes}")
+        sent = self._run("transact-latency", bootstrap, topic, *sizes)
+        same(self.name, sent, self._committed(bootstrap, topic, sent.records, value_bytes, 1))
+        return sent
+
+    def _committed(
+        self, bootstrap: str, topic: str, records: int, value_bytes: int, partitions: int
+    ) -> Measured:
+        """Read back at read_committed."""
+        sizes = (
+            f"--records={records}",
+            f"--value={value_bytes}",
+            f"--partitions={partitions}",
+            "--committed",
+        )
+        return self._run("consume", bootstrap, topic, *sizes)
+
     def _run(self, mode: str, bootstrap: str, topic: str, *options: str) -> Measured:
         command = [str(self.path), mode, f"--broker={bootstrap}", f"--topic={topic}", *options]
         return measured(json.loads(output(self.name, command)))
@@ -251,7 +286,7 @@ def librdkafka() -> Program:
 def franz_go() -> Program:
     source = build.NATIVE / "franz"
     program = build.BIN / "franz"
-    if not build.fresh(program, source / "main.go", source / "go.mod"):
+    if not build.fresh(program, *source.glob("*.go"), source / "go.mod"):
         build.run("the franz-go program", ["go", "build", "-o", str(program), "."], source)
     return Program("franz-go", program)
 

@@ -112,6 +112,8 @@ def run_scenario(plan: Plan, scenario: Scenario, targets: Sequence[Target], say:
         for target in [*targets[turn:], *targets[:turn]]:
             if target.name == "file" and not scenario.heavy:
                 continue  # It differs from the null broker only where much is written.
+            if scenario.keeps and not target.keeps:
+                continue
             if any(target.name in figures.failures for figures in table):
                 continue
             say(f"{scenario.key}: round {number + 1} of {plan.rounds}, {target.name}")

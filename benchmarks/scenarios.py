@@ -48,6 +48,8 @@ class Scenario:
     starts: bool = False
     # Set where a broker writes so much that the memory it gets for it matters.
     heavy: bool = False
+    # Set where only a broker can answer that keeps what it is told.
+    keeps: bool = False
 
 
 @dataclass(slots=True)
@@ -110,6 +112,8 @@ class Size:
 QUICK = Size(60_000_000, 60_000_000, 0.7, 1.5, 0.5, 2.5, 300_000_000)
 # Records a second; where each waits for the disk, few enough that a peer without group commit keeps up.
 LATENCY_RATE = {"os": 1000.0, "fsync": 100.0}
+# Transactions a second, each of one record: few enough for either broker.
+TRANSACTION_RATE = {"os": 100.0, "fsync": 20.0}
 SMALL_VALUE_BYTES = 1024
 # The null broker syncs nothing, so it is no measure of what does.
 BULK_GOALS = {"os": Goal(than_kafka=1.0, than_null=0.9), "fsync": Goal()}
@@ -201,6 +205,64 @@ def alone(prefix: str, workload: str, seconds: float) -> Scenario:
     return Scenario(key, (Row(key, f"prebuilt frames, {workload}", "MB/s", True),), run, heavy=True)
 
 
+def transactions(prefix: str, partitions: int, seconds: float) -> Scenario:
+    """One producer, one transaction after the other, each with one record to each partition."""
+
+    def run(target: Target) -> dict[str, float]:
+        topic = target.topic(partitions)
+        where = target.server.bootstrap
+        sent = clients.franz_go().transact(where, topic, partitions, seconds, SMALL_VALUE_BYTES)
+        return {key: sent.records_per_second}
+
+    key = f"{prefix}/transactions/{partitions}"
+    noun = "partition" if partitions == 1 else "partitions"
+    label = f"transactions of {partitions} {noun}, franz-go"
+    return Scenario(key, (Row(key, label, "txn/s", True, Goal(than_kafka=2.0)),), run, keeps=True)
+
+
+def transaction_latency(prefix: str, seconds: float) -> Scenario:
+    def run(target: Target) -> dict[str, float]:
+        topic = target.topic()
+        where = target.server.bootstrap
+        rate = TRANSACTION_RATE[prefix]
+        got = clients.franz_go().transact_latency(where, topic, rate, seconds, SMALL_VALUE_BYTES)
+        return {
+            f"{key}/commit-p50": got.ack_p50_us / 1e3,
+            f"{key}/commit-p99": got.ack_p99_us / 1e3,
+            f"{key}/end-p50": got.end_to_end_p50_us / 1e3,
+            f"{key}/end-p99": got.end_to_end_p99_us / 1e3,
+        }
+
+    key = f"{prefix}/transactions/latency"
+    rows = tuple(
+        Row(f"{key}/{short}-{quantile}", f"{what} {quantile}, franz-go", "ms", False)
+        for short, what in (("commit", "transaction to its commit"), ("end", "end to end at read_committed"))
+        for quantile in ("p50", "p99")
+    )
+    return Scenario(key, rows, run, keeps=True)
+
+
+def transaction_bulk(prefix: str, value_bytes: int, total: int) -> Scenario:
+    """The same records with transactions and without: the second row says what share of the speed is left."""
+    records = total // value_bytes
+
+    def run(target: Target) -> dict[str, float]:
+        client, where = clients.franz_go(), target.server.bootstrap
+        plain = client.produce(where, target.topic(), records, value_bytes)
+        sent = client.transact_bulk(where, target.topic(), records, value_bytes)
+        share = 100 * sent.megabytes_per_second / plain.megabytes_per_second
+        return {f"{key}/produce": sent.megabytes_per_second, f"{key}/share": share}
+
+    key = f"{prefix}/transactions/bulk/{value_bytes}"
+    label = f"bulk produce in transactions, franz-go, {human(value_bytes)}"
+    rows = (
+        Row(f"{key}/produce", label, "MB/s", True),
+        # A broker that is quick without them keeps a smaller share.
+        Row(f"{key}/share", f"{label}: of the speed without", "%", True, Goal(than_kafka=0.5)),
+    )
+    return Scenario(key, rows, run, heavy=True, keeps=True)
+
+
 def start(prefix: str) -> Scenario:
     """From the command to the first acknowledged record, on an empty store."""
 
@@ -241,6 +303,11 @@ def scenarios(durability: str, size: Size) -> Iterator[Scenario]:
         if everything:
             yield small(durability, clients.librdkafka, "librdkafka", connections, size.small_seconds)
         yield small(durability, clients.franz_go, "franz-go", connections, size.small_seconds)
+    for partitions in (1, 10, 100) if everything else (1,):
+        yield transactions(durability, partitions, size.small_seconds)
+    yield transaction_latency(durability, size.latency_seconds)
+    if everything:
+        yield transaction_bulk(durability, 1024, size.bulk_bytes)
     yield latency(durability, clients.raw, "raw frames", size.latency_seconds)
     yield latency(durability, clients.franz_go, "franz-go", size.latency_seconds)
     if everything:

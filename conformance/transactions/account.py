@@ -112,6 +112,15 @@ class Account:
         with self._lock:
             return Counter(one.outcome.value for one in self.transactions.values() if one.moves)
 
+    def by_client(self) -> Counter[str]:
+        """Outcomes, each with the client that had it. Names of links begin with that of their client."""
+        with self._lock:
+            return Counter(
+                f"{one.producer.rsplit('-', 3)[0]} {one.outcome.value}"
+                for one in self.transactions.values()
+                if one.moves
+            )
+
     def history(self) -> History:
         """All of it, in the order in which transactions began."""
         with self._lock:

@@ -46,7 +46,7 @@ GO_ON_WITHIN_S = 90.0
 """A link that is killed in a transaction holds its input until that has timed out, and a member its share until
 the group has missed it."""
 DRAINED_WITHIN_S = 120.0
-READ_WITHIN_S = 30.0
+READ_WITHIN_S = 10.0
 STABLE_WITHIN_S = 30.0
 ROUNDS_AN_ACT = 20
 FINDINGS_SHOWN = 10
@@ -293,11 +293,13 @@ class Totals:
     rounds: Counter[str] = field(default_factory=Counter)
     pauses: list[float] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
+    clients: Counter[str] = field(default_factory=Counter)
     inputs: int = 0
     readings: int = 0
     offsets: int = 0
     why: Counter[str] = field(default_factory=Counter)
     ended: list[str] = field(default_factory=list)
+    hung: list[str] = field(default_factory=list)
 
 
 def play(act: Act, faults: Sequence[Fault], options: argparse.Namespace, totals: Totals) -> list[str]:
@@ -332,11 +334,13 @@ def play(act: Act, faults: Sequence[Fault], options: argparse.Namespace, totals:
         if helper.failure is not None:
             problems.append(f"{helper.name}: {helper.failure!r}")
     totals.outcomes += act.account.counts()
+    totals.clients += act.account.by_client()
     totals.inputs += len(source.values)
     totals.readings += len(history.readings)
     totals.offsets += len(history.offsets)
     totals.why += act.account.why
     totals.ended += [why for link in act.links for why in link.failures]
+    totals.hung += [name for link in act.links for name in link.hung]
     return problems
 
 
@@ -359,10 +363,15 @@ def run(place: Place, options: argparse.Namespace, totals: Totals) -> list[str]:
 
 
 def report(totals: Totals) -> None:
+    print("  " + ", ".join(f"{count} {what}" for what, count in sorted(totals.clients.items())))
     for why, count in totals.why.most_common(8):
         print(f"  {count} times {why}")
     for why in totals.ended[:8]:
         print(f"  a link ended by itself: {why[:200]}")
+    if totals.hung:
+        print(
+            f"  {len(totals.hung)} times a link hung in a transaction and was killed: {', '.join(totals.hung[:5])}"
+        )
     totals.pauses.sort()
     if totals.pauses:
         middle, last = totals.pauses[len(totals.pauses) // 2], totals.pauses[-1]

@@ -25,6 +25,9 @@ from conformance.wire.connection import Closed, Silent
 from penstock.testing.waiting import Late
 
 LEFT_WITHIN_S = 45.0
+HANGS_S = 25.0
+"""A transaction that takes longer than any time-out of its client. librdkafka waits for ever in
+send_offsets_to_transaction when the only broker was restarted meanwhile, whichever that is."""
 RESTLESS: dict[str, Any] = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 250,
@@ -63,6 +66,8 @@ class Link:
         self._incarnation = 0
         self._ending = False
         self._paused = False
+        self.hung: list[str] = []
+        """Transactions that took so long that the process was killed."""
         self._start()
 
     @property
@@ -76,6 +81,7 @@ class Link:
     def _start(self) -> None:
         self._incarnation += 1
         self._killed = False
+        self._open: tuple[str, float] | None = None
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [*BY_NAME[self.part.client].program(), "--bootstrap", self._place.bootstrap],
@@ -118,6 +124,8 @@ class Link:
             if "event" in said:
                 if said["event"] != "ready":
                     self._account.heard(name, self.part.group, said)
+                going = said["event"] in ("begin", "asked")
+                self._open = (said["name"], time.monotonic()) if going else None
             else:
                 if "error" in said:
                     self.failures.append(f"{name}: {said['error']}")
@@ -137,11 +145,18 @@ class Link:
 
     def resume(self) -> None:
         self._paused = False
+        if self._open is not None:
+            self._open = (self._open[0], time.monotonic())
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGCONT)
 
     def tend(self) -> None:
-        """Another process if this one has ended."""
+        """Another process if this one has ended, or hangs."""
+        if self.running and not self._paused and self._open is not None:
+            name, since = self._open
+            if time.monotonic() - since > HANGS_S:
+                self.hung.append(name)
+                self.kill()
         if not self.running and not self._ending:
             if not self._killed and self._process.returncode not in (0, -signal.SIGKILL):
                 self._errors.seek(0)

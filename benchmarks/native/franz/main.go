@@ -4,6 +4,9 @@
 //	franz consume -broker B -topic T -records N -partitions P
 //	franz small   -broker B -topic T -connections C -seconds S -value V
 //	franz latency -broker B -topic T -rate R -seconds S -value V
+//	franz transact          -broker B -topic T -partitions P -seconds S -value V     one record to each, commit, again
+//	franz transact-bulk     -broker B -topic T -records N -value V                   as fast as it can, in transactions
+//	franz transact-latency  -broker B -topic T -rate R -seconds S -value V           one record, commit; to a reader
 //
 // Values are unique and incompressible. `digest` sums a hash of partition, offset and contents of each record, so a
 // producer's digest (from acknowledgements) equals that of whoever reads back the same records at the same offsets.
@@ -18,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math/bits"
 	"math/rand/v2"
 	"os"
@@ -44,6 +48,7 @@ var (
 	connections = flag.Int("connections", 1, "clients that send at once")
 	seconds     = flag.Float64("seconds", 2, "how long to send")
 	rate        = flag.Float64("rate", 1000, "records per second")
+	committed   = flag.Bool("committed", false, "read at read_committed")
 	castagnoli  = crc32.MakeTable(crc32.Castagnoli)
 	pool        = randomPool()
 )
@@ -134,7 +139,12 @@ func consumer() *kgo.Client {
 	for i := range *partitions {
 		places[int32(i)] = kgo.NewOffset().At(0)
 	}
-	return client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{*topic: places}))
+	level := kgo.ReadUncommitted()
+	if *committed {
+		level = kgo.ReadCommitted()
+	}
+	return client(
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{*topic: places}), kgo.FetchIsolationLevel(level))
 }
 
 func consume() result {
@@ -268,9 +278,12 @@ func summary(count int64, elapsed time.Duration, sum uint64) result {
 }
 
 func main() {
-	modes := map[string]func() result{"produce": produce, "consume": consume, "small": small, "latency": latency}
+	modes := map[string]func() result{
+		"produce": produce, "consume": consume, "small": small, "latency": latency,
+		"transact": transact, "transact-bulk": transactBulk, "transact-latency": transactLatency,
+	}
 	if len(os.Args) < 2 || modes[os.Args[1]] == nil {
-		check(fmt.Errorf("the first argument is produce, consume, small or latency"))
+		check(fmt.Errorf("the first argument is one of %v", slices.Sorted(maps.Keys(modes))))
 	}
 	check(flag.CommandLine.Parse(os.Args[2:]))
 	check(json.NewEncoder(os.Stdout).Encode(modes[os.Args[1]]()))

@@ -241,9 +241,9 @@ func transact(session *kgo.GroupTransactSession, asked command, number int, reco
 	}
 	within, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
-	how := kgo.TryCommit
+	how, why := kgo.TryCommit, ""
 	if err := session.ProduceSync(within, outgoing...).FirstErr(); err != nil {
-		how = kgo.TryAbort
+		how, why = kgo.TryAbort, "produce: "+err.Error()
 	}
 	if asked.AbortEvery > 0 && number%asked.AbortEvery == 0 {
 		how = kgo.TryAbort
@@ -252,10 +252,12 @@ func transact(session *kgo.GroupTransactSession, asked command, number int, reco
 		tell("asked", name, map[string]any{})
 	}
 	committed, err := session.End(within, how)
-	outcome, why := "aborted", ""
+	outcome := "aborted"
 	switch {
 	case committed:
 		outcome = "committed"
+	case err == nil && bool(how):
+		why = "the session did not want to commit"
 	case err != nil && bool(how):
 		outcome = "unknown"
 	}

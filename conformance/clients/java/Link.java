@@ -112,6 +112,7 @@ final class Link {
         int every = command.get("abort_every").asInt();
         boolean toAbort = every > 0 && number % every == 0;
         boolean asked = false;
+        String why = "";
         String outcome = toAbort ? "aborted" : "committed";
         try {
             producer.beginTransaction();
@@ -130,15 +131,16 @@ final class Link {
             ended(transaction, asked ? "unknown" : "aborted", fatal.toString());
             throw fatal;
         } catch (KafkaException refused) {
+            why = cause(refused);
             try {
                 producer.abortTransaction();
             } catch (KafkaException fatal) {
-                ended(transaction, asked ? "unknown" : "aborted", fatal.toString());
+                ended(transaction, asked ? "unknown" : "aborted", cause(fatal));
                 throw fatal;
             }
             outcome = "aborted";
         }
-        ended(transaction, outcome, "");
+        ended(transaction, outcome, why);
         if (outcome.equals("aborted")) {
             starts.forEach((partition, offset) -> {
                 if (consumer.assignment().contains(partition)) {
@@ -146,6 +148,11 @@ final class Link {
                 }
             });
         }
+    }
+
+    /** The error that is behind the others, and its last words. */
+    private static String cause(Throwable error) {
+        return error.getCause() == null ? error.toString() : cause(error.getCause());
     }
 
     /** A time-out leaves the outcome open; the same call goes on waiting. */
