@@ -182,6 +182,11 @@ class Checks:
         self.same("a topic without records", lambda way: way.batch(subscribe="empty"), 0)
 
     def transactions(self) -> None:
+        inside = {
+            "startingOffsets": offsets_json("transactional", (4, 9)),
+            "endingOffsets": offsets_json("transactional", (20, 22)),
+            "minPartitions": 7,
+        }
         for level, least in (("read_committed", 20), ("read_uncommitted", 40)):
             options = {"subscribe": "transactional", "kafka.isolation.level": level}
             self.same(f"transactions, {level}", lambda way, o=options: way.batch(**o), least)  # type: ignore[misc]
@@ -192,6 +197,38 @@ class Checks:
                 ),
                 least,
             )
+            self.same(
+                f"transactions as a stream in small batches, {level}",
+                lambda way, o=options: way.stream(  # type: ignore[misc]
+                    self._checkpoint(way, "small-" + o["kafka.isolation.level"]), startingOffsets="earliest",
+                    maxOffsetsPerTrigger=7, **o,
+                ),
+                least,
+            )  # fmt: skip
+            self.same(
+                f"bounds inside of transactions, {level}",
+                lambda way, o=options: way.batch(**inside, **o),  # type: ignore[misc]
+                10,
+            )
+        # The connector waits for records that do not come, and gives up.
+        self.refused(
+            "an end beyond an open transaction, read_committed",
+            lambda way: way.batch(**{
+                "subscribe": "transactional",
+                "endingOffsets": offsets_json("transactional", (10, 26)),
+                "kafka.isolation.level": "read_committed",
+                "kafkaConsumer.pollTimeoutMs": 5000,
+            }),
+        )  # fmt: skip
+        self.same(
+            "an end beyond an open transaction, read_uncommitted",
+            lambda way: way.batch(**{
+                "subscribe": "transactional",
+                "endingOffsets": offsets_json("transactional", (10, 26)),
+                "kafka.isolation.level": "read_uncommitted",
+            }),
+            20,
+        )  # fmt: skip
 
     def bounds(self) -> None:
         self.same("a pattern", lambda way: way.batch(subscribePattern="events-.*"), 330)

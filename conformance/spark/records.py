@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from penstock.cli.records import LATEST, list_offset
 from penstock.client import Client
 from penstock.wire.api.end_txn import EndTxnRequest
 
@@ -213,6 +214,8 @@ def _transactions(bootstrap: str) -> bool:
             value = b"%d %d %r" % (number, at, commit)
             producer.produce("transactional", value, None, at % 2, timestamp=TIME + at)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+        # A transaction is ended before its markers are written. Offsets are to be the same on both brokers.
+        _await_ends(bootstrap, "transactional", (7 * number + 6, 6 * number + 6))
         plain.produce("transactional", b"plain", None, 0, timestamp=TIME)
         _flush(plain)
     left_open.begin_transaction()
@@ -222,6 +225,15 @@ def _transactions(bootstrap: str) -> bool:
     _flush(plain)
     OPEN.append(left_open)
     return True
+
+
+def _await_ends(bootstrap: str, topic: str, ends: Sequence[int]) -> None:
+    deadline = time.monotonic() + 30
+    with Client(bootstrap) as client:
+        for partition, end in enumerate(ends):
+            while list_offset(client, topic, partition, LATEST) < end:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the markers of a transaction in {topic!r} were not written")
 
 
 OPEN: list[Producer] = []
