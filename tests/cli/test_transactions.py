@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Producer
 
 from penstock.cli.client import Client
 from penstock.cli.doctor_transactions import (
@@ -115,6 +117,80 @@ def test_mistakes(broker: Broker, arguments: str, sentence: str) -> None:
     result = run(broker, "transactions", *arguments.split())
     assert result.exit_code
     assert sentence in result.stderr and "Traceback" not in result.output
+
+
+@pytest.fixture
+def coordinated(broker: Broker) -> Iterator[Broker]:
+    """Two transactional ids besides: one has committed and aborted, one is at it."""
+    assert run_json(broker, "cluster", "upgrade")["level"] >= 3
+    run_json(broker, "topics", "create", "u")
+    ended, at_it = (
+        Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": one, "log_level": 0})
+        for one in ("ended", "at-it")
+    )
+    for producer in (ended, at_it):
+        producer.init_transactions(30)
+    for end in (ended.commit_transaction, ended.abort_transaction):
+        ended.begin_transaction()
+        ended.produce("u", b"x")
+        assert ended.flush(20) == 0
+        end(30)
+    at_it.begin_transaction()
+    at_it.produce("u", b"y")
+    assert at_it.flush(20) == 0
+    yield broker
+    at_it.abort_transaction(30)
+
+
+def test_list_and_describe(coordinated: Broker) -> None:
+    rows = run_json(coordinated, "transactions", "list")
+    assert [(row["id"], row["coordinator"], row["state"]) for row in rows] == [
+        ("at-it", 1, "Ongoing"),
+        ("ended", 1, "CompleteAbort"),
+    ]
+    for options, ids in (
+        (("--state", "Ongoing"), ["at-it"]),
+        (("--pattern", "en.*"), ["ended"]),
+        (("--longer-than", "3600000"), []),
+        (("--producer-id", str(rows[1]["producer_id"])), ["ended"]),
+    ):
+        assert [row["id"] for row in run_json(coordinated, "transactions", "list", *options)] == ids
+    (row,) = run_json(coordinated, "transactions", "describe", "at-it")
+    assert (row["state"], row["timeout_ms"], row["partitions"]) == (
+        "Ongoing",
+        60_000,
+        [{"topic": "u", "partition": 0}],
+    )
+    assert row["open_ms"] >= 0
+    (row,) = run_json(coordinated, "transactions", "describe", "ended")
+    assert (row["open_ms"], row["partitions"]) == (None, [])
+    for arguments, sentence in (
+        ("describe nobody", "There is no transactional id 'nobody'."),
+        ("list --state Nope", "No transaction has a state Nope."),
+        ("list --pattern (", "INVALID_REGULAR_EXPRESSION"),
+    ):
+        assert sentence in run(coordinated, "transactions", *arguments.split()).stderr
+
+
+def test_what_hangs_is_found_and_ended_and_what_does_not_is_left_alone(coordinated: Broker) -> None:
+    (hanging,) = run_json(coordinated, "transactions", "find-hanging", "--older-than", "0")
+    assert (hanging["topic"], hanging["producer_id"], hanging["start_offset"]) == ("t", HANGING, 4)
+    report = json.loads(run(coordinated, "doctor").stdout)
+    problems = {one["check"]: one["problems"] for one in report["checks"] if one["problems"]}
+    assert list(problems) == ["no transaction hangs"]
+    cure = problems["no transaction hangs"][0].rpartition(": penstock ")[2]
+    (open_one,) = [
+        row for row in run_json(coordinated, "transactions", "producers", "u", "0") if row["start_offset"]
+    ]
+    refused = run(
+        coordinated, "transactions", "abort", "--topic", "u", "--partition", "0",
+        "--producer-id", str(open_one["producer_id"]),
+    )  # fmt: skip
+    assert refused.exit_code == 1
+    assert "This transaction does not hang: it is that of 'at-it', which is Ongoing" in refused.stderr
+    assert run_json(coordinated, *cure.split())["producer_id"] == HANGING
+    assert run_json(coordinated, "transactions", "find-hanging", "--older-than", "0") == []
+    assert run(coordinated, "doctor").exit_code == 0
 
 
 # The order of questions.

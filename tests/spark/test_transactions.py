@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 
 from penstock.log.isolation import Isolation
 from penstock.spark.options import OptionError, read_options
@@ -17,7 +18,8 @@ from penstock.spark.read.schema import full_schema
 from penstock.spark.read.stream import StreamReader
 from penstock.storage.reader.view import PartitionView
 from penstock.storage.stores.directory import DirectoryStore
-from tests.spark.test_batch import in_order, read, values
+from penstock.testing import Broker
+from tests.spark.test_batch import create, in_order, read, values
 from tests.spark.test_stream import Query
 from tests.spark.transactional import History, Row, abort, commit, data
 from tests.spark.workshop import Workshop
@@ -127,6 +129,33 @@ def test_the_store_alone(spark: SparkSession, workshop: Workshop) -> None:
         (4, b"open"),
         (5, b"plain"),
     ]
+
+
+def test_what_a_transactional_client_wrote_before_the_broker_died(spark: SparkSession) -> None:
+    with Broker(settings={"auto.create.topics.enable": False}) as broker:
+        create(broker, "events", 2)
+        producer, other = (
+            Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": one, "log_level": 0})
+            for one in ("one", "other")
+        )
+        for one in (producer, other):
+            one.init_transactions(60)
+        for number, end in enumerate(
+            (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction)
+        ):
+            producer.begin_transaction()
+            for partition in (0, 1):
+                producer.produce("events", b"%d %d" % (number, partition), partition=partition)
+            assert producer.flush(30) == 0
+            end(60)
+        other.begin_transaction()
+        other.produce("events", b"open", partition=1)
+        assert other.flush(30) == 0
+        broker.kill()
+        seen = values(in_order(read(spark, broker.store, "events")))
+        assert seen == [b"0 0", b"2 0", b"0 1", b"2 1"]
+        everything = values(in_order(read(spark, broker.store, "events", isolation_level="read_uncommitted")))
+        assert everything == [b"0 0", b"1 0", b"2 0", b"0 1", b"1 1", b"2 1", b"open"]
 
 
 def test_bounds_beside_an_open_transaction(workshop: Workshop) -> None:
