@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from penstock.testing import Broker
+from penstock.testing.waiting import until
 from tests.cli.test_commands import run, run_json
 
 
@@ -41,18 +46,46 @@ def test_a_group_goes_on_where_it_stopped(broker: Broker) -> None:
     assert consume(broker, "lines", "readers") == []
 
 
-def test_offsets_are_moved(broker: Broker) -> None:
-    run_json(broker, "topics", "create", "moved")
-    run_json(broker, "produce", "moved", text="".join(f"{n}\n" for n in range(10)))
+def _is_past(time_ms: int) -> bool:
+    return time.time_ns() // 1_000_000 > time_ms
+
+
+def reset(broker: Broker, *options: str) -> list[tuple[int, int | None, int]]:
+    """Partition, before and after, of each that is moved."""
+    rows = run_json(broker, "groups", "reset-offsets", "movers", *options)
+    return [(row["partition"], row["before"], row["after"]) for row in rows]
+
+
+def test_offsets_are_moved_in_all_ways(broker: Broker, tmp_path: Path) -> None:
+    run_json(broker, "topics", "create", "moved", "--partitions", "2")
+    for number in range(10):
+        run_json(broker, "produce", "moved", "--partition", "0", str(number))
+        if number == 4:
+            time_ms = run_json(broker, "consume", "moved", "--json", "--from", "4")["timestamp"] + 1
+            until(partial(_is_past, time_ms), 10, "another millisecond")
     consume(broker, "moved", "movers")
-    for to, after in (("-3", 7), ("+1", 8), ("earliest", 0), ("latest", 10), ("4", 4), ("99", 10), ("@0", 0)):
-        (row,) = run_json(broker, "groups", "reset-offsets", "movers", "--topic", "moved", "--to", to)
-        assert row["after"] == after, to
-    (row,) = run_json(
-        broker, "groups", "reset-offsets", "movers", "--topic", "moved", "--to", "5", "--dry-run"
-    )
-    assert (row["before"], row["after"]) == (0, 5)
-    assert consume(broker, "moved", "movers") == [str(n) for n in range(10)]
+    one = ("--topic", "moved:0")
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    elsewhere = moment.astimezone(timezone(timedelta(hours=2)))
+    ways = [
+        (("--to", "-3"), 7), (("--to", "+1"), 8), (("--to", "earliest"), 0), (("--to", "latest"), 10),
+        (("--to", "4"), 4), (("--to", "99"), 10), (("--to", "@0"), 0), (("--to-offset", "6"), 6),
+        (("--shift-by", "-2"), 4), (("--shift-by", "-100"), 0), (("--to-latest",), 10),
+        (("--to-earliest",), 0), (("--to-datetime", moment.strftime("%Y-%m-%dT%H:%M:%S.%f")), 5),
+        (("--to-current",), 5), (("--to-datetime", elsewhere.isoformat()), 5),
+        (("--by-duration", "P1D"), 0), (("--by-duration", "PT0S"), 10), (("--to", moment.isoformat()), 5),
+    ]  # fmt: skip
+    stands = 10
+    for way, after in ways:
+        assert reset(broker, *one, *way) == [(0, stands, after)], way
+        assert reset(broker, *one, *way, "--execute") == [(0, stands, after)], "the dry run moved nothing"
+        stands = after
+    plan = run(broker, "groups", "reset-offsets", "movers", "--all-topics", "--to-latest", "--export")
+    assert plan.stdout.splitlines() == ["moved,0,10", "moved,1,0"]
+    path = tmp_path / "plan.csv"
+    path.write_text("moved,0,3\nmovers,moved,1,99\nsomebody,moved,0,9\n")
+    assert reset(broker, "--from-file", str(path), "--execute") == [(0, 5, 3), (1, None, 0)]
+    assert consume(broker, "moved", "movers") == [str(n) for n in range(3, 10)]
 
 
 def test_groups_are_listed_and_deleted(broker: Broker) -> None:
@@ -75,6 +108,19 @@ def test_groups_are_listed_and_deleted(broker: Broker) -> None:
             "UNKNOWN_TOPIC_OR_PARTITION",
         ),
         (("groups", "reset-offsets", "g", "--topic", "errors", "--to", "soon"), "--to takes earliest"),
+        (("groups", "reset-offsets", "g", "--topic", "errors", "--shift-by", "1"), "no committed offset"),
+        (("groups", "reset-offsets", "g", "--topic", "errors", "--by-duration", "1h"), "PnDTnHnMnS"),
+        (("groups", "reset-offsets", "g", "--topic", "errors:x", "--to-latest"), "TOPIC:0,1"),
+        (("groups", "reset-offsets", "g", "--topic", "errors"), "in one way"),
+        (("groups", "reset-offsets", "g", "--to-latest"), "which topics"),
+        (
+            ("groups", "reset-offsets", "g", "--topic", "errors", "--to-latest", "--to-offset", "1"),
+            "in one way",
+        ),
+        (
+            ("groups", "reset-offsets", "g", "--topic", "errors", "--to-latest", "--execute", "--dry-run"),
+            "contradict",
+        ),
         (
             ("groups", "reset-offsets", "g", "--topic", "errors", "--partition", "7", "--to", "0"),
             "no partition 7",

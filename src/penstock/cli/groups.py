@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TextIO
 
 import click
 
+from penstock.cli import resetting
 from penstock.cli.client import AnswerError, Client, ClientError
 from penstock.cli.group_client import Offsets, commit, committed, coordinator
 from penstock.cli.options import cluster_options, connected
@@ -89,46 +93,146 @@ def describe_group(bootstrap: str, as_json: bool, group: str) -> None:
 @groups.command("reset-offsets")
 @cluster_options
 @click.argument("group")
-@click.option("--topic", "names", multiple=True, required=True, help="A topic to move in; may be repeated.")
+@click.option("--topic", "names", metavar="TOPIC[:0,1]", multiple=True,
+              help="A topic to move in, or some partitions of it; may be repeated.")  # fmt: skip
+@click.option("--all-topics", is_flag=True, help="All topics that the group has committed offsets of.")
 @click.option("--partition", "chosen", type=int, multiple=True, help="Only this partition; may be repeated.")
-@click.option(
-    "--to",
-    required=True,
-    metavar="WHERE",
-    help="earliest, latest, an offset, +N or -N from where it stands, or a time: @MILLISECONDS.",
-)
-@click.option("--dry-run", is_flag=True, help="Show what would be committed, and commit nothing.")
+@click.option("--to", metavar="WHERE",
+              help="Short for the options below: earliest, latest, current, an offset, +N, -N, "
+              "@MILLISECONDS, or a date and time.")  # fmt: skip
+@click.option("--to-earliest", is_flag=True, help="To the first record.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-current", is_flag=True, help="To where the group stands; to the end where it does not.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To an offset.")
+@click.option("--to-datetime", metavar="TIME",
+              help="To the first record at or after 2026-01-31T12:00:00.000, in UTC unless it ends in Z or "
+              "+hh:mm.")  # fmt: skip
+@click.option("--by-duration", metavar="DURATION", help="To the first record of the last PnDTnHnMnS.")
+@click.option("--shift-by", type=int, metavar="N", help="By N records, forwards or backwards.")
+@click.option("--from-file", type=click.File(), help="To what a CSV file says: topic,partition,offset.")
+@click.option("--export", is_flag=True, help="Print the plan as CSV for --from-file.")
+@click.option("--dry-run", is_flag=True, help="Commit nothing. This is what happens without --execute.")
+@click.option("--execute", is_flag=True, help="Commit the offsets.")
 def reset_offsets(
     bootstrap: str,
     as_json: bool,
     group: str,
     names: tuple[str, ...],
+    all_topics: bool,
     chosen: tuple[int, ...],
-    to: str,
+    export: bool,
     dry_run: bool,
+    execute: bool,
+    from_file: TextIO | None,
+    **ways: Any,
 ) -> None:
-    """Move the committed offsets of GROUP, which must have no members."""
+    """Move the committed offsets of GROUP, which must have no members. Without --execute it only shows where
+    they would go. An offset beyond an end of its partition becomes that end.
+
+    \b
+    penstock groups reset-offsets readers --topic orders --to-earliest
+    penstock groups reset-offsets readers --topic orders:0,2 --shift-by -100 --execute
+    penstock groups reset-offsets readers --all-topics --by-duration PT1H --execute
+    penstock groups reset-offsets readers --all-topics --to-current --export > plan.csv
+    penstock groups reset-offsets readers --from-file plan.csv --execute
+    """
+    if execute and dry_run:
+        raise click.UsageError("--execute and --dry-run contradict each other.")
+    way = _way(ways)
+    if (way is None) == (from_file is None):
+        raise click.UsageError(
+            "Say where to, in one way: --to, --to-..., --by-duration, --shift-by or --from-file."
+        )
+    if from_file is None and bool(names) == all_topics:
+        raise click.UsageError("Say which topics: --topic, or --all-topics.")
     with connected(bootstrap) as client:
         state, _ = _members(client, group)
         if state not in ("Empty", "Dead"):
             raise ClientError(f"Group {group!r} is {state}: stop its members before its offsets are moved.")
         before = committed(client, group)
-        after: Offsets = {}
-        for topic in names:
-            partitions = client.partitions(topic)
-            missing = [one for one in chosen if one not in partitions]
-            if missing:
-                raise ClientError(f"Topic {topic!r} has no partition {missing[0]}.")
-            for partition in chosen or partitions:
-                after[topic, partition] = _target(client, topic, partition, to, before)
-        if not dry_run:
+        if way is None:
+            assert from_file is not None
+            plan = resetting.read_plan(from_file, group)
+            _require(client, plan)
+            after = resetting.clamped(plan, partial(_ends, client))
+        else:
+            wanted = {topic: None for topic, _ in before} if all_topics else resetting.topics_of(names)
+            after = _targets(client, way, _places(client, wanted, chosen), before)
+        if execute and after:
             commit(client, group, after)
+    _show_plan(before, after, execute=execute, export=export, as_json=as_json)
+
+
+def _way(given: Mapping[str, Any]) -> resetting.Way | None:
+    """The one way that was given; None if none was."""
+    ways: list[resetting.Way] = []
+    if given["to"] is not None:
+        ways.append(resetting.parse_to(given["to"]))
+    ways += [resetting.Way(name) for name in ("earliest", "latest", "current") if given[f"to_{name}"]]
+    if given["to_offset"] is not None:
+        ways.append(resetting.Way("offset", offset=given["to_offset"]))
+    if given["shift_by"] is not None:
+        ways.append(resetting.Way("shift", offset=given["shift_by"]))
+    if given["to_datetime"] is not None:
+        ways.append(resetting.Way("time", time_ms=resetting.datetime_ms(given["to_datetime"])))
+    if given["by_duration"] is not None:
+        before_ms = resetting.duration_ms(given["by_duration"])
+        ways.append(resetting.Way("time", time_ms=time.time_ns() // 1_000_000 - before_ms))
+    if len(ways) > 1:
+        raise click.UsageError("Say where to, in one way.")
+    return ways[0] if ways else None
+
+
+def _places(
+    client: Client, wanted: Mapping[str, list[int] | None], chosen: tuple[int, ...]
+) -> list[resetting.Place]:
+    places: list[resetting.Place] = []
+    for topic, own in wanted.items():
+        partitions = client.partitions(topic)
+        some = own if own is not None else list(chosen) or partitions
+        missing = [one for one in some if one not in partitions]
+        if missing:
+            raise ClientError(f"Topic {topic!r} has no partition {missing[0]}.")
+        places += [(topic, partition) for partition in some]
+    return places
+
+
+def _require(client: Client, plan: Mapping[resetting.Place, int]) -> None:
+    wanted: dict[str, list[int] | None] = {}
+    for topic, partition in plan:
+        found = wanted.setdefault(topic, [])
+        assert found is not None
+        found.append(partition)
+    _places(client, wanted, ())
+
+
+def _ends(client: Client, place: resetting.Place) -> resetting.Ends:
+    return resetting.Ends(list_offset(client, *place, EARLIEST), list_offset(client, *place, LATEST))
+
+
+def _targets(client: Client, way: resetting.Way, places: list[resetting.Place], before: Offsets) -> Offsets:
+    def at_time(place: resetting.Place, time_ms: int) -> int:
+        return list_offset(client, *place, time_ms)
+
+    return {
+        place: resetting.target(way, place, _ends(client, place), before.get(place), at_time)
+        for place in places
+    }
+
+
+def _show_plan(before: Offsets, after: Offsets, *, execute: bool, export: bool, as_json: bool) -> None:
+    if export:
+        for (topic, partition), offset in after.items():
+            click.echo(f"{topic},{partition},{offset}")
+        return
     rows = [
         {"topic": topic, "partition": partition, "before": before.get((topic, partition)), "after": offset}
         for (topic, partition), offset in after.items()
     ]
     columns = {"topic": "TOPIC", "partition": "PARTITION", "before": "BEFORE", "after": "AFTER"}
     show(rows, columns, as_json=wants_json(as_json))
+    if not execute:
+        click.echo("Nothing was committed: add --execute.", err=True)
 
 
 @groups.command("delete")
@@ -215,20 +319,3 @@ def _position(client: Client, place: tuple[str, int], offsets: Offsets, owners: 
         "member": owner.get("member"),
         "host": owner.get("host"),
     }
-
-
-def _target(client: Client, topic: str, partition: int, to: str, before: Offsets) -> int:
-    start = list_offset(client, topic, partition, EARLIEST)
-    end = list_offset(client, topic, partition, LATEST)
-    if to == "earliest":
-        return start
-    if to == "latest":
-        return end
-    if to[:1] in "+-" and to[1:].isdigit():
-        return min(max(before.get((topic, partition), start) + int(to), start), end)
-    if to[:1] == "@" and to[1:].isdigit():
-        found = list_offset(client, topic, partition, int(to[1:]))
-        return end if found < 0 else found
-    if to.isdigit():
-        return min(max(int(to), start), end)
-    raise click.UsageError(f"--to takes earliest, latest, an offset, +N, -N or @MILLISECONDS, not {to!r}.")
