@@ -12,13 +12,17 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.settings.clients import OPEN_CLIENT, ClientSecurity
 from penstock.wire.api.api_versions import ApiVersionsResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.asking import GREETINGS, SIZE_BYTES, Question, Versions, size_of_answer, sized
 from penstock.wire.errors import ErrorCode, WireError
 from penstock.wire.schema import ApiMessage
+
+if TYPE_CHECKING:
+    from penstock.settings.doors import TlsSettings
 
 R = TypeVar("R", bound=ApiMessage)
 T = TypeVar("T")
@@ -29,6 +33,10 @@ RETRY_PAUSE_SECONDS = 0.1
 
 class ClientError(Exception):
     """Something went wrong. The message is one sentence for a person."""
+
+
+class ClientRefusedError(ClientError):
+    """A broker did not let us in. Asking again would not help."""
 
 
 class AnswerError(ClientError):
@@ -50,8 +58,10 @@ def error_code(code: int) -> ErrorCode:
 class Connection:
     """One broker, and the versions it speaks."""
 
-    def __init__(self, host: str, port: int, seconds: float) -> None:
+    def __init__(self, host: str, port: int, seconds: float, security: ClientSecurity = OPEN_CLIENT) -> None:
         self.address = f"{host}:{port}"
+        self._security = security
+        self._login_again_at: float | None = None
         try:
             self._socket = socket.create_connection((host, port), seconds)
         except OSError as error:
@@ -59,7 +69,11 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
         try:
+            if security.tls is not None:
+                self._speak_tls(host, security.tls, min(10.0, seconds))
             self._versions = self._learn_versions(min(10.0, seconds))
+            if security.mechanism is not None:
+                self._log_in(min(30.0, seconds))
         except BaseException:
             self._socket.close()
             raise
@@ -80,7 +94,46 @@ class Connection:
         self, request: ApiMessage, response: type[R], *, seconds: float = 30.0, newest: int | None = None
     ) -> R:
         """Send a request and wait for its answer."""
+        if self._login_again_at is not None and time.monotonic() > self._login_again_at:
+            self._log_in(seconds)
         return self._exchange(request, response, self.version_of(request, newest), seconds)
+
+    def _speak_tls(self, host: str, tls: TlsSettings, seconds: float) -> None:
+        import ssl
+
+        from penstock.tls import TlsError, client_context
+
+        try:
+            context = client_context(tls)
+            self._socket.settimeout(seconds)
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except TlsError as error:
+            raise ClientError(str(error)) from None
+        except ssl.SSLCertVerificationError as error:
+            raise ClientError(
+                f"The certificate of {self.address} is not trusted: {error.verify_message}."
+            ) from error
+        except OSError as error:
+            raise ClientError(
+                f"{self.address} does not speak TLS with us ({getattr(error, 'reason', None) or error})."
+            ) from error
+
+    def _log_in(self, seconds: float) -> None:
+        from penstock.logging_in import LoginError, login_steps, new_nonce
+
+        self._login_again_at = None
+        steps = login_steps(self._security, new_nonce())
+        try:
+            request, response = next(steps)
+            while True:
+                answer = self._exchange(request, response, self.version_of(request), seconds)
+                request, response = steps.send(answer)
+        except StopIteration as done:
+            if done.value:
+                # Well before its end, as other clients do.
+                self._login_again_at = time.monotonic() + 0.85 * done.value / 1000
+        except LoginError as error:
+            raise ClientRefusedError(f"{str(error).rstrip('.')} ({self.address}).") from None
 
     def _learn_versions(self, seconds: float) -> Versions:
         for greeting, version in GREETINGS:
@@ -126,8 +179,9 @@ class Connection:
 class Client:
     """A cluster, reached through any of its brokers."""
 
-    def __init__(self, bootstrap: str, seconds: float = 30.0) -> None:
+    def __init__(self, bootstrap: str, seconds: float = 30.0, security: ClientSecurity = OPEN_CLIENT) -> None:
         self._seconds = seconds
+        self._security = security
         self._bootstrap = addresses(bootstrap)
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -173,7 +227,7 @@ class Client:
     def _connect(self, address: tuple[str, int]) -> Connection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(*address, self._seconds)
+            connection = self._connections[address] = Connection(*address, self._seconds, self._security)
         return connection
 
     def _forget_connections(self) -> None:
@@ -247,6 +301,8 @@ class Client:
                 if not error.code.retriable or time.monotonic() > deadline:
                     raise
                 self._leaders.clear()
+            except ClientRefusedError:
+                raise
             except ClientError:
                 if time.monotonic() > deadline:
                     raise

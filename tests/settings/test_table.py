@@ -51,8 +51,8 @@ def test_each_value_is_read() -> None:
         if isinstance(node, ast.Attribute)
     }
     # Those of listeners are asked for by name, because each may be given for one listener alone.
-    named = ast.walk(ast.parse((ROOT / "src/penstock/settings/doors.py").read_text(encoding="utf-8")))
-    for node in named:
+    by_name = [ROOT / "src/penstock" / path for path in ("settings/doors.py", "cli/secure.py")]
+    for node in (one for path in by_name for one in ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             field = node.value.replace(".", "_")
             read |= {field, f"sasl_oauthbearer_{field}"}

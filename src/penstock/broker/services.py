@@ -14,10 +14,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.settings import parse_listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from penstock.broker.context import Broker
     from penstock.broker.fetch.sessions import Sessions
@@ -31,8 +30,12 @@ if TYPE_CHECKING:
     from penstock.broker.topics.rules import TopicRules
     from penstock.broker.transactions.asking import Admission
     from penstock.broker.transactions.coordinator import TransactionCoordinator
+    from penstock.entropy import Entropy
+    from penstock.logging_in import Step
     from penstock.metadata.configs import TopicConfigs
     from penstock.metadata.image import ClusterImage
+    from penstock.settings.clients import ClientSecurity
+    from penstock.wire.schema import ApiMessage
 
 
 class Service(Protocol):
@@ -109,11 +112,27 @@ class Services:
 
     @cached_property
     def peers(self) -> Peers:
+        from penstock.broker.peers.link import dial, tls_dial
         from penstock.broker.peers.peers import Peers
+        from penstock.settings.clients import ClientSecurity
+        from penstock.settings.doors import inter_broker
 
         broker = self._broker
-        listener = parse_listeners(broker.settings.listeners)[0].name
-        peers = Peers(f"broker-{broker.broker_id}", listener, lambda: broker.image, broker.clock)
+        ours = inter_broker(broker.settings, broker.settings.given)
+        steps = None
+        if ours.mechanism is not None:
+            security = ClientSecurity(
+                tls=ours.tls, mechanism=ours.mechanism, user=ours.user, password=ours.password
+            )
+            steps = partial(_log_in, security, broker.entropy)
+        peers = Peers(
+            f"broker-{broker.broker_id}",
+            ours.listener,
+            lambda: broker.image,
+            broker.clock,
+            dial if ours.tls is None else tls_dial(ours.tls),
+            steps,
+        )
         self._to_stop.append(peers)
         return peers
 
@@ -201,3 +220,9 @@ class Services:
         # The modules are loaded by a thread: the first records should not have to wait for them.
         await asyncio.to_thread(import_module, coordination.module)
         coordination.build(self)
+
+
+def _log_in(security: ClientSecurity, entropy: Entropy) -> Generator[Step, ApiMessage, int]:
+    from penstock.logging_in import login_steps
+
+    return login_steps(security, entropy.token(24))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from penstock.cli.options import cluster_options, connected
+from penstock.cli.options import cluster_options, connected, security
 from penstock.cli.output import show, wants_json
 from penstock.metadata.levels import FEATURE
 
@@ -210,7 +210,7 @@ def _ask(row: Row) -> ResponsePartitionData | None:
         return None
     host, _colon, port = row["address"].rpartition(":")
     try:
-        with contextlib.closing(Connection(host, int(port), ANSWER_SECONDS)) as connection:
+        with contextlib.closing(Connection(host, int(port), ANSWER_SECONDS, security())) as connection:
             return _quorum(connection)
     except ClientError as error:
         row["state"] = "no answer"

@@ -13,7 +13,7 @@ from penstock.cli.client import Client, ClientError, Connection
 from penstock.cli.doctor_checks import CHECKS, Finding, examine, lasting
 from penstock.cli.doctor_questions import ANSWER_SECONDS, Address, gather, text
 from penstock.cli.group_client import GroupMember
-from penstock.cli.options import cluster_options
+from penstock.cli.options import cluster_options, connected, security
 from penstock.cli.output import wants_json
 from penstock.cli.records import ReaderPositions, Sender
 from penstock.cli.topics import create, delete
@@ -67,7 +67,7 @@ def trial(brokers: Sequence[Address]) -> Iterator[str]:
     for broker in brokers:
         name = f"penstock-doctor-{uuid.uuid4().hex}"
         try:
-            with Client(text(broker)) as client:
+            with connected(text(broker)) as client:
                 create(client, name, partitions=len(brokers))
                 try:
                     yield from _unknown_elsewhere(name, brokers)
@@ -90,7 +90,7 @@ def _unknown_elsewhere(name: str, brokers: Sequence[Address]) -> Iterator[str]:
 
 
 def _knows(broker: Address, request: MetadataRequest) -> bool:
-    connection = Connection(*broker, ANSWER_SECONDS)
+    connection = Connection(*broker, ANSWER_SECONDS, security())
     try:
         answer = connection.ask(request, MetadataResponse, seconds=ANSWER_SECONDS)
     finally:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from penstock.cli.client import ClientError, Connection
 from penstock.cli.doctor_transactions import Transactions, ask_transactions
+from penstock.cli.options import security
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from penstock.wire.api.offset_fetch import (
@@ -84,7 +85,7 @@ def gather(bootstrap: Sequence[Address]) -> Picture:
 
 def _opinion(address: Address, groups: Sequence[str]) -> Opinion | str:
     try:
-        with contextlib.closing(Connection(*address, ANSWER_SECONDS)) as connection:
+        with contextlib.closing(Connection(*address, ANSWER_SECONDS, security())) as connection:
             metadata = connection.ask(MetadataRequest(topics=None), MetadataResponse, seconds=ANSWER_SECONDS)
             found = _ask_coordinators(connection, groups)
             asked = _some_partitions(metadata.topics)

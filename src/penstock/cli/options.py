@@ -8,14 +8,33 @@ from typing import Any, TypeVar
 import click
 
 from penstock.cli.client import Client
+from penstock.settings import SettingsError
+from penstock.settings.clients import OPEN_CLIENT, ClientSecurity, client_security
+from penstock.settings.properties import parse_properties
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
+class _Chosen:
+    """What --command-config of the one command that runs says; threads of it ask, too."""
+
+    security: ClientSecurity = OPEN_CLIENT
+
+
 def cluster_options(command: F) -> F:
-    """Add --bootstrap and --json."""
+    """Add --bootstrap, --command-config and --json."""
+    command = click.option(
+        "--command-config",
+        metavar="FILE",
+        envvar="PENSTOCK_COMMAND_CONFIG",
+        show_envvar=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_remember,
+        help="How to reach a secured cluster: properties as Kafka's tools take them (client.properties).",
+    )(command)
     command = click.option(
         "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
     )(command)
@@ -30,5 +49,26 @@ def cluster_options(command: F) -> F:
     )(command)
 
 
-def connected(bootstrap: str) -> Client:
-    return Client(bootstrap)
+def connected(bootstrap: str, seconds: float = 30.0) -> Client:
+    return Client(bootstrap, seconds, security())
+
+
+def security() -> ClientSecurity:
+    """What --command-config says."""
+    return _Chosen.security
+
+
+def _remember(_context: click.Context, _option: click.Parameter, path: str | None) -> None:
+    _Chosen.security = OPEN_CLIENT
+    if path is None:
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            given = parse_properties(file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise click.ClickException(f"{path} cannot be read: {reason}.") from None
+    try:
+        _Chosen.security = client_security(given)
+    except SettingsError as error:
+        raise click.ClickException(f"{path}: {error}") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.start_options import OPTIONS
 
 if TYPE_CHECKING:
+    from penstock.cli.secure import Secured
     from penstock.cli.start_options import Values
     from penstock.settings import Settings
 
@@ -26,22 +27,24 @@ class UsageError(Exception):
 
 def main(values: Values) -> int:
     """Run what the options ask for; the exit code."""
-    from penstock.settings import SettingsError
+    from penstock.settings import Settings, SettingsError
     from penstock.settings.doors import refuse_open_doors
 
     try:
         count = _number(values, "brokers", 1)
         if count != 1 and "broker_id" in values:
             raise UsageError("--brokers starts brokers 1 to N; --broker-id is for one broker alone.")
-        made = settings(values)
+        secure = _secured(values) if "secure" in values else None
+        made = settings(values) if secure is None else Settings().with_values(secure.values)
         refuse_open_doors(made, made.given)
         if count > 1:
             from penstock.cli.supervisor import supervise
 
             _set_up_logging(values)
             _check_for_several(made, values)
+            _say_where(secure)
             return supervise(values, count)
-        return serve(made, values)
+        return serve(made, values, secure)
     except (UsageError, SettingsError) as error:
         print(f"penstock: {error}", file=sys.stderr)
         return 2
@@ -51,14 +54,29 @@ def settings(values: Values) -> Settings:
     """The settings of one broker: file, then --set, then the options that stand for settings."""
     from penstock.settings import Settings
 
-    return Settings().with_values(given(values))
+    return Settings().with_values(_given(values))
 
 
-def given(values: Values) -> dict[str, str]:
+def _secured(values: Values) -> Secured:
+    """Settings of a broker with --secure, and what must be there for it."""
+    from penstock.cli.secure import secured
+
+    if "insecure" in values:
+        raise UsageError("--secure and --insecure contradict each other.")
+    if "listen" not in values and "listeners" not in _given(values):
+        values["listen"] = [LISTEN]
+    try:
+        return secured(_given(values))
+    except OSError as error:
+        raise UsageError(f"--secure cannot write {error.filename}: {error.strerror}.") from error
+
+
+def _given(values: Values) -> dict[str, str]:
     """What was given, by name of the setting and not checked."""
     from penstock.settings.loading import assigned
 
     on_line = assigned(values.get("set", ()))
+    protocol = "SASL_SSL" if "secure" in values else "PLAINTEXT"
     named: dict[str, str] = {}
     for option in OPTIONS:
         value = _one(values, option.name) if option.setting else None
@@ -69,7 +87,7 @@ def given(values: Values) -> dict[str, str]:
         if option.metavar == "HOST:PORT":
             value = _address(value, option.flag)
             if option.setting != "http.address":
-                value = f"PLAINTEXT://{value}"
+                value = f"{protocol}://{value}"
         named[option.setting] = value
     # A broker's number is always given, as it is in Kafka.
     return {"broker.id": "1", **_in_file(values), **on_line, **named}
@@ -108,7 +126,12 @@ def _check_for_several(made: Settings, values: Values) -> None:
         )
 
 
-def serve(settings: Settings, values: Values) -> int:
+def _say_where(secure: Secured | None) -> None:
+    if secure is not None and os.environ.get("PENSTOCK_LIFELINE") is None:
+        print(f"penstock: clients log in with {secure.client_properties}", flush=True)
+
+
+def serve(settings: Settings, values: Values, secure: Secured | None = None) -> int:
     """Run one broker until a signal; the exit code."""
     import asyncio
     import gc
@@ -121,7 +144,7 @@ def serve(settings: Settings, values: Values) -> int:
     _raise_file_limit(settings.max_connections)
 
     async def run() -> int:
-        node = Node(settings)
+        node = Node(settings, first_users=None if secure is None else secure.users)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)
@@ -147,6 +170,7 @@ def serve(settings: Settings, values: Values) -> int:
             f"(cluster {broker.image.cluster_id}, store {settings.store}{http})",
             flush=True,
         )
+        _say_where(secure)
         reason = await node.run()
         if reason is not None:
             print(f"penstock: {reason}", file=sys.stderr)

@@ -66,6 +66,12 @@ OPTIONS = (
     ),
     Option("--rack", "R", "The rack of this broker.", "broker.rack"),
     Option(
+        "--secure",
+        "",
+        "Serve with TLS and logins: makes certificates and an administrator on first use, and "
+        "client.properties for clients.",
+    ),
+    Option(
         "--insecure",
         "",
         "Serve addresses that others can reach without a login.",

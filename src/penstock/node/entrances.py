@@ -43,15 +43,15 @@ class Entrances:
         self._watches: list[Coroutine[None, None, None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._own_secret = b""
+        self._token_secret = settings.delegation_token_secret_key
 
     def of(self, listener: str) -> Entrance:
-        return self._made.get(listener, OPEN)
+        return self._made[listener]
 
     async def open(self) -> None:
         """Load certificates and keys. SettingsError says what is wrong with them."""
         for door in self._doors:
-            if door.tls is not None or door.login is not None:
-                self._made[door.name] = await self._entrance(door)
+            self._made[door.name] = await self._entrance(door)
         self._tasks = [asyncio.ensure_future(one) for one in self._watches]
         self._watches = []
 
@@ -64,6 +64,8 @@ class Entrances:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _entrance(self, door: Door) -> Entrance:
+        if door.tls is None and door.login is None:
+            return OPEN
         context = principal = None
         if door.tls is not None:
             from penstock.node.certificates import Certificates
@@ -114,6 +116,7 @@ class Entrances:
             assert keys is not None
             return OAuthBearer(keys.judge)
         from penstock.security.credentials import BY_NAME
+        from penstock.security.delegation import login_with
         from penstock.security.sasl.scram import Scram
 
         scram = BY_NAME[mechanism]
@@ -123,6 +126,7 @@ class Entrances:
             nonce,
             lambda user: self._image().credentials.get((user, scram)),
             self._decoy_secret(),
+            None if not self._token_secret else login_with(self._image().tokens, self._token_secret, scram),
         )
 
     def _decoy_secret(self) -> bytes:

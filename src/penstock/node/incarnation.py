@@ -14,13 +14,14 @@ from penstock.cluster.sealing import SharedLogs
 from penstock.cluster.seat import Seat, Times
 from penstock.metadata.commands import RegisterBroker
 from penstock.metadata.image import BrokerInfo
+from penstock.node.first_users import add_first_users
 from penstock.node.settings import Policies, advertised, ledger_settings, limits_of
 from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.wal.opening import open_wal_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.broker.metering import Meters
     from penstock.clock import Clock
@@ -72,6 +73,7 @@ class Incarnation:
         server: Server,
         bound: tuple[Bound, ...],
         on_end: Callable[[End], None],
+        first_users: Mapping[str, str] | None = None,
     ) -> None:
         """`server` is bound to the addresses `bound`. `on_end` is called when this incarnation is over."""
         self._settings = settings
@@ -79,6 +81,7 @@ class Incarnation:
         self.server = server
         self._bound = bound
         self._on_end = on_end
+        self._first_users = first_users or {}
         self._wal_store: WalStore | None = None
         self._metadata: MetadataLog | None = None
         self._membership: Membership | None = None
@@ -126,6 +129,8 @@ class Incarnation:
         )
         metadata.subscribe(self._follow_settings)
         await membership.start(ledger)
+        if self._first_users:
+            await add_first_users(metadata, self._first_users, self._surroundings.entropy)
         self.server.handle = make_handle(broker)
         await self.server.start()
         broker.services.start()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from penstock.broker.metering import Meters
@@ -36,12 +37,13 @@ from penstock.node.settings import limits_of
 from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
 from penstock.settings import Settings, SettingsError, parse_listeners
+from penstock.settings.doors import refuse_open_doors
 from penstock.storage.ledger.ledger import FencedError
 from penstock.storage.stores.objects import StoreError, StoreUnavailableError
 from penstock.storage.stores.opening import open_store as open_named_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.broker.context import Broker
     from penstock.clock import Clock
@@ -89,10 +91,13 @@ class Node:
         make_server: Callable[[Handle, Limits], Server] = Server,
         entropy: Entropy = SYSTEM,
         open_elsewhere: Callable[[str], ObjectStore] | None = None,
+        first_users: Mapping[str, str] | None = None,
     ) -> None:
         """`open_store`: instead of the store that the settings name, to count its requests or fail them;
         `open_elsewhere`: the same for a metadata log that is not there. `make_server`: instead of one that
-        listens on sockets."""
+        listens on sockets. `first_users`: passwords of those who must be able to log in from the first start
+        on."""
+        self._first_users = first_users or {}
         self.settings = settings
         self.entropy = entropy
         self._open_store = open_store or self._named_store
@@ -114,6 +119,8 @@ class Node:
     async def start(self) -> None:
         """Return when the broker accepts and serves. StartError says why it cannot."""
         try:
+            refuse_open_doors(self.settings, self.settings.given)
+            await self._entrances.open()
             server = self._bind()
             try:
                 await self._open_http()
@@ -213,6 +220,9 @@ class Node:
             raise SettingsError(
                 "etcd holds metadata and no records: give it as --metadata, beside a --store."
             )
+        if "://" not in settings.store:
+            # Records are for the owner's eyes; who wants it otherwise makes the directory beforehand.
+            os.makedirs(settings.store, mode=0o700, exist_ok=True)
         return open_named_store(settings.store, sync=settings.durability == "fsync", entropy=self.entropy)
 
     def _named_elsewhere(self, location: str) -> ObjectStore:
@@ -241,7 +251,7 @@ class Node:
             _unwatched if monitor is None else monitor.watch_ledger,
         )
         self._incarnation = incarnation = Incarnation(
-            self.settings, surroundings, server, self.bound, self._on_end
+            self.settings, surroundings, server, self.bound, self._on_end, self._first_users
         )
         await incarnation.begin()
 

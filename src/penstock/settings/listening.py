@@ -68,6 +68,14 @@ class ListeningSettings(AccessSettings, frozen=True, kw_only=True):
         ours=True,
     )
 
+    security_dir: str = row(
+        STRING,
+        "",
+        "Where `--secure` keeps what it made: certificates, passwords and client.properties; empty: "
+        "`security` in the store's directory, and `./penstock-security` for a store that is a URL.",
+        ours=True,
+    )
+
     row.section("TLS")
 
     ssl_client_auth: str = row(

@@ -2,6 +2,7 @@
 
 from penstock.client import AnswerError, Client, ClientError
 from penstock.metadata.image import BROKER_CONFIG, ClusterImage
+from penstock.settings.clients import OPEN_CLIENT, ClientSecurity
 from penstock.spark.errors import StoreAccessError
 from penstock.wire.api.describe_configs import (
     DescribeConfigsRequest,
@@ -13,10 +14,10 @@ CONNECT_SECONDS = 10.0
 _STORE = "store"
 
 
-def find_store(bootstrap: str) -> str:
+def find_store(bootstrap: str, security: ClientSecurity = OPEN_CLIENT) -> str:
     """The store of the cluster that a broker of this list belongs to."""
     try:
-        with Client(bootstrap, CONNECT_SECONDS) as client:
+        with Client(bootstrap, CONNECT_SECONDS, security) as client:
             return _ask_store(client, bootstrap)
     except ClientError as error:
         raise StoreAccessError(

@@ -12,6 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from penstock.log.isolation import Isolation
+from penstock.settings import SettingsError
+from penstock.settings.clients import OPEN_CLIENT, ClientSecurity, client_security
 from penstock.spark.errors import SourceError
 from penstock.wire.compression import CODEC_NAMES
 
@@ -90,6 +92,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation = Isolation.READ_COMMITTED
     check_crc: bool = True
     group: str | None = None
+    security: ClientSecurity = OPEN_CLIENT
+    """How brokers are reached. The store is read with its own credentials."""
 
 
 def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -126,6 +130,7 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         isolation=_isolation(options),
         check_crc=_flag(options, "checkCrc", default=True),
         group=options.get("group.id") or options.get("kafka.group.id"),
+        security=_security(options),
     )
 
 
@@ -142,6 +147,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: str | None
     bootstrap: str | None
     codec: str = "none"
+    security: ClientSecurity = OPEN_CLIENT
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
@@ -155,7 +161,22 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     if codec not in CODEC_NAMES:
         raise OptionError(f"kafka.compression.type is one of {', '.join(CODEC_NAMES)}, not {codec!r}.")
     _flag(options, "includeHeaders", default=True)
-    return WriteOptions(topic=options.get("topic"), store=_location(store), bootstrap=bootstrap, codec=codec)
+    return WriteOptions(
+        topic=options.get("topic"),
+        store=_location(store),
+        bootstrap=bootstrap,
+        codec=codec,
+        security=_security(options),
+    )
+
+
+def _security(options: Mapping[str, str]) -> ClientSecurity:
+    """From options that Spark's own connector hands to Kafka's clients, such as kafka.security.protocol."""
+    given = {name.removeprefix("kafka."): text for name, text in options.items() if name.startswith("kafka.")}
+    try:
+        return client_security(given)
+    except SettingsError as error:
+        raise OptionError(f"{str(error).rstrip('.')} (each with 'kafka.' before it).") from None
 
 
 def _known(raw: Mapping[str, str], names: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from penstock.client import AnswerError, Client, ClientError
 from penstock.metadata.image import ClusterImage
+from penstock.settings.clients import OPEN_CLIENT, ClientSecurity
 from penstock.spark.brokers import addresses
 from penstock.spark.read.planning import Positions
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -38,8 +39,9 @@ Offsets = Mapping[str, Mapping[int, int]]
 class GroupProgress:
     """Commits on a thread of its own, always the newest position."""
 
-    def __init__(self, group: str, bootstrap: str | None) -> None:
+    def __init__(self, group: str, bootstrap: str | None, security: ClientSecurity = OPEN_CLIENT) -> None:
         self._group = group
+        self._security = security
         self._bootstrap = bootstrap
         self._changed = threading.Condition()
         self._wanted: tuple[str, Offsets] | None = None
@@ -102,7 +104,7 @@ class GroupProgress:
     def _try(self, bootstrap: str, offsets: Offsets) -> bool:
         try:
             if self._client is None:
-                self._client = Client(bootstrap, REQUEST_SECONDS)
+                self._client = Client(bootstrap, REQUEST_SECONDS, self._security)
             commit(self._client, self._group, offsets)
         except ClientError as error:
             if self._client is not None:

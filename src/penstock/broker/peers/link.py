@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.wire.asking import (
     SIZE_BYTES,
@@ -14,6 +14,9 @@ from penstock.wire.asking import (
     sized,
 )
 from penstock.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from penstock.settings.doors import TlsSettings
 
 
 class Link(Protocol):
@@ -33,6 +36,23 @@ Dial = Callable[[str, int], Awaitable[Link]]
 async def dial(host: str, port: int) -> Link:
     _transport, link = await asyncio.get_running_loop().create_connection(SocketLink, host, port)
     return link
+
+
+def tls_dial(tls: TlsSettings) -> Dial:
+    """Connect by TLS. The files are read for each connection: they may have been replaced."""
+    from penstock.tls import TlsError, client_context
+
+    async def dialed(host: str, port: int) -> Link:
+        try:
+            context = await asyncio.to_thread(client_context, tls)
+        except TlsError as error:
+            raise ConnectionRefusedError(str(error)) from None
+        _transport, link = await asyncio.get_running_loop().create_connection(
+            SocketLink, host, port, ssl=context, server_hostname=host
+        )
+        return link
+
+    return dialed
 
 
 class SocketLink(asyncio.Protocol):

@@ -9,10 +9,11 @@ left alone for a moment, longer each time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.broker.peers.link import Dial, Link, dial
+from penstock.logging_in import LoginError, Step
 from penstock.wire.api.api_versions import ApiVersionsResponse
 from penstock.wire.asking import GREETINGS, Question, Versions
 from penstock.wire.errors import ErrorCode, WireError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=ApiMessage)
 
+Steps = Generator[Step, ApiMessage, int]
+"""A login: requests, and their answers sent in."""
 ANSWER_SECONDS = 30.0
 """How long an answer is waited for; Kafka's request.timeout.ms."""
 IN_FLIGHT_MAX = 100
@@ -39,9 +42,17 @@ class PeerError(Exception):
 
 class Peers:
     def __init__(
-        self, name: str, listener: str, image: Callable[[], ClusterImage], clock: Clock, dial: Dial = dial
+        self,
+        name: str,
+        listener: str,
+        image: Callable[[], ClusterImage],
+        clock: Clock,
+        dial: Dial = dial,
+        steps: Callable[[], Steps] | None = None,
     ) -> None:
-        """`name`: what the others know this broker by. `listener`: the one of theirs to connect to."""
+        """`name`: what the others know this broker by. `listener`: the one of theirs to connect to. `steps`
+        begins a login there, if it asks for one."""
+        self._steps = steps
         self._name = name
         self._listener = listener
         self._image = image
@@ -84,7 +95,7 @@ class Peers:
         if listener is None:
             raise PeerError(f"Broker {info.id} has no listener {self._listener}.")
         host, port = listener.host, listener.port
-        return _Peer(self._name, info.epoch, lambda: self._dial(host, port), self._clock)
+        return _Peer(self._name, info.epoch, lambda: self._dial(host, port), self._clock, self._steps)
 
     def _forget(self, image: ClusterImage) -> None:
         """Close what belongs to incarnations that are over."""
@@ -98,7 +109,17 @@ class Peers:
 class _Peer:
     """One incarnation of another broker."""
 
-    def __init__(self, name: str, epoch: int, connect: Callable[[], Awaitable[Link]], clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        epoch: int,
+        connect: Callable[[], Awaitable[Link]],
+        clock: Clock,
+        steps: Callable[[], Steps] | None,
+    ) -> None:
+        self._steps = steps
+        self._login_ends = 0.0
+        """Shortly before it another connection takes its place; 0: it has no end."""
         self.epoch = epoch
         self._name = name
         self._connect = connect
@@ -128,7 +149,11 @@ class _Peer:
         async with self._connecting:
             link, versions = self._link, self._versions
             if link is not None and versions is not None and not link.over:
-                return link, versions
+                if not self._login_ends or self._clock.monotonic() < self._login_ends:
+                    return link, versions
+                # What it was asked is answered there.
+                asyncio.get_running_loop().call_later(ANSWER_SECONDS, link.close)
+                self._link = None
             if self._clock.monotonic() < self._alone_until:
                 raise ConnectionRefusedError("it could not be reached a moment ago")
             try:
@@ -151,7 +176,24 @@ class _Peer:
                 break
         if answer.error_code:
             raise WireError(f"it greeted with {answer.error_code}")
-        return link, Versions(answer)
+        versions = Versions(answer)
+        if self._steps is not None:
+            await self._log_in(link, versions, self._steps())
+        return link, versions
+
+    async def _log_in(self, link: Link, versions: Versions, steps: Steps) -> None:
+        try:
+            request, response = next(steps)
+            while True:
+                version = versions.newest(request)
+                if version is None:
+                    raise WireError(f"it does not serve {type(request).__name__}")
+                answer = await self._exchange(link, request, response, version)
+                request, response = steps.send(answer)
+        except StopIteration as done:
+            self._login_ends = self._clock.monotonic() + 0.8 * done.value / 1000 if done.value else 0.0
+        except LoginError as error:
+            raise ConnectionRefusedError(str(error)) from None
 
     async def _exchange(self, link: Link, request: ApiMessage, response: type[R], version: int) -> R:
         self._correlation_id = (self._correlation_id + 1) % 2**31

@@ -39,7 +39,7 @@ def locate(options: ReadOptions) -> str:
     from penstock.spark.brokers import find_store
 
     assert options.bootstrap is not None
-    return find_store(options.bootstrap)
+    return find_store(options.bootstrap, options.security)
 
 
 def settings_of(options: ReadOptions, store: str, schema: StructType) -> "ReadSettings":

@@ -297,7 +297,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from penstock.spark.read.planning import decode_positions
 
         if self._progress is None:
-            self._progress = GroupProgress(self._options.group, self._options.bootstrap)
+            self._progress = GroupProgress(
+                self._options.group, self._options.bootstrap, self._options.security
+            )
         self._progress.report(decode_positions(end), self._session.image)
 
     def stop(self) -> None:

@@ -271,7 +271,7 @@ class Committer:
             bootstrap = addresses(image)
             if not bootstrap:
                 raise WriteError(f"No broker of the cluster in {self._store.location} is alive to write to.")
-        return Client(bootstrap, CONNECT_SECONDS)
+        return Client(bootstrap, CONNECT_SECONDS, self._options.security)
 
     def _views(self, topics: Iterable[str]) -> Mapping[Place, PartitionView]:
         selection = Selection(names=tuple(topics))

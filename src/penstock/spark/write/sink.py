@@ -73,7 +73,7 @@ def locate(options: WriteOptions) -> str:
     from penstock.spark.brokers import find_store
 
     assert options.bootstrap is not None
-    return find_store(options.bootstrap)
+    return find_store(options.bootstrap, options.security)
 
 
 def _open(options: WriteOptions) -> "BlockingStore":
@@ -133,7 +133,7 @@ class _PartitionCounts:
         bootstrap = self._options.bootstrap or addresses(image)
         try:
             if bootstrap:
-                with Client(bootstrap, CONNECT_SECONDS) as client:
+                with Client(bootstrap, CONNECT_SECONDS, self._options.security) as client:
                     return len(client.partitions(topic, create=True))
         except ClientError as error:
             raise MissingTopicError(f"The topic {topic!r} does not exist: {error}") from None
