@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.shards.live import LiveShard
 from penstock.metadata.commands import DeleteTopic
 from penstock.metadata.image import TRANSACTIONS_TOPIC
 from penstock.testing.waiting import eventually
-from penstock.transactions.shard import TransactionShard
 from penstock.transactions.transaction import State
 from penstock.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from penstock.wire.api.add_partitions_to_txn import (
@@ -22,12 +20,11 @@ from penstock.wire.api.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from penstock.wire.api.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from penstock.wire.api.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.api.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from penstock.wire.errors import ErrorCode
 from tests.broker.rig import Rig
+from tests.transactions.producer import Producer
 
 
 @pytest.fixture
@@ -40,64 +37,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await made.close()
 
 
-class Producer:
-    """One transactional id, and the requests of its producer."""
-
-    def __init__(self, rig: Rig, name: str) -> None:
-        self.rig = rig
-        self.name = name
-        self.id = self.epoch = -1
-
-    async def begin(self, version: int = 5) -> int:
-        await self.rig.ask(
-            FindCoordinatorRequest(key_type=1, coordinator_keys=[self.name]), FindCoordinatorResponse, 4
-        )
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000)
-        answer = await self.rig.ask(request, InitProducerIdResponse, version)
-        if answer.error_code == ErrorCode.NONE:
-            self.id, self.epoch = answer.producer_id, answer.producer_epoch
-        return answer.error_code
-
-    async def add(self, topic: str, *partitions: int, version: int = 3) -> list[int]:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=self.id,
-            v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
-        )
-        answer = await self.rig.ask(request, AddPartitionsToTxnResponse, version)
-        (one,) = answer.results_by_topic_v3_and_below
-        return [result.partition_error_code for result in one.results_by_partition]
-
-    async def end(self, *, commit: bool = True, version: int = 3) -> int:
-        request = EndTxnRequest(
-            transactional_id=self.name,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
-            committed=commit,
-        )
-        answer = await self.rig.ask(request, EndTxnResponse, version)
-        if version >= 5 and answer.error_code == ErrorCode.NONE:
-            self.id, self.epoch = answer.producer_id, answer.producer_epoch
-        return answer.error_code
-
-    async def live(self) -> LiveShard[TransactionShard]:
-        found = await self.rig.broker.services.transactions.found(self.name)
-        assert isinstance(found, LiveShard)
-        return found
-
-    async def state(self) -> State | None:
-        known = (await self.live()).shard.described(self.name)
-        return None if known is None else known.state
-
-    async def ended(self, state: State) -> None:
-        shard = (await self.live()).shard
-
-        def done() -> bool:
-            known = shard.described(self.name)
-            return known is not None and known.state is state
-
-        await eventually(done, f"{self.name} is {state.name}")
+def at(rig: Rig, name: str) -> Producer:
+    return Producer(rig.broker, rig.ask, name)
 
 
 def end_of(rig: Rig, topic: str, partition: int = 0) -> int:
@@ -108,7 +49,7 @@ def end_of(rig: Rig, topic: str, partition: int = 0) -> int:
 
 async def test_a_commit_puts_a_marker_into_each_partition(rig: Rig) -> None:
     await rig.topic("t", 3)
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     assert await producer.begin() == ErrorCode.NONE
     assert await producer.add("t", 0, 2) == [ErrorCode.NONE, ErrorCode.NONE]
     assert await producer.end() == ErrorCode.NONE
@@ -118,7 +59,7 @@ async def test_a_commit_puts_a_marker_into_each_partition(rig: Rig) -> None:
 
 async def test_the_second_version_counts_epochs(rig: Rig) -> None:
     await rig.topic("t")
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     await producer.begin()
     for epoch in range(3):
         assert producer.epoch == epoch
@@ -130,7 +71,7 @@ async def test_the_second_version_counts_epochs(rig: Rig) -> None:
 
 async def test_one_bad_partition_keeps_the_others_out(rig: Rig) -> None:
     await rig.topic("t", 2)
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     await producer.begin()
     absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await producer.add("t", 1, 2) == [ErrorCode.OPERATION_NOT_ATTEMPTED, absent]
@@ -143,9 +84,9 @@ async def test_one_bad_partition_keeps_the_others_out(rig: Rig) -> None:
 )
 async def test_a_fenced_epoch_has_the_code_of_the_version(rig: Rig, version: int, code: ErrorCode) -> None:
     await rig.topic("t")
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     await producer.begin()
-    zombie = Producer(rig, "x")
+    zombie = at(rig, "x")
     await zombie.begin()
     zombie.epoch -= 1
     assert await zombie.add("t", 0, version=version) == [code]
@@ -158,7 +99,7 @@ async def test_a_fenced_epoch_has_the_code_of_the_version(rig: Rig, version: int
 
 async def test_the_offsets_of_a_group_join(rig: Rig) -> None:
     await rig.ask(FindCoordinatorRequest(coordinator_keys=["g"]), FindCoordinatorResponse, 4)
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     await producer.begin()
     offsets = AddOffsetsToTxnRequest(
         transactional_id="x", producer_id=producer.id, producer_epoch=producer.epoch, group_id="g"
@@ -178,7 +119,7 @@ async def test_the_offsets_of_a_group_join(rig: Rig) -> None:
 
 async def test_brokers_ask_for_many_transactions_at_once(rig: Rig) -> None:
     await rig.topic("t", 2)
-    producers = [Producer(rig, name) for name in ("x", "y")]
+    producers = [at(rig, name) for name in ("x", "y")]
     for producer in producers:
         await producer.begin()
     await producers[0].add("t", 0)
@@ -217,7 +158,7 @@ async def test_brokers_ask_for_many_transactions_at_once(rig: Rig) -> None:
 async def test_a_topic_that_is_gone_holds_nobody_up(rig: Rig) -> None:
     topic = await rig.topic("t", 2)
     await rig.topic("u")
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     await producer.begin()
     await producer.add("t", 0, 1)
     await producer.add("u", 0)
@@ -235,7 +176,7 @@ async def test_an_overdue_transaction_is_aborted(tmp_path: Path) -> None:
     )
     await rig.upgrade()
     await rig.topic("t")
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     await producer.begin()
     await producer.add("t", 0)
     rig.clock.ahead_ms += 61_000
@@ -247,7 +188,7 @@ async def test_an_overdue_transaction_is_aborted(tmp_path: Path) -> None:
 
 async def test_what_was_decided_is_carried_out_by_the_next_coordinator(rig: Rig) -> None:
     await rig.topic("t", 2)
-    producer = Producer(rig, "x")
+    producer = at(rig, "x")
     await producer.begin()
     await producer.add("t", 0, 1)
     services = rig.broker.services
@@ -260,7 +201,7 @@ async def test_what_was_decided_is_carried_out_by_the_next_coordinator(rig: Rig)
     assert await producer.add("t", 0) == [ErrorCode.CONCURRENT_TRANSACTIONS]
     await coordinator.stop()
     del services.__dict__["transactions"]
-    await Producer(rig, "x").ended(State.COMPLETE_COMMIT)
+    await at(rig, "x").ended(State.COMPLETE_COMMIT)
     assert [end_of(rig, "t", partition) for partition in range(2)] == [1, 1]
     assert await producer.end() == ErrorCode.NONE
 
@@ -269,7 +210,7 @@ async def test_many_producers_at_once(rig: Rig) -> None:
     await rig.topic("t", 4)
 
     async def run(name: str) -> None:
-        producer = Producer(rig, name)
+        producer = at(rig, name)
         await producer.begin()
         for round_ in range(3):
             if round_:
@@ -290,7 +231,7 @@ async def test_many_producers_at_once(rig: Rig) -> None:
 
 
 async def test_a_bad_pattern_is_refused(rig: Rig) -> None:
-    await Producer(rig, "x").begin()
+    await at(rig, "x").begin()
     answer = await rig.ask(
         ListTransactionsRequest(transactional_id_pattern="(x"), ListTransactionsResponse, 2
     )

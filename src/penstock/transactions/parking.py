@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.shards.timers import Timers
+from penstock.wire.errors import ErrorCode
 
 PATIENCE_MS = 50
 """No longer than a client would let pass until it comes again: a dead leader's markers take seconds."""
@@ -18,7 +19,7 @@ PARKED_MAX = 64
 
 class _Parked(NamedTuple):
     again: Callable[[], None]
-    refuse: Callable[[], None]
+    refuse: Callable[[ErrorCode], None]
 
 
 class Parking:
@@ -29,18 +30,22 @@ class Parking:
         self._by_id: dict[str, list[_Parked]] = {}
 
     def park(
-        self, transactional_id: str, now_ms: int, again: Callable[[], None], refuse: Callable[[], None]
+        self,
+        transactional_id: str,
+        now_ms: int,
+        again: Callable[[], None],
+        refuse: Callable[[ErrorCode], None],
     ) -> None:
         """Call one of the two: `again` when the id is free, `refuse` when that takes too long."""
         parked = self._by_id.setdefault(transactional_id, [])
         if len(parked) >= PARKED_MAX:
-            refuse()
+            refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
             return
         if not parked:
             self._timers.schedule(
                 ("parked", transactional_id),
                 now_ms + PATIENCE_MS,
-                lambda: self._refuse(transactional_id),
+                lambda: self._refuse(transactional_id, ErrorCode.CONCURRENT_TRANSACTIONS),
             )
         parked.append(_Parked(again, refuse))
 
@@ -50,10 +55,10 @@ class Parking:
         for one in self._by_id.pop(transactional_id, ()):
             one.again()
 
-    def refuse_all(self) -> None:
+    def refuse_all(self, code: ErrorCode) -> None:
         for transactional_id in list(self._by_id):
-            self._refuse(transactional_id)
+            self._refuse(transactional_id, code)
 
-    def _refuse(self, transactional_id: str) -> None:
+    def _refuse(self, transactional_id: str, code: ErrorCode) -> None:
         for one in self._by_id.pop(transactional_id, ()):
-            one.refuse()
+            one.refuse(code)

@@ -241,8 +241,9 @@ class TransactionShard:
         refused: Callable[[ErrorCode], object],
     ) -> None:
         """The markers of the transaction before are being written: wait for them a moment."""
-        refuse = partial(self._answer, ticket, refused(BUSY.code))
-        self._parking.park(transactional_id, self._now.ms, again, refuse)
+        self._parking.park(
+            transactional_id, self._now.ms, again, lambda code: self._answer(ticket, refused(code))
+        )
 
     def end(
         self, now: Now, ticket: Ticket, transactional_id: str, given: Given, *, commit: bool, bump: bool
@@ -442,7 +443,7 @@ class TransactionShard:
         self._now = now
         for _, failed in self._journal.give_up()[1]:
             failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._parking.refuse_all()
+        self._parking.refuse_all(ErrorCode.NOT_COORDINATOR)
         return Effects(self._taken_answers(), None, None)
 
     # -- answers -------------------------------------------------------------------------------------
