@@ -69,8 +69,6 @@ class Copier(Session):
         while True:
             try:
                 await self.initialise()
-                self._at = max(0, await self.stable_offset())
-                self._input.go_to(self._at)
                 while not self.scene.ending:
                     await self._one()
                     await self.pause(self._every)
@@ -78,6 +76,12 @@ class Copier(Session):
             except Fatal as error:
                 self.note(f"begins anew after {error}")
                 await self.pause(1.0)
+
+    async def initialise(self, *, go_on: bool = False) -> None:
+        """Another copier may have had the id meanwhile, and gone on from where this one was."""
+        await super().initialise()
+        self._at = max(0, await self.stable_offset())
+        self._input.go_to(self._at)
 
     async def _one(self) -> None:
         """The copies of the next records, in one transaction."""

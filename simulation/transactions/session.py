@@ -49,6 +49,8 @@ ADD_VERSION = 3
 END_VERSIONS = {1: 4, 2: 5}
 PRODUCE_VERSIONS = {1: 11, 2: 12}
 PATIENCE_SECONDS = 6.0
+NOBODY = (-1, -1)
+"""A client that begins has no producer id and no epoch."""
 
 LOOK_ANEW = frozenset((ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 COORDINATOR_AGAIN = LOOK_ANEW | {
@@ -151,16 +153,14 @@ class Session(Writer):
 
     async def initialise(self, *, go_on: bool = False) -> None:
         """Be the one that has the id, with the next epoch. `go_on`: as the one that has it already."""
-        given = (self.producer_id, self.epoch) if go_on else (-1, -1)
-        request = InitProducerIdRequest(
-            transactional_id=self.id.name,
-            transaction_timeout_ms=self.id.timeout_ms,
-            producer_id=given[0],
-            producer_epoch=given[1],
-        )
+        given = (self.producer_id, self.epoch) if go_on else NOBODY
 
         async def ask(coordinator: int) -> int:
-            self.note(f"initialise {self.id.name} {given} at b{coordinator}")
+            nonlocal given
+            request = InitProducerIdRequest(self.id.name, self.id.timeout_ms, *given)
+            # A coordinator that took over since does not know this epoch for the one before.
+            asked, given = given, NOBODY
+            self.note(f"initialise {self.id.name} {asked} at b{coordinator}")
             answer = await self.ask(
                 coordinator, request, InitProducerIdResponse, INIT_VERSIONS[self.id.version], PATIENCE_SECONDS
             )
