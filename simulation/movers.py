@@ -39,16 +39,26 @@ EXPECTED = frozenset(
 
 
 class Mover(Client):
-    def __init__(self, scene: Scene, name: str, topics: list[Topic], every: float) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        name: str,
+        topics: list[Topic],
+        every: float,
+        internal: tuple[str, ...] = ("__consumer_offsets",),
+    ) -> None:
         super().__init__(scene, name)
         self._topics = topics
         self._every = every
+        self._internal = internal
 
     async def run(self) -> None:
         while not self.scene.ending:
             topic = self.rng.choice(self._topics)
-            # Groups move as their partitions do.
-            name = "__consumer_offsets" if self.rng.random() < 0.2 else topic.name
+            # Groups and transactions move as their partitions do.
+            name = topic.name
+            if self.rng.random() < 0.2 * len(self._internal):
+                name = self._internal[self.rng.randrange(len(self._internal))]
             partition = self.rng.randrange(topic.partitions)
             with contextlib.suppress(Unreachable):
                 if self.rng.random() < 0.7:

@@ -264,7 +264,8 @@ class Scene:
             *self.transactions.cast(),
         ]
         if self.variety.moves:
-            cast.append(Mover(self, "m0", self._all_topics(), 1.0))
+            internal = ("__consumer_offsets", "__transaction_state")
+            cast.append(Mover(self, "m0", self._all_topics(), 1.0, internal))
         return cast
 
     def _cast(self) -> list[Client]:

@@ -19,10 +19,13 @@ from penstock.metadata.image import ClusterImage
 from penstock.node.settings import Policies
 from penstock.storage.ledger import upkeep
 from penstock.storage.settling import garbage, moving
+from penstock.transactions import transaction
 
 SEGMENT_BYTES_MAX = 400
 WORTH_BYTES = 1024
 """Dead bytes that are left where they are."""
+EPOCH_MAX = 20
+"""After so many epochs a producer gets another id, where it takes 32767 outside."""
 PROPOSE_SECONDS = 4.0
 """Less than a late write may take."""
 
@@ -45,6 +48,7 @@ CHANGES: list[tuple[Any, str, Any]] = [
     (moving, "_MANIFESTS_EVERY_SECONDS", 3.0),
     (log_moving, "_WORTH_BYTES", WORTH_BYTES),
     (watching, "PROCESS_LOOK_SECONDS", 0.5),
+    (transaction, "EPOCH_MAX", EPOCH_MAX),
     (Policies, "of", _of),
 ]
 
