@@ -181,6 +181,8 @@ class Reader(Client):
 
 
 class Observer(Client):
+    isolation = 0
+
     def __init__(self, scene: Scene, name: str, topics: list[Topic], every: float) -> None:
         super().__init__(scene, name)
         self._topics = topics
@@ -216,7 +218,7 @@ class Observer(Client):
         one = ListOffsetsTopic(
             topic.name, [ListOffsetsPartition(partition_index=partition, timestamp=LATEST)]
         )
-        request = ListOffsetsRequest(replica_id=-1, topics=[one])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=self.isolation, topics=[one])
         try:
             answer = await self.ask(
                 leader, request, ListOffsetsResponse, LIST_OFFSETS_VERSION, PATIENCE_SECONDS
@@ -231,8 +233,11 @@ class Observer(Client):
         if cuts != self.scene.checker.cuts:
             return
         if parts[0].error_code == 0:
-            self.scene.checker.end_told((topic.id, partition), parts[0].offset, asked_at, f"b{leader}")
+            self.told((topic.id, partition), parts[0].offset, asked_at, f"b{leader}")
             return
         if parts[0].error_code not in TRY_AGAIN | {ErrorCode.OFFSET_NOT_AVAILABLE}:
             name = self.code(parts[0].error_code)
             self.scene.checker.fail("P5 code", f"b{leader} answered {name} when asked for an end")
+
+    def told(self, key: PartitionKey, end: int, asked_at: float, by: str) -> None:
+        self.scene.checker.end_told(key, end, asked_at, by)

@@ -258,7 +258,7 @@ class Scene:
         topic = self.topics[0]
         cast: list[Client] = [
             IdempotentProducer(self, "p0", [topic], every),
-            Observer(self, "o0", self._all_topics(), 0.4),
+            Observer(self, "o0", self._all_topics(), 0.8),
             Reader(self, "r0", topic, 0),
             Committer(self, "c0", topic, every),
             *self.transactions.cast(),

@@ -24,7 +24,7 @@ from penstock.transactions import transaction
 SEGMENT_BYTES_MAX = 400
 WORTH_BYTES = 1024
 """Dead bytes that are left where they are."""
-EPOCH_MAX = 20
+EPOCH_MAX = 12
 """After so many epochs a producer gets another id, where it takes 32767 outside."""
 PROPOSE_SECONDS = 4.0
 """Less than a late write may take."""

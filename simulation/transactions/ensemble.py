@@ -19,7 +19,7 @@ from simulation.topics import COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.transactions.copiers import Copier
 from simulation.transactions.notes import Notes, place_of
 from simulation.transactions.producers import Bystander, TransactionalProducer
-from simulation.transactions.readers import IsolatedReader
+from simulation.transactions.readers import IsolatedReader, StableObserver
 from simulation.transactions.removal import Remover
 from simulation.transactions.session import TIMEOUT_MS_MAX, Id
 from simulation.transactions.store_reader import StoreReader
@@ -60,6 +60,7 @@ class Ensemble:
         for name, id, partition in self._copiers():
             cast.append(Copier(scene, name, id, (self.topics[0], partition), self.target, every))
         cast.append(Bystander(scene, "by", self.topics, 2 * every))
+        cast.append(StableObserver(scene, "so", [*self.topics, self.target], 0.8))
         for topic in (*self.topics, self.target):
             for committed in (True, False):
                 if rng.random() < (0.7 if committed else 0.25):

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from conformance.histories.history import Seen
 
+from penstock.metadata.image import PartitionKey
 from penstock.wire.api.fetch import PartitionData
 from penstock.wire.batch import check_batch, iter_batches, iter_records
 from penstock.wire.errors import BatchError
 from penstock.wire.markers import ABORT, marker_kind
-from simulation.readers import Reader
+from simulation.readers import Observer, Reader
 from simulation.topics import Topic
 
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ class IsolatedReader(Reader):
             self.scene.checker.fail(
                 "T aborted", f"{where}, isolation {self.isolation}: aborted are {told.aborted_transactions}"
             )
+
+
+class StableObserver(Observer):
+    """Asks for the ends that readers at read_committed stop at."""
+
+    isolation = 1
+
+    def told(self, key: PartitionKey, end: int, asked_at: float, by: str) -> None:
+        self.scene.transactions.notes.stable_told(key, end, end, asked_at, by)
 
 
 class _Hidden:
