@@ -224,6 +224,8 @@ def verified(present: Transaction, given: Given, places: Collection[Place]) -> d
 
 
 def _refusal(present: Transaction, given: Given) -> Answer | None:
+    if present.is_prepared and given == answered(present):
+        return BUSY  # The next transaction, which may have another producer id already.
     if given.producer_id != present.producer_id:
         return UNKNOWN_PRODUCER
     if given.epoch != present.epoch:
