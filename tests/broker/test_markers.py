@@ -144,6 +144,13 @@ async def test_each_partition_has_its_own_code(rig: Rig) -> None:
     }
 
 
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (7, -1)])
+async def test_a_marker_of_no_producer_is_not_written(rig: Rig, producer: int, epoch: int) -> None:
+    codes = await write_markers(rig.broker, ending(producer, epoch), ALL[:1])
+    assert codes == {ALL[0]: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert partition_of(rig, ALL[0]).next_offset == 0
+
+
 async def test_with_version_2_a_marker_of_the_epoch_of_the_records_is_late(rig: Rig) -> None:
     (place, *_) = ALL
     await write(rig, place, 7, epoch=3)
@@ -199,7 +206,7 @@ async def test_many_endings_in_one_request(rig: Rig, version: int) -> None:
         for topic in one.topics
     ]
     assert codes == [(7, "t", [(0, 0), (1, 0), (2, 0)]), (7, "absent", [(0, 3)]), (8, "t", [(0, 0)])]
-    assert [one.producer_id for one in answer.markers] == [7, 8, 9]
+    assert [one.producer_id for one in answer.markers] == [7, 8], "nothing was asked of the third"
     assert [t.producer_id for t in partition_of(rig, ALL[0]).aborted_transactions(0, 10)] == [8]
 
 
@@ -264,8 +271,8 @@ async def test_offsets_take_effect_with_the_durable_marker(offsets: Rig, commit:
 
 
 async def test_offsets_do_not_take_effect_with_a_marker_that_was_refused(offsets: Rig) -> None:
-    codes = await write_markers(offsets.broker, ending(7, -1), [OFFSETS])
-    assert codes == {OFFSETS: ErrorCode.INVALID_PRODUCER_EPOCH}
+    codes = await write_markers(offsets.broker, ending(7, 0, coordinator=-2), [OFFSETS])
+    assert codes == {OFFSETS: ErrorCode.TRANSACTION_COORDINATOR_FENCED}
     assert await fetched(offsets) == UNSTABLE
 
 

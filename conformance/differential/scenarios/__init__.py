@@ -20,6 +20,7 @@ from conformance.differential.scenarios import (
     producers,
     security,
     topics,
+    transactional_records,
     transactions,
 )
 
@@ -43,5 +44,6 @@ __all__ = [
     "producers",
     "security",
     "topics",
+    "transactional_records",
     "transactions",
 ]

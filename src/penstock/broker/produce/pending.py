@@ -103,7 +103,7 @@ class Pending(Reply):
         for key, one in accepted.items():
             if self._transactional_id is not None:
                 sender = producer_of(one.batch)
-                if sender is not None and _must_be_admitted(one.partition, sender[0]):
+                if sender is not None and not one.partition.in_transaction(*sender[0]):
                     beginning[key] = sender
                     continue
             self._broker.ledger.append(one.partition, one.batch, self.appended(key), self._seconds)
@@ -141,9 +141,17 @@ class Pending(Reply):
         applicants: list[Applicant] = []
         for key, (_given, sequence) in beginning.items():
             one = accepted[key]
-            applicants.append((one.partition, sequence, self._admitted(key, one)))
+            if self._is_over(one.partition, given):
+                self._concluded(key, Refused(ErrorCode.INVALID_PRODUCER_EPOCH))
+            else:
+                applicants.append((one.partition, sequence, self._admitted(key, one)))
         manner = manner_of_produce(self._asked.version)
         self._broker.services.admission.admit(self._transactional_id, given, manner, applicants)
+
+    def _is_over(self, partition: Partition, given: Given) -> bool:
+        """Whether the partition knows a later epoch, for sure: then the coordinator need not be asked."""
+        entry = partition.producer_entries.get(given.producer_id)
+        return entry is not None and given.epoch < entry.epoch and self._broker.leads_surely
 
     def _admitted(self, key: Key, one: Accepted) -> Callable[[Guard | ErrorCode], None]:
         def admitted(answer: Guard | ErrorCode) -> None:
@@ -155,12 +163,3 @@ class Pending(Reply):
                 self._concluded(key, Refused(code, message=message))
 
         return admitted
-
-
-def _must_be_admitted(partition: Partition, sender: Given) -> bool:
-    """Whether the batch would begin a transaction. One of an epoch that is over is refused by the log,
-    without a question."""
-    entry = partition.producer_entries.get(sender.producer_id)
-    if entry is not None and sender.epoch < entry.epoch:
-        return False
-    return not partition.in_transaction(*sender)
