@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.cli import (
     bench,
     cluster,
+    completion,
     config,
     consume,
     doctor,
@@ -44,7 +45,15 @@ class App(click.Group):
 @click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="penstock")
 def app() -> None:
-    """An event log that speaks the Kafka protocol. Any Kafka client can use it."""
+    """An event log that speaks the Kafka protocol. Any Kafka client can use it.
+
+    \b
+    Exit codes: 0  it was done
+                1  it could not be done, or something is wrong with what was looked at; a sentence says what
+                2  the command, an option or a setting is not right; store scrub and repair: something could
+                   not be read
+                3  start: the broker lost its place for good. Its id is another's, or it was removed
+    """
 
 
 def _start_command() -> click.Command:
@@ -90,6 +99,7 @@ app.add_command(transactions.transactions)
 app.add_command(records.produce)
 app.add_command(consume.consume)
 app.add_command(cluster.cluster)
+app.add_command(completion.completion)
 app.add_command(config.config)
 app.add_command(doctor.doctor)
 app.add_command(bench.bench)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
-from typing import Any
 
 import click
 
+from penstock.cli import formats
 from penstock.cli.client import Client
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.records import WAIT_MS, ReaderPositions
 from penstock.log.isolation import Isolation
-from penstock.wire.batch import Record
 
 
 @click.command("consume")
 @cluster_options
 @click.argument("topic")
 @click.option("--from", "start", metavar="WHERE", default="beginning", show_default=True,
-              help="beginning, end, or an offset (with --partition).")  # fmt: skip
+              help="beginning, end, an offset, -N for the last N of each partition, @MILLISECONDS, or a date "
+              "and time.")  # fmt: skip
 @click.option("--partition", "chosen", type=int, multiple=True, help="Only this partition; may be repeated.")
 @click.option("--max", "most", type=int, help="Stop after so many records.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records instead of stopping at the end.")
@@ -29,6 +28,15 @@ from penstock.wire.batch import Record
               help="read_uncommitted, the default, prints all records. read_committed leaves out those of "
               "aborted transactions, and stops or waits where an open one begins.")  # fmt: skip
 @click.option("--committed", is_flag=True, help="The same as --isolation read_committed.")
+@click.option("--format", "form", metavar="TEXT",
+              help="How to print a record, as kcat does: %t topic, %p partition, %o offset, %T timestamp, "
+              "%k key, %s value, %h headers, %K and %S lengths; \\n, \\t, \\xHH.")  # fmt: skip
+@click.option("--key", "keys", multiple=True, help="Only records with this key; may be repeated.")
+@click.option("--grep", "greps", metavar="REGEX", multiple=True, help="Only values in which this is found.")
+@click.option("--field", "fields", metavar="PATH=VALUE", multiple=True,
+              help="Only values that are JSON with this field, such as customer.id=7.")  # fmt: skip
+@click.option("--header", "headers", metavar="NAME[=VALUE]", multiple=True,
+              help="Only records with this header.")  # fmt: skip
 @click.option("--group", help="Read as a member of this group: go on where it stopped, and commit.")
 def consume(
     bootstrap: str,
@@ -40,6 +48,11 @@ def consume(
     follow: bool,
     isolation: str | None,
     committed: bool,
+    form: str | None,
+    keys: tuple[str, ...],
+    greps: tuple[str, ...],
+    fields: tuple[str, ...],
+    headers: tuple[str, ...],
     group: str | None,
 ) -> None:
     """Print the records of TOPIC: their values, one a line, or all about them with --json.
@@ -48,21 +61,29 @@ def consume(
     penstock consume orders --from end --follow
     penstock consume orders --isolation read_committed --json
     penstock consume orders --group readers --max 100
+    penstock consume orders --format '%p %o %k: %s\\n' --from 2026-01-31T12:00:00
+    penstock consume orders --from -10 --field customer.id=7
     """
     if committed and isolation == Isolation.READ_UNCOMMITTED:
         raise click.UsageError("--committed and --isolation read_uncommitted contradict each other.")
     committed = committed or isolation == Isolation.READ_COMMITTED
     if group is not None and chosen:
         raise click.UsageError("A member of a group is given its partitions: use --group or --partition.")
+    if form is not None and as_json:
+        raise click.UsageError("--format and --json contradict each other.")
+    write = formats.compiled(form) if form is not None else formats.as_json if as_json else formats.as_value
+    wanted = formats.matching(keys, greps, fields, headers)
     with connected(bootstrap) as client:
         if group is not None:
-            _consume_as_member(client, group, topic, start, most, follow, committed, as_json)
+            _consume_as_member(client, group, topic, start, most, follow, committed, write, wanted)
             return
         partitions = list(chosen) or client.partitions(topic)
         reader = ReaderPositions(client, topic, partitions, start, committed)
-        for found in itertools.islice(reader.records(follow=follow), most):
-            if found is not None:
-                _print(topic, *found, as_json)
+        found = (one for one in reader.records(follow=follow) if one is not None)
+        for partition, record in itertools.islice(
+            (one for one in found if wanted is None or wanted(one[1])), most
+        ):
+            _print(write(topic, partition, record), follow)
         sys.stdout.flush()
 
 
@@ -74,7 +95,8 @@ def _consume_as_member(
     most: int | None,
     follow: bool,
     committed: bool,
-    as_json: bool,
+    write: formats.Write,
+    wanted: formats.Matches | None,
 ) -> None:
     """Read as a member of `group`. Without --follow it ends when all its partitions are read to the end."""
     from penstock.cli.group_client import GroupMember
@@ -97,9 +119,10 @@ def _consume_as_member(
             for found in reader.records(follow=follow, pauses=True):
                 if found is not None:
                     partition, record = found
-                    _print(topic, partition, record, as_json)
+                    if wanted is None or wanted(record):
+                        _print(write(topic, partition, record), follow)
+                        left = None if left is None else left - 1
                     member.handed_on(partition, record.offset)
-                    left = None if left is None else left - 1
                     if left == 0:
                         break
                 else:
@@ -112,33 +135,8 @@ def _consume_as_member(
         member.leave()
 
 
-def _print(topic: str, partition: int, record: Record, as_json: bool) -> None:
-    if not as_json:
-        sys.stdout.buffer.write((record.value or b"") + b"\n")
-        if sys.stdout.isatty():
-            sys.stdout.flush()
-        return
-    fields: dict[str, Any] = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _readable(record.key),
-        "value": _readable(record.value),
-        "headers": [[name, _readable(value)] for name, value in record.headers],
-    }
-    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
-    if sys.stdout.isatty():
+def _print(line: bytes, at_once: bool) -> None:
+    """`at_once`: whoever reads this waits for it."""
+    sys.stdout.buffer.write(line)
+    if at_once or sys.stdout.isatty():
         sys.stdout.flush()
-
-
-def _readable(data: bytes | None) -> Any:
-    """Text where it is text, else what it is in base64."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        import base64
-
-        return {"base64": base64.b64encode(data).decode()}

@@ -12,6 +12,8 @@ import click
 from penstock.cli.client import AnswerError, Client
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import say, wants_json
+from penstock.cli.sources import Source, record_of_json
+from penstock.cli.starting_points import EARLIEST, LATEST, position
 from penstock.wire.api.fetch import (
     FetchPartition,
     FetchRequest,
@@ -35,8 +37,8 @@ from penstock.wire.batch import BatchHeader, Record, build_batch, iter_batches, 
 from penstock.wire.buffers import Buffer
 from penstock.wire.compression import CODEC_NAMES
 
-EARLIEST = -2
-LATEST = -1
+__all__ = ("EARLIEST", "LATEST", "ReaderPositions", "Sender", "list_offset", "produce", "send_batch")
+
 CONSUMER = -1
 """Instead of a replica's id. Isolation means something to consumers only."""
 FETCH_BYTES = 4 * 1024 * 1024
@@ -54,6 +56,11 @@ ABORT = b"\0\0"
 @cluster_options
 @click.argument("topic")
 @click.argument("values", nargs=-1)
+@click.option("--file", "paths", metavar="FILE", multiple=True, type=click.Path(exists=True, dir_okay=False),
+              help="Read this file instead of standard input; may be repeated.")  # fmt: skip
+@click.option("--whole", is_flag=True, help="Each file, or all of standard input, is one record.")
+@click.option("--input", "form", type=click.Choice(["lines", "json"]), default="lines", show_default=True,
+              help="What a line is: a value, or a record as `consume --json` prints it.")  # fmt: skip
 @click.option("--key", help="The key of every record.")
 @click.option("--key-separator", metavar="TEXT", help="What separates key and value in each line of input.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of every record.")
@@ -65,6 +72,9 @@ def produce(
     as_json: bool,
     topic: str,
     values: tuple[str, ...],
+    paths: tuple[str, ...],
+    whole: bool,
+    form: str,
     key: str | None,
     key_separator: str | None,
     headers: tuple[str, ...],
@@ -72,12 +82,25 @@ def produce(
     compression: str,
     acks: str,
 ) -> None:
-    """Send VALUES, or the lines of standard input, to TOPIC."""
+    """Send VALUES, or the lines of files or of standard input, to TOPIC.
+
+    \b
+    penstock produce orders --key 7 '{"amount": 3}'
+    penstock produce orders --file orders.txt --key-separator :
+    penstock produce images --file a.png --file b.png --whole
+    penstock consume orders --json | penstock produce copy --input json
+    """
+    if values and (paths or whole):
+        raise click.UsageError("Values stand on the command line or come from files, not both.")
+    if whole and form == "json":
+        raise click.UsageError("--whole and --input json contradict each other.")
     fixed = tuple(_header(text) for text in headers)
-    lines: Iterable[bytes] = (
-        (value.encode() for value in values) if values else (line.rstrip(b"\n") for line in sys.stdin.buffer)
-    )
-    records = (_record(line, key, key_separator, fixed) for line in lines)
+    source = Source(paths, whole=whole)
+    lines: Iterable[bytes] = (value.encode() for value in values) if values else source.lines()
+    if form == "json":
+        records = (record_of_json(line, number) for number, line in enumerate(lines, 1))
+    else:
+        records = (_record(line, key, key_separator, fixed) for line in lines)
     with connected(bootstrap) as client:
         partitions = client.partitions(topic, create=True)
         if partition is not None and partition not in partitions:
@@ -87,9 +110,10 @@ def produce(
         sender = Sender(
             client, topic, partitions, CODEC_NAMES.index(compression), -1 if acks == "all" else int(acks)
         )
-        for record in records:
-            sender.send(record, partition)
-        sender.flush()
+        with source.progress():
+            for record in records:
+                sender.send(record, partition)
+            sender.flush()
     plural = "record" if sender.count == 1 else "records"
     fields = {"topic": topic, "records": sender.count, "last_offsets": sender.last_offsets}
     if wants_json(as_json) or not sys.stdin.isatty():
@@ -210,15 +234,9 @@ class ReaderPositions:
         self._client = client
         self._topic = topic
         self._committed = committed
-        if start in ("beginning", "end"):
-            when = EARLIEST if start == "beginning" else LATEST
-            self._positions = {
-                one: list_offset(client, topic, one, when, committed=committed) for one in partitions
-            }
-        elif start.isdigit():
-            self._positions = dict.fromkeys(partitions, int(start))
-        else:
-            raise click.UsageError(f"--from takes beginning, end or an offset, not {start!r}.")
+        self._positions = {
+            one: position(client, topic, one, start, committed=committed) for one in partitions
+        }
         self._ends: dict[int, int] = {}
         if not partitions:
             raise click.UsageError(f"Topic {topic} has no partitions.")

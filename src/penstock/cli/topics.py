@@ -1,4 +1,4 @@
-"""`penstock topics`: list, create, describe, delete."""
+"""`penstock topics`: list, create, describe, alter, tail, delete."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import click
 from penstock.cli.client import AnswerError, Client, ClientError
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import say, show, wants_json
+from penstock.wire.api.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from penstock.wire.api.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -18,10 +23,18 @@ from penstock.wire.api.create_topics import (
     CreateTopicsResponse,
 )
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from penstock.wire.api.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from penstock.wire.api.metadata import MetadataResponseTopic
 from penstock.wire.uuids import uuid_text
 
 TIMEOUT_MS = 30_000
+_TOPIC = 2
+_SET, _DELETE = 0, 1
 
 
 @click.group()
@@ -110,6 +123,86 @@ def delete(client: Client, names: Sequence[str]) -> None:
     for result in controller.ask(request, DeleteTopicsResponse).responses:
         if result.error_code:
             raise AnswerError(result.error_code, f"Deleting topic {result.name!r}", result.error_message)
+
+
+@topics.command("alter")
+@cluster_options
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to so many.")
+@click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="Set a setting of the topic.")
+@click.option("--unset", "unset", metavar="NAME", multiple=True, help="Give a setting its default again.")
+@click.option("--dry-run", is_flag=True, help="Ask the cluster whether it would, and change nothing.")
+def alter_topic(
+    bootstrap: str,
+    as_json: bool,
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    unset: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Change the number of partitions of a topic, or its settings.
+
+    \b
+    penstock topics alter orders --partitions 12
+    penstock topics alter orders --config retention.ms=86400000 --unset cleanup.policy
+    """
+    if partitions is None and not configs and not unset:
+        raise click.UsageError("Say what to change: --partitions, --config or --unset.")
+    changes = [
+        AlterableConfig(name=one.name, config_operation=_SET, value=one.value)
+        for one in map(_config, configs)
+    ]
+    changes += [AlterableConfig(name=one, config_operation=_DELETE, value=None) for one in unset]
+    with connected(bootstrap) as client:
+        client.partitions(name)
+        if changes:
+            _alter_configs(client, name, changes, dry_run)
+        if partitions is not None:
+            _add_partitions(client, name, partitions, dry_run)
+    fields = {
+        "altered": name,
+        "partitions": partitions,
+        "set": dict(text.partition("=")[::2] for text in configs),
+        "unset": list(unset),
+        "dry_run": dry_run,
+    }
+    say(f"{'Would alter' if dry_run else 'Altered'} topic {name}.", fields, as_json=wants_json(as_json))
+
+
+def _alter_configs(client: Client, name: str, changes: list[AlterableConfig], dry_run: bool) -> None:
+    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
+    (result,) = client.controller().ask(request, IncrementalAlterConfigsResponse).responses
+    if result.error_code:
+        raise AnswerError(result.error_code, f"Changing settings of topic {name!r}", result.error_message)
+
+
+def _add_partitions(client: Client, name: str, count: int, dry_run: bool) -> None:
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=dry_run)
+    (result,) = client.controller().ask(request, CreatePartitionsResponse).results
+    if result.error_code:
+        raise AnswerError(result.error_code, f"Adding partitions to topic {name!r}", result.error_message)
+
+
+@topics.command("tail")
+@cluster_options
+@click.argument("name")
+@click.option("--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True,
+              help="How many of the last records of each partition to begin with.")  # fmt: skip
+@click.option("--max", "most", type=int, help="Stop after so many records.")
+@click.pass_context
+def tail_topic(
+    context: click.Context, bootstrap: str, as_json: bool, name: str, lines: int, most: int | None
+) -> None:
+    """Print the last records of a topic, and new ones as they come: `penstock consume` from the end."""
+    from penstock.cli.consume import consume
+
+    start = f"-{lines}" if lines else "end"
+    context.invoke(
+        consume, bootstrap=bootstrap, as_json=as_json, topic=name, start=start, follow=True, most=most
+    )
 
 
 @topics.command("describe")

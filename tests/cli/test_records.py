@@ -1,0 +1,154 @@
+"""`consume` with formats, filters and starting points, `produce` from files, `topics alter` and `tail`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli import formats
+from penstock.cli.app import app
+from penstock.testing import Broker
+from penstock.wire.batch import Record
+from tests.cli.test_commands import run, run_json
+
+RECORD = Record(7, 1234, b"k", b"v\xff", (("a", b"1"), ("b", None)))
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def lines(broker: Broker, *arguments: str) -> list[str]:
+    result = run(broker, "consume", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        ("%t %p %o %T\\n", b"topic 3 7 1234\n"),
+        ("%k|%K|%s|%S", b"k|1|v\xff|2"),
+        ("%h", b"a=1,b="),
+        ("100%% \\t\\x41\\\\%", b"100% \tA\\%"),
+    ],
+)
+def test_formats_are_those_of_kcat(form: str, written: bytes) -> None:
+    assert formats.compiled(form)("topic", 3, RECORD) == written
+
+
+def test_what_is_not_there_has_the_length_minus_one() -> None:
+    assert formats.compiled("[%k%K][%s%S]")("t", 0, Record(0, 0, None, None, ())) == b"[-1][-1]"
+
+
+@pytest.mark.parametrize("form", ["%x", "\\q"])
+def test_unknown_parts_of_a_format_are_refused(form: str) -> None:
+    with pytest.raises(click.UsageError):
+        formats.compiled(form)
+
+
+@pytest.mark.parametrize(
+    ("keys", "greps", "fields", "headers", "matches"),
+    [
+        (["x", "k"], [], [], [], True),
+        (["x"], [], [], [], False),
+        ([], ["a.*3", "c"], [], [], True),
+        ([], ["nothing"], [], [], False),
+        ([], [], ["a.b=3", "$.c.0=x"], [], True),
+        ([], [], ["a.b=4"], [], False),
+        ([], [], ["a.b.c=4"], [], False),
+        ([], [], [], ["h=1", "h"], True),
+        ([], [], [], ["h=2"], False),
+        (["k"], ["nothing"], [], [], False),
+    ],
+)
+def test_filters(
+    keys: list[str], greps: list[str], fields: list[str], headers: list[str], matches: bool
+) -> None:
+    record = Record(0, 0, b"k", b'{"a": {"b": 3}, "c": ["x"]}', (("h", b"1"),))
+    wanted = formats.matching(keys, greps, fields, headers)
+    assert wanted is not None
+    assert wanted(record) is matches
+
+
+def test_consume_by_format_filter_and_starting_point(broker: Broker) -> None:
+    run_json(broker, "topics", "create", "many")
+    text = "".join(f'k{n % 3}:{{"n": {n}}}\n' for n in range(30))
+    run_json(broker, "produce", "many", "--key-separator", ":", text=text)
+    assert lines(broker, "many", "--from", "-2", "--format", "%o %k\\n") == ["28 k1", "29 k2"]
+    assert lines(broker, "many", "--field", "n=17") == ['{"n": 17}']
+    assert lines(broker, "many", "--key", "k0", "--max", "2", "--format", "%o\\n") == ["0", "3"]
+    assert lines(broker, "many", "--grep", "9}$", "--format", "%o\\n") == ["9", "19", "29"]
+    first = json.loads(lines(broker, "many", "--max", "1", "--json")[0])
+    assert len(lines(broker, "many", "--from", f"@{first['timestamp']}")) == 30
+    assert lines(broker, "many", "--from", "2999-01-01T00:00:00") == []
+    assert lines(broker, "many", "--group", "g", "--key", "k1", "--max", "1") == ['{"n": 1}']
+    assert lines(broker, "many", "--group", "g", "--format", "%o\\n")[0] == "2"
+    result = run(broker, "consume", "many", "--from", "soon")
+    assert result.exit_code == 2
+    assert "--from takes" in result.output
+
+
+def test_produce_from_files_and_from_json(broker: Broker, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"a\nb\n")
+    two.write_bytes(b"c\n\xff\n")
+    sent = run_json(broker, "produce", "filed", "--file", str(one), "--file", str(two), "--header", "h=1")
+    assert sent["records"] == 4
+    run_json(broker, "produce", "filed", "--file", str(two), "--whole", "--key", "two")
+    printed = lines(broker, "filed", "--json")
+    assert json.loads(printed[3])["value"] == {"base64": "/w=="}
+    assert json.loads(printed[4])["key"] == "two"
+    run_json(broker, "produce", "copied", "--input", "json", text="\n".join(printed) + "\n")
+    copies = [json.loads(line) for line in lines(broker, "copied", "--json")]
+    assert copies == [json.loads(line) | {"topic": "copied"} for line in printed]
+    bad = run(broker, "produce", "copied", "--input", "json", text="{}\n[]\n")
+    assert (bad.exit_code, "Line 2 is not a record in JSON" in bad.output) == (1, True)
+
+
+def test_topics_are_altered(broker: Broker) -> None:
+    run_json(broker, "topics", "create", "altered")
+    dry = ("topics", "alter", "altered", "--partitions", "3", "--config", "retention.ms=1000", "--dry-run")
+    assert run_json(broker, *dry)["dry_run"] is True
+    assert len(run_json(broker, "topics", "describe", "altered")) == 1
+    run_json(broker, "topics", "alter", "altered", "--partitions", "3", "--config", "retention.ms=1000")
+    assert len(run_json(broker, "topics", "describe", "altered")) == 3
+    run_json(broker, "topics", "alter", "altered", "--unset", "retention.ms")
+    for options, sentence in (
+        (("--partitions", "2"), "partitions"),
+        (("--config", "no.such=1"), "no.such"),
+        ((), "Say what to change"),
+    ):
+        result = run(broker, "topics", "alter", "altered", *options)
+        assert result.exit_code != 0
+        assert sentence in result.output
+
+
+def test_a_topic_is_tailed(broker: Broker) -> None:
+    run_json(broker, "topics", "create", "tailed")
+    run_json(broker, "produce", "tailed", text="".join(f"{n}\n" for n in range(20)))
+    command = [sys.executable, "-m", "penstock", "topics", "tail", "tailed", "-n", "2", "--max", "3"]
+    with subprocess.Popen(
+        [*command, "--bootstrap", broker.bootstrap_servers], stdout=subprocess.PIPE, text=True
+    ) as tail:
+        assert tail.stdout is not None
+        assert [tail.stdout.readline() for _ in range(2)] == ["18\n", "19\n"]
+        run_json(broker, "produce", "tailed", "new")
+        assert tail.stdout.read() == "new\n"
+    assert tail.returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_of_the_shell(shell: str) -> None:
+    result = CliRunner().invoke(app, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_PENSTOCK_COMPLETE" in result.stdout
