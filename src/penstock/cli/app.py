@@ -21,6 +21,7 @@ from penstock.cli import (
     settings,
     store,
     store_health,
+    top,
     topics,
     transactions,
 )
@@ -94,6 +95,7 @@ def _start_command() -> click.Command:
 
 app.add_command(_start_command())
 app.add_command(topics.topics)
+app.add_command(top.top)
 app.add_command(groups.groups)
 app.add_command(transactions.transactions)
 app.add_command(records.produce)
