@@ -59,6 +59,12 @@ SICK = _python("conformance.sick --short")
 UPGRADE = _python("conformance.upgrade --short")
 TRANSACTIONS = _python("conformance.transactions --short", "conformance.transactions.chains --short")
 
+SECURITY = _python(
+    "conformance.security.clients --short",
+    "conformance.security.tls",
+    "conformance.security.handshakes --short",
+)
+
 EACH_PUSH = {
     "check": CHECK,
     "test": TEST,
@@ -69,6 +75,7 @@ EACH_PUSH = {
     "starts": STARTS,
     "differential": DIFFERENTIAL,
     "exactly-once": EXACTLY_ONCE,
+    "security": SECURITY,
     "transactions": TRANSACTIONS,
 }
 
@@ -83,6 +90,13 @@ PROOFS = (
     Proof("bench-spark", _python("benchmarks.spark"), _python("benchmarks.spark --quick")),
     Proof("crash", _python("conformance.crash --rounds 1000"), CRASH),
     Proof("abuse", _python("conformance.abuse")),
+    Proof(
+        "security",
+        _python(
+            "conformance.security.clients", "conformance.security.tls", "conformance.security.handshakes"
+        ),
+        SECURITY,
+    ),
     Proof(
         "groups",
         _python(

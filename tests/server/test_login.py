@@ -107,6 +107,18 @@ async def test_before_the_login_anything_else_closes(bench: Bench, key: int) -> 
     assert await peer.closed()
 
 
+@pytest.mark.parametrize("version", [-1, 2, 32767, -32768])
+async def test_unknown_versions_of_a_login_close(
+    bench: Bench, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await serve(bench)
+    peer = await bench.connect()
+    message = struct.pack(">hhih", 17, version, 1, -1) + b"\0\5PLAIN"
+    await peer.send(sized(message))
+    assert await peer.closed()
+    assert not [one for one in caplog.records if one.exc_info]
+
+
 async def test_versions_are_told_once(bench: Bench) -> None:
     await serve(bench)
     peer = await bench.connect()

@@ -152,7 +152,7 @@ class Login:
         """A request before the login is over."""
         key, at = request.api_key, self._at
         if key == VERSIONS and at is _At.FIRST and self._principal is None:
-            if request.api_version <= ApiVersionsRequest.max_version:
+            if 0 <= request.api_version <= ApiVersionsRequest.max_version:
                 self._at = _At.HANDSHAKE
             return self._server.handle(request)
         if key == HANDSHAKE and at in (_At.FIRST, _At.HANDSHAKE):
@@ -189,7 +189,7 @@ class Login:
 
     def _shaken(self, request: Request) -> Answer:
         """The client chose a mechanism."""
-        if request.api_version > SaslHandshakeRequest.max_version:
+        if not 0 <= request.api_version <= SaslHandshakeRequest.max_version:
             raise WireError("an unknown version of SaslHandshake")
         message, _end = decode(SaslHandshakeRequest, request.api_version, request.frame, request.body_at)
         mechanism, offered = message.mechanism, self._logins.mechanisms
@@ -212,7 +212,7 @@ class Login:
         return _encoded(request, SaslHandshakeResponse(mechanisms=list(offered)))
 
     def _token(self, request: Request) -> Answer:
-        if request.api_version > SaslAuthenticateRequest.max_version:
+        if not 0 <= request.api_version <= SaslAuthenticateRequest.max_version:
             raise WireError("an unknown version of SaslAuthenticate")
         message, _end = decode(SaslAuthenticateRequest, request.api_version, request.frame, request.body_at)
         step = self._respond(bytes(message.auth_bytes))
