@@ -48,8 +48,8 @@ def no_fence() -> Changes:
             return found.with_changes(epoch=present.epoch)
         return found
 
-    def fenced(present: Transaction, now_ms: int) -> Transaction:
-        return really_fenced(present, now_ms).with_changes(epoch=present.epoch)
+    def fenced(present: Transaction, *rest: Any) -> Transaction:
+        return really_fenced(present, *rest).with_changes(epoch=present.epoch)
 
     return [(shard, "initialised", initialised), (shard, "fenced", fenced)]
 

@@ -247,4 +247,9 @@ async def test_below_its_level_a_cluster_names_no_coordinator(tmp_path: Path) ->
     assert one.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert "penstock cluster upgrade" in (one.error_message or "")
     assert TRANSACTIONS_TOPIC not in rig.broker.image.topics
+    # Nor does it serve ids if somebody created the topic.
+    await rig.topic(TRANSACTIONS_TOPIC)
+    assert await at(rig, "x").begin() == ErrorCode.NOT_COORDINATOR
+    await rig.upgrade()
+    assert await at(rig, "x").begin() == ErrorCode.NONE
     await rig.close()

@@ -29,6 +29,8 @@ async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
     await create(made, "t", (1, 2), (2, 3), (3, 2))
     # The coordinator is broker 1.
     await create(made, TRANSACTIONS_TOPIC, (1, 2))
+    for node in made.nodes.values():
+        await node.broker.metadata.catch_up()
     yield made
     await made.close()
 

@@ -383,7 +383,11 @@ class TransactionShard:
         for transactional_id in list(self._open):
             known = self._known[transactional_id]
             if is_overdue(known, wall_ms):
-                self._decide(transactional_id, fenced(known, wall_ms), None, Told(ErrorCode.NONE))
+                try:
+                    prepared = fenced(known, wall_ms, self._new_producer_id)
+                except NoProducerId:
+                    continue  # At the next look there will be one.
+                self._decide(transactional_id, prepared, None, Told(ErrorCode.NONE))
         if self._open:
             self._schedule_overdue()
 

@@ -146,7 +146,7 @@ def initialised(
     if present.is_prepared:
         return BUSY
     if present.state is State.ONGOING:
-        return Fence(fenced(present, now_ms))
+        return Fence(fenced(present, now_ms, new_producer_id))
     if present.epoch_is_used_up and (given is None or given.epoch == present.epoch):
         return _begun(
             present,
@@ -290,10 +290,17 @@ def ended_with_bump(
     )
 
 
-def fenced(present: Transaction, now_ms: int) -> Transaction:
+def fenced(present: Transaction, now_ms: int, new_producer_id: Callable[[], int]) -> Transaction:
     """The open transaction is aborted, and its producer shut out, by the next epoch. The producer may ask for
     that epoch and go on, unless another one began meanwhile (KIP-588)."""
-    return _prepared(present, commit=False, now_ms=now_ms, epoch=present.epoch + 1, last_epoch=present.epoch)
+    return _prepared(
+        present,
+        commit=False,
+        now_ms=now_ms,
+        epoch=present.epoch + 1,
+        last_epoch=present.epoch,
+        next_producer_id=new_producer_id() if present.epoch_is_used_up else NO_PRODUCER,
+    )
 
 
 def _prepared(present: Transaction, *, commit: bool, now_ms: int, **changes: int) -> Transaction:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.shards.coordinator import Coordinator, LeadingBroker
 from penstock.metadata.image import TRANSACTIONS_TOPIC
+from penstock.metadata.levels import TRANSACTIONS_FROM
 from penstock.transactions.shard import Codes, Marking, Timing, Told, TransactionShard
 from penstock.transactions.transaction import Given, Place
+from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.shards.live import LiveShard
@@ -72,6 +74,12 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         )
 
     # -- shards --------------------------------------------------------------------------------------
+
+    def _shard(self, key: str) -> LiveShard[TransactionShard] | ErrorCode:
+        if self._metadata.image.level < TRANSACTIONS_FROM:
+            # Somebody created the topic. A partition may still get a leader that knows no markers.
+            return ErrorCode.NOT_COORDINATOR
+        return super()._shard(key)
 
     def new_shard(self, partition: Partition, image: ClusterImage) -> TransactionShard:
         return TransactionShard(partition.leader_epoch, self._timing(), self._new_producer_id)
