@@ -213,6 +213,7 @@ def _transactions(bootstrap: str) -> bool:
         for at in range(10):
             value = b"%d %d %r" % (number, at, commit)
             producer.produce("transactional", value, None, at % 2, timestamp=TIME + at)
+        _flush(producer)  # An abort drops what was not sent.
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
         # A transaction is ended before its markers are written. Offsets are to be the same on both brokers.
         _await_ends(bootstrap, "transactional", (7 * number + 6, 6 * number + 6))
@@ -234,6 +235,7 @@ def _await_ends(bootstrap: str, topic: str, ends: Sequence[int]) -> None:
             while list_offset(client, topic, partition, LATEST) < end:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the markers of a transaction in {topic!r} were not written")
+                time.sleep(0.02)
 
 
 OPEN: list[Producer] = []

@@ -23,6 +23,7 @@ from tests.spark.test_batch import create, in_order, read, values
 from tests.spark.test_stream import Query
 from tests.spark.transactional import History, Row, abort, commit, data
 from tests.spark.workshop import Workshop
+from tests.storage.compacting import compacted, updates
 from tests.storage.test_view import look
 from tests.storage.world import World, append_ok, batch, own_partition
 
@@ -86,6 +87,41 @@ async def test_any_history_reads_as_it_happened(tmp_path: Path, seed: int) -> No
         assert rows_of(store.root, view, view.log_start, end, isolation) == whole
         for deal in ({"max_records": 1}, {"min_partitions": 5}):
             assert rows_of(store.root, view, view.log_start, end, isolation, **deal) == whole
+    await world.close()
+
+
+async def test_a_compacted_log(tmp_path: Path) -> None:
+    """Compaction takes the records of aborted transactions, and leaves what others committed of their keys. A
+    plan that was made before reads what it would have read."""
+    store = DirectoryStore(str(tmp_path / "store"))
+    world = World(store)
+    ledger, topic = await compacted(world)
+    partition = own_partition(ledger, topic)
+
+    def within(producer: int, sequence: int, *pairs: tuple[str, str]) -> bytearray:
+        ids = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        return updates(*pairs, transactional=True, **ids)
+
+    await append_ok(ledger, partition, updates(("a", "a0"), ("b", "b0"), ("c", "c0")))
+    await append_ok(ledger, partition, within(1, 0, ("a", "aborted")), within(2, 0, ("b", "b1")))
+    await append_ok(ledger, partition, abort(1), commit(2), within(1, 1, ("c", "c1")), commit(1))
+    await append_ok(ledger, partition, within(3, 0, ("a", "open"), ("b", "open")), updates(("c", "late")))
+    await ledger.settle()
+    log_view, _images = look(world, "t")
+    (before,) = (await log_view.refresh()).values()
+    planned = splits([OffsetRange(before, 0, before.stable_end)], Deal(1 << 20))
+    assert await ledger.clean() == 0, "the segment has records of an open transaction"
+    await append_ok(ledger, partition, abort(3))
+    await ledger.settle()
+    assert await ledger.clean() == 1
+    (view,) = (await log_view.refresh()).values()
+    assert view.end == view.stable_end == 13
+    kept = [(0, b"a0"), (4, b"b1"), (11, b"late")]
+    for isolation in Isolation:
+        assert rows_of(store.root, view, 0, view.end, isolation) == kept
+    settings = ReadSettings(store.root, ("offset", "value"), COMMITTED, True, True)
+    rows = [row for task in planned for arrow in read_stretches(task, settings) for row in arrow.to_pylist()]
+    assert [row["value"] for row in rows] == [b"a0", b"b0", b"c0", b"b1", b"c1"]
     await world.close()
 
 
