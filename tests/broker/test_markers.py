@@ -147,7 +147,7 @@ async def test_each_partition_has_its_own_code(rig: Rig) -> None:
 @pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (7, -1)])
 async def test_a_marker_of_no_producer_is_not_written(rig: Rig, producer: int, epoch: int) -> None:
     codes = await write_markers(rig.broker, ending(producer, epoch), ALL[:1])
-    assert codes == {ALL[0]: ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert codes == {ALL[0]: ErrorCode.INVALID_PRODUCER_EPOCH}
     assert partition_of(rig, ALL[0]).next_offset == 0
 
 

@@ -363,6 +363,8 @@ def markers_where_nothing_is(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Markers": [{**marker, "Topics": topics}]}, note="one that is there")
     yield Step({"Markers": [{**marker, "Topics": []}]}, note="no topic")
     yield Step({"Markers": []}, note="none")
+    nobody = {**marker, "ProducerId": 77, "ProducerEpoch": -1, "Topics": topics[:1]}
+    yield Step({"Markers": [nobody]}, note="an epoch below 0")
     unknown = {**marker, "ProducerId": learned("nobody at all", 77), "Topics": topics[:1]}
     yield Step({"Markers": [unknown]}, note="a producer that wrote nothing")
     yield from one.looked_at()

@@ -8,6 +8,7 @@
 - From version 2 on (KIP-1228) a marker says the transaction version. In version 2 of transactions each end
   has an epoch of its own, and a marker of the epoch that an open transaction was written in comes too late.
 - A partition of `__consumer_offsets` takes the marker while its shard is loaded, too. Kafka refuses it then.
+- A producer id or an epoch below 0 is INVALID_PRODUCER_EPOCH; Kafka calls it an unexpected server error.
 - A marker for no partition is left out of the answer, as Kafka's does.
 - A partition that is named twice for one producer gets one marker and one answer.
 """

@@ -70,7 +70,7 @@ def append_markers(broker: Broker, ending: Ending, places: Collection[Place], to
     for place in places:
         partition = _led(broker, place)
         if ending.producer_id < 0 or ending.producer_epoch < 0:
-            partition = ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's word for it.
+            partition = ErrorCode.INVALID_PRODUCER_EPOCH  # No client is given such an epoch.
         if isinstance(partition, ErrorCode):
             told(place, partition)
         else:
