@@ -29,10 +29,10 @@ class Program:
         self._command = [*parts.java(classpath, heap_mb=HEAP_MB), *command]
         self._start()
 
-    def _start(self) -> None:
+    def _start(self, *options: str) -> None:
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                self._command, stdout=output, stderr=subprocess.STDOUT, cwd=self.folder.name
+                [*self._command, *options], stdout=output, stderr=subprocess.STDOUT, cwd=self.folder.name
             )
 
     @property
@@ -51,11 +51,15 @@ class Program:
         assert self.code is not None
         return self.code
 
-    def restart(self) -> None:
-        """kill -9, and the same again."""
+    def kill(self) -> None:
+        """kill -9."""
         self.process.kill()
         self.process.wait()
-        self._start()
+
+    def restart(self, *options: str) -> None:
+        """kill -9, and the same again, with these options besides."""
+        self.kill()
+        self._start(*options)
 
     def stop(self) -> None:
         if self.code is None:
