@@ -271,6 +271,9 @@ def ended_with_bump(
         if retried:
             return FENCED
     elif retried:
+        if present.client_version < BUMPS_WITH_EACH_END:
+            # That end took no epoch, so another one's request did it: this client was shut out before.
+            return FENCED
         if _is_commit(present) != commit:
             return WRONG_STATE
         return BUSY if present.is_prepared else OK
