@@ -155,7 +155,7 @@ class Link:
         if not self.over:
             self._end("the connection was closed here")
             if not self._network.is_cut(self.client.host, self.host):
-                self.server.process.post(self._transport.lost)
+                self._hang_up(0.0)
 
     # Between the two.
 
@@ -188,7 +188,7 @@ class Link:
             else:
                 self.to_client(data)
         if self.over:
-            self.server.process.post_at(self._there, self._transport.lost)
+            self._hang_up(0.0)
 
     def lose(self) -> None:
         """The other end is gone."""
@@ -199,7 +199,12 @@ class Link:
         """This end is gone."""
         self.over = True
         if not self._network.is_cut(self.client.host, self.host):
-            self.server.process.post_at(self._world.time() + RESET_SECONDS, self._transport.lost)
+            self._hang_up(RESET_SECONDS)
+
+    def _hang_up(self, seconds: float) -> None:
+        """The server sees the end of the connection, behind all that was sent through it."""
+        when = self._world.time() + seconds
+        self.server.process.post_at(max(when, self._there), self._transport.lost)
 
     def break_off(self) -> None:
         self.broken = True
@@ -248,7 +253,7 @@ class _Transport(asyncio.Transport):
     def receive(self, data: bytes | None) -> None:
         """In the broker's process. None: the connection begins."""
         server = self._link.server
-        if self._link.broken:
+        if self._link.broken or self._closing:
             return
         if data is None:
             if server.accepts:

@@ -5,6 +5,7 @@ no-fence       a producer that begins with an id leaves the epoch as it is
 unstable       readers at read_committed are led past open transactions
 offsets-early  offsets of a transaction are visible before it ends
 unguarded      the first batch of a transaction of version 1 is let in without asking the coordinator
+overtaken      a marker that overtakes the first batch of a transaction does not keep it out
 forgotten      a coordinator that takes over does not go on with what was decided
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from penstock.broker.transactions.asking import Admission
 from penstock.groups.offsets.committed import Offsets
-from penstock.log.guards import NOT_ASKED, Guard
+from penstock.log.guards import NOT_ASKED, Guard, Guards
 from penstock.log.partition import PartitionLog
 from penstock.shards.shard import Effects, Now, Ticket
 from penstock.transactions import shard, transaction
@@ -83,6 +84,13 @@ def unguarded() -> Changes:
     return [(Admission, "_guard", guard)]
 
 
+def overtaken() -> Changes:
+    def end(self: Guards, producer_id: int, epoch: int) -> None:
+        """What was allowed once stays allowed."""
+
+    return [(Guards, "end", end)]
+
+
 def forgotten() -> Changes:
     def loaded(self: TransactionShard, now: Now) -> Effects:
         self._now = now
@@ -100,5 +108,6 @@ VARIANTS: dict[str, Callable[[], Changes]] = {
     "unstable": unstable,
     "offsets-early": offsets_early,
     "unguarded": unguarded,
+    "overtaken": overtaken,
     "forgotten": forgotten,
 }

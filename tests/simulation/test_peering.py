@@ -147,3 +147,22 @@ def test_a_request_that_waited_for_a_cut_to_heal_comes_late_though_nobody_waits_
         assert link._transport._connection is None
 
     _run(course)
+
+
+def test_a_connection_whose_maker_died_before_it_came_does_not_stay() -> None:
+    async def course(scene: Scene, one: Machine, other: Machine) -> None:
+        await _ask(one, other)
+        (before,) = [link for link in scene.network._links if link.client.host == one.host]
+        scene.network.break_off(one.host, other.host)
+        await asyncio.sleep(0.1)
+        scene.network.slow_down(one.host, other.host, 1.0)
+        asked = asyncio.ensure_future(_ask(one, other))
+        await asyncio.sleep(1.5)  # The connection is made; that it was is still on its way.
+        links = [link for link in scene.network._links if link.client.host == one.host and not link.over]
+        assert len(links) == 1 and not before.server._connections
+        one.crash()
+        await asyncio.sleep(2.0)
+        assert not before.server._connections
+        asked.cancel()
+
+    _run(course)
