@@ -84,7 +84,7 @@ class Checker:
         """Ids of topics that somebody asked to delete."""
         self.starts: dict[PartitionKey, Rising] = defaultdict(Rising)
         self.on_start: Callable[[PartitionKey, int], None] = lambda key, start: None
-        self.on_flush: Callable[[WalRef, bytes], None] | None = None
+        self.on_flush: list[Callable[[WalRef, bytes], None]] = []
         self.may_start: dict[PartitionKey, int] = {}
         """How far somebody asked to delete records; for others than these partitions, see `starts_freely`."""
         self.starts_freely: set[bytes] = set()
@@ -132,8 +132,8 @@ class Checker:
         """A flush was written."""
         for value in set(_VALUE.findall(contents)):
             self.written[value].append((wal, number))
-        if self.on_flush is not None:
-            self.on_flush(wal, contents)
+        for look in self.on_flush:
+            look(wal, contents)
 
     def _entry(self, number: int, contents: bytes) -> None:
         if number <= self.version:
@@ -184,7 +184,10 @@ class Checker:
                 return
         self.fail("P4 fenced", f"{where} is only in logs that were sealed before it: {list(flushes)}")
 
-    def record_read(self, key: PartitionKey, offset: int, value: bytes, by: str) -> None:
+    def record_read(
+        self, key: PartitionKey, offset: int, value: bytes, by: str, *, ahead: bool = False
+    ) -> None:
+        """`ahead`: in the store, where records are before their broker knows that they are."""
         self.reads += 1
         if value not in self.attempted:
             self.fail("P3 unwritten", f"{by} read {value!r} at {_place(key, offset)}, which nobody sent")
@@ -197,7 +200,8 @@ class Checker:
                 "P3 early", f"{by} read {value!r} at {_place(key, offset)}, which is not written anywhere"
             )
         self._seen(key, offset, value, f"read by {by}")
-        self.ends[key].told(self._now(), offset + 1)
+        if not ahead:
+            self.ends[key].told(self._now(), offset + 1)
 
     def _seen(self, key: PartitionKey, offset: int, value: bytes, how: str) -> None:
         known = self.log[key].setdefault(offset, value)

@@ -17,6 +17,7 @@ from penstock.wire.api.list_transactions import ListTransactionsRequest, ListTra
 from simulation.client import Client, Unreachable
 from simulation.topics import COMPACTED, PLAIN, TRIMMED, Topic
 from simulation.transactions.copiers import Copier
+from simulation.transactions.decisions import Decisions
 from simulation.transactions.notes import Notes, place_of
 from simulation.transactions.producers import Bystander, TransactionalProducer
 from simulation.transactions.readers import IsolatedReader, StableObserver
@@ -39,6 +40,8 @@ class Ensemble:
         self._scene = scene
         self._rng = rng = random.Random(f"{scene.seed}/transactions")
         self.notes = Notes(scene)
+        if scene.variety.transactions:
+            scene.checker.on_flush.append(Decisions(scene.checker.fail).look)
         kind = rng.choice((PLAIN, PLAIN, COMPACTED, TRIMMED))
         self.topics = [Topic("x0", rng.randint(1, 3)), Topic("x1", rng.randint(1, 2), kind)]
         """The first is the source of copies."""

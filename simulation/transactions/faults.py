@@ -52,7 +52,7 @@ class Aim:
         self._scene = scene
         self._rng = rng
         self._waiting: list[tuple[str, asyncio.Future[int]]] = []
-        scene.checker.on_flush = self._look
+        scene.checker.on_flush.append(self._look)
 
     def _look(self, wal: WalRef, contents: bytes) -> None:
         if self._waiting:

@@ -85,7 +85,6 @@ class StoreReader(Client):
             view.topic, view.topic_id, view.index, low, high, (), segments, tuple(view.tail(low, high))
         )
         aborted = view.aborted(low, high)
-        now = self.scene.world.time()
         for read in windows(cast(BlockingStore, _Truth(self.scene)), plan, low):
             data = b"".join(_Truth(self.scene).read_range(one) for one in read.ranges)
             for start, length in read.about.pieces:
@@ -95,9 +94,12 @@ class StoreReader(Client):
                     for record in iter_records(data, at):
                         if low <= record.offset < high:
                             value = bytes(record.value or b"")
-                            self.scene.checker.record_read(self._key, record.offset, value, self.name)
-                            self.reading.records.append(Seen(record.offset, value.decode(), now))
+                            self._take(record.offset, value)
         self.reading.end = max(low, high)
+
+    def _take(self, offset: int, value: bytes) -> None:
+        self.scene.checker.record_read(self._key, offset, value, self.name, ahead=True)
+        self.reading.records.append(Seen(offset, value.decode(), self.scene.world.time()))
 
 
 def _is_aborted(header: BatchHeader, aborted: list[AbortedTransaction]) -> bool:

@@ -9,9 +9,11 @@ import pytest
 from simulation.play import play
 from simulation.scene import Outcome
 from simulation.transactions.broken import VARIANTS
+from simulation.transactions.decisions import Decisions
 from simulation.transactions.faults import COMPLETE, KINDS, MARKER, PREPARE, stages_in
 from simulation.worlds import variety_of
 
+from penstock.metadata.image import WalRef
 from penstock.transactions.records import to_key, to_value
 from penstock.transactions.transaction import Place, State, Transaction
 from penstock.wire.batch import Record, build_batch
@@ -45,6 +47,19 @@ def _state(state: State) -> bytes:
 )
 def test_the_stages_of_a_transaction_are_found_in_what_is_written(contents: bytes, stages: list[str]) -> None:
     assert stages_in(contents) == stages
+
+
+def test_a_marker_before_its_decision_is_found() -> None:
+    found: list[str] = []
+    decisions = Decisions(lambda kind, text: found.append(f"{kind}: {text}"))
+    wal, marker = WalRef(2, 5), bytes(marker_batch(COMMIT, 7, 3, 2, 1_700_000_000_000))
+    decisions.look(wal, _state(State.ONGOING))
+    decisions.look(wal, _state(State.PREPARE_ABORT))
+    decisions.look(wal, marker)
+    assert found == ["T undecided: b2 wrote that producer 7 epoch 3 has a commit"]
+    decisions.look(wal, _state(State.PREPARE_COMMIT))
+    decisions.look(wal, marker + marker)
+    assert len(found) == 1
 
 
 def _sound(seed: int, only: tuple[str, ...] = ()) -> Outcome:
