@@ -27,6 +27,7 @@ from typing import NamedTuple
 from penstock.settings import SettingsError, parse_listeners
 from penstock.settings.access import STANDARD_AUTHORIZER
 from penstock.settings.jaas import jaas_text
+from penstock.settings.listeners import Address
 from penstock.settings.properties import parse_properties
 
 ADMINISTRATOR = "admin"
@@ -152,9 +153,9 @@ def _broker(directory: str, broker_id: str, names: set[str], ca: tuple[bytes, by
     return path
 
 
-def _client_properties(directory: str, address: object, password: str) -> str:
+def _client_properties(directory: str, address: Address, password: str) -> str:
     path = os.path.join(directory, "client.properties")
-    host, port = getattr(address, "host", ""), getattr(address, "port", 0)
+    host, port = address.host, address.port
     if host in ("", "0.0.0.0", "::"):
         host = socket.gethostname()
     where = f"bootstrap.servers={f'[{host}]' if ':' in host else host}:{port}\n" if port else ""
