@@ -9,6 +9,7 @@ import click
 
 from penstock import __version__
 from penstock.cli import (
+    acls,
     bench,
     cluster,
     completion,
@@ -24,6 +25,7 @@ from penstock.cli import (
     top,
     topics,
     transactions,
+    users,
 )
 from penstock.cli.client import ClientError
 from penstock.cli.start_options import OPTIONS
@@ -108,5 +110,7 @@ app.add_command(bench.bench)
 store.store.add_command(store_health.scrub)
 store.store.add_command(store_health.repair)
 app.add_command(store.store)
+app.add_command(users.users)
+app.add_command(acls.acls)
 app.add_command(pipeline.pipeline)
 app.add_command(settings.settings)

@@ -110,6 +110,10 @@ class Files:
     def mkdir(self, path: str) -> None:
         os.mkdir(path)
 
+    def restrict(self, path: str) -> None:
+        """Only its owner may look into a directory."""
+        os.chmod(path, 0o700)
+
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
 

@@ -198,7 +198,12 @@ class LocalDirectory:
         """The directory that `path` lies in is there afterwards. Raises OSError."""
         parent = os.path.dirname(path)
         if parent not in self._parents:
+            is_new = not self.files.exists(self.root)
             self.files.make_directories(parent, sync=sync)
+            if is_new:
+                # Records and derived keys of passwords are the owner's alone. Who wants it otherwise makes
+                # the directory beforehand, or changes its mode: an existing one keeps it.
+                self.files.restrict(self.root)
             self._parents.add(parent)
         if sync and parent not in self._synced_parents:
             # They may have been made without a sync, by this process or another one.
