@@ -106,8 +106,7 @@ async def test_every_way_is_seen_once_and_throttled(rig: Rig, watching: Watching
         assert stored.throttle_time_ms == THROTTLE_MS
         assert stored.responses[0].partition_responses[0].error_code == ErrorCode.NONE
     fetched = await rig.ask(fetch("t", 1), FetchResponse, 12)
-    assert (fetched.throttle_time_ms, fetched.responses[0].partitions[0].high_watermark) == (THROTTLE_MS, 3)
-    assert fetched.responses[0].partitions[0].records
+    assert (fetched.throttle_time_ms, fetched.responses) == (THROTTLE_MS, []), "its records wait"
     for _ in range(2):
         known = await rig.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse, 12)
         assert (known.throttle_time_ms, known.topics[0].name) == (THROTTLE_MS, "t")

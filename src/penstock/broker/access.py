@@ -1,4 +1,4 @@
-"""The rules of a broker, in step with the image and its settings.
+"""The rules and quotas of a broker, in step with the image and its settings.
 
 With `authorizer.class.name` a broker has rules from its first request on; without, it has none. Each change
 of the cluster's access rules gives the broker another `AccessRules`, before it looks at any later request.
@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.metadata.image import ClusterImage
+
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
-    from penstock.metadata.image import ClusterImage
+
+_NOTHING = ClusterImage()
 
 
 def follow_rules(broker: Broker) -> None:
@@ -31,3 +34,25 @@ def follow_rules(broker: Broker) -> None:
 
     broker.metadata.subscribe(follow)
     follow(broker.image, broker.image)
+
+
+def follow_quotas(broker: Broker) -> None:
+    """Measure clients while there are quotas for them, and only then."""
+
+    def follow(old: ClusterImage, new: ClusterImage) -> None:
+        if old.quotas is new.quotas:
+            return
+        from penstock.broker.security.quotas import ClientQuotas
+        from penstock.security.quotas import CLIENT_KEYS, QuotaTable
+
+        table = QuotaTable(new.quotas)
+        if not table.has(*CLIENT_KEYS):
+            broker.quotas = None
+        elif broker.quotas is None:
+            broker.quotas = ClientQuotas(table, broker.clock)
+        else:
+            broker.quotas.change(table)
+
+    broker.metadata.subscribe(follow)
+    if broker.image.quotas:
+        follow(_NOTHING, broker.image)

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.audit import Audit
-from penstock.broker.access import follow_rules
+from penstock.broker.access import follow_quotas, follow_rules
 from penstock.broker.freshness import confirmed
 from penstock.broker.metering import Meters
 from penstock.broker.services import Services
@@ -16,6 +16,7 @@ from penstock.entropy import SYSTEM
 
 if TYPE_CHECKING:
     from penstock.broker.rights import Rules
+    from penstock.broker.security.quotas import ClientQuotas
     from penstock.clock import Clock
     from penstock.cluster.membership import Membership
     from penstock.cluster.metadata_log import MetadataLog
@@ -47,6 +48,7 @@ class Broker:
         "membership",
         "metadata",
         "meters",
+        "quotas",
         "rules",
         "services",
         "settings",
@@ -83,7 +85,10 @@ class Broker:
         self.services = Services(self)
         self.audit = Audit(clock)
         """Who was refused what, and who changed who may do what."""
+        self.quotas: ClientQuotas | None = None
+        """What clients may use; None: as much as they like."""
         follow_rules(self)
+        follow_quotas(self)
 
     @property
     def image(self) -> ClusterImage:

@@ -53,7 +53,10 @@ def make_handle(broker: Broker, hook: Hook | None = None) -> Handle:
             if row is None:
                 return _closed(request, "unknown api")
             route = routes[request.api_key] = _route(broker, row)
-        return route(request)
+        # A connection that has a fast way comes by here as soon as there is another image, and so when quotas
+        # appear or go.
+        quotas = broker.quotas
+        return route(request) if quotas is None else quotas.measured(route, request)
 
     seen = handle if hook is None else observed(handle, hook, broker.clock, broker.meters)
     return metered(seen, broker.meters) if broker.meters.timed else seen

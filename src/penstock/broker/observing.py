@@ -31,6 +31,7 @@ _KEY_AND_VERSION = Struct(">hh")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _THROTTLE = "throttle_time_ms"
+FETCH = 1
 
 Fast = Callable[[memoryview, bool], Reply | None]
 Answer = list[Buffer] | Reply | None
@@ -48,6 +49,9 @@ class Seen(NamedTuple):
     request_bytes: int
     answer_bytes: int
     seconds: float
+    busy_seconds: float = 0.0
+    """How much of that the broker did nothing else: until the handler returned or began to wait."""
+    client_id: str = ""
 
 
 Hook = Callable[[Session, Seen], int]
@@ -64,10 +68,13 @@ def observed(handle: Handle, hook: Hook, clock: Clock, meters: Meters | None = N
         if api is None:
             return handle(request)
         session = request.session
-        watch = _Watch(hook, clock, session, api, request.api_version, len(request.frame))
+        client_id = request.client_id or ""
+        watch = _Watch(hook, clock, session, api, request.api_version, len(request.frame), client_id)
         answer = handle(request)
-        if session.fast is not None and not isinstance(session.fast, _ObservedFast):
-            session.fast = _ObservedFast(session.fast, hook, clock, session)
+        watch.handled()
+        fast = session.fast
+        if fast is not None and not (isinstance(fast, _ObservedFast) and fast.is_seen_by(hook)):
+            session.fast = _ObservedFast(fast, hook, clock, session, client_id)
         return watch.over(answer) if isinstance(answer, Reply) else watch.answered(answer)
 
     return observed_handle
@@ -87,32 +94,52 @@ def _counted(hook: Hook, meters: Meters) -> Hook:
 class _ObservedFast:
     """The fast way of a connection, seen by the hook."""
 
-    __slots__ = ("_clock", "_fast", "_hook", "_session")
+    __slots__ = ("_client_id", "_clock", "_fast", "_hook", "_session")
 
-    def __init__(self, fast: Fast, hook: Hook, clock: Clock, session: Session) -> None:
+    def __init__(self, fast: Fast, hook: Hook, clock: Clock, session: Session, client_id: str) -> None:
+        """`client_id`: that of the request which found the fast way. Others do not go it."""
+        self._client_id = client_id
         self._fast = fast
         self._hook = hook
         self._clock = clock
         self._session = session
+
+    def is_seen_by(self, hook: Hook) -> bool:
+        """Several hooks may see one way, each once."""
+        inner = self._fast
+        return self._hook == hook or (isinstance(inner, _ObservedFast) and inner.is_seen_by(hook))
 
     def __call__(self, frame: memoryview, owned: bool) -> Reply | None:
         api_key, version = _KEY_AND_VERSION.unpack_from(frame)
         api = APIS.get(api_key)
         if api is None:
             return None
-        watch = _Watch(self._hook, self._clock, self._session, api, version, len(frame))
+        watch = _Watch(self._hook, self._clock, self._session, api, version, len(frame), self._client_id)
         reply = self._fast(frame, owned)
+        watch.handled()
         return None if reply is None else watch.over(reply)
 
 
 class _Watch:
     """One request, from when it is handed over until it is answered."""
 
-    __slots__ = ("_api", "_began", "_clock", "_hook", "_request_bytes", "_session", "_version")
+    __slots__ = (
+        "_api", "_began", "_busy_seconds", "_client_id", "_clock", "_hook", "_request_bytes", "_session",
+        "_version",
+    )  # fmt: skip
 
     def __init__(
-        self, hook: Hook, clock: Clock, session: Session, api: Api, version: int, request_bytes: int
+        self,
+        hook: Hook,
+        clock: Clock,
+        session: Session,
+        api: Api,
+        version: int,
+        request_bytes: int,
+        client_id: str,
     ) -> None:
+        self._client_id = client_id
+        self._busy_seconds = 0.0
         self._hook = hook
         self._clock = clock
         self._session = session
@@ -120,6 +147,10 @@ class _Watch:
         self._version = version
         self._request_bytes = request_bytes
         self._began = clock.monotonic()
+
+    def handled(self) -> None:
+        """The handler returned. What it waits for takes no time of the broker's."""
+        self._busy_seconds = self._clock.monotonic() - self._began
 
     def over(self, reply: Reply) -> Reply:
         """The reply to give instead of this one."""
@@ -135,11 +166,16 @@ class _Watch:
         throttle_ms = self.tell(error, sum(map(len, buffers or ())))
         if buffers is None or throttle_ms <= 0:
             return buffers
+        if api.key == FETCH:
+            buffers = emptied(api, version, buffers)
         return throttled(api, version, buffers, throttle_ms)
 
     def tell(self, error: ErrorCode | None, answer_bytes: int) -> int:
         seconds = self._clock.monotonic() - self._began
-        seen = Seen(self._api, self._version, error, self._request_bytes, answer_bytes, seconds)
+        busy = self._busy_seconds or seconds
+        seen = Seen(
+            self._api, self._version, error, self._request_bytes, answer_bytes, seconds, busy, self._client_id
+        )
         try:
             return self._hook(self._session, seen)
         except Exception:
@@ -195,6 +231,16 @@ def throttled(api: Api, version: int, buffers: list[Buffer], throttle_ms: int) -
     beginning = bytearray(b"".join(buffers[:count]))
     _INT32.pack_into(beginning, at, throttle_ms)
     return [beginning, *buffers[count:]]
+
+
+def emptied(api: Api, version: int, buffers: list[Buffer]) -> list[Buffer]:
+    """A Fetch without records: who is throttled asks for them again later (KIP-219). A session goes on."""
+    response = api.messages()[1]()
+    at = _place(api, version, "session_id")
+    if at is not None:
+        response.session_id = _INT32.unpack_from(_beginning(buffers, at + 4), at)[0]
+    header = bytes(_beginning(buffers, 16))[: _header_bytes(api, version)]
+    return [header, encode(response, version)]
 
 
 def _beginning(buffers: Sequence[Buffer], size: int) -> Buffer:

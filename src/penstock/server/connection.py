@@ -81,12 +81,14 @@ class Connection(asyncio.BufferedProtocol):
         "_frame",
         "_frame_max",
         "_frame_min",
+        "_halted",
         "_handle",
         "_held_bytes",
         "_kept",
         "_large",
         "_login",
         "_memory",
+        "_muted_until",
         "_out",
         "_queue",
         "_queued",
@@ -146,7 +148,9 @@ class Connection(asyncio.BufferedProtocol):
         self._under_way = 0
         """Replies in `_queue` that are not complete."""
         self._reading = True
-        self._write_paused = False
+        self._write_paused = self._halted = False
+        """The peer takes no answers, or the connection is muted: start no further request."""
+        self._muted_until = 0.0
         self._eof = False
         """The peer sends no more: close when all is answered."""
         self._stopping = False
@@ -162,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session = Session(listener)
         self.session.memory = server.memory
         self._login = None if entrance.logins is None else entrance.logins.begin(self, server)
+        self.session.mute = self.mute
 
     # -- the transport calls these --------------------------------------------------------------------
 
@@ -187,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queued.clear()
         self._backlog = bytearray()
         self._out = []
-        self.session.fast = None
+        self.session.fast = self.session.mute = None
         if self._login is not None:
             self._login.lost()
         queue, self._queue = self._queue, deque()
@@ -203,11 +208,12 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._queue) or self._write_paused
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self._write_paused = self._halted = True
         self._stalled_at = self._server.now()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._halted = self._muted_until > 0.0
         self.active = True
         self._memory.free(self._unsent)
         self._unsent = 0
@@ -265,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whatever memory there is."""
         return (
             self._busy is not None
-            or self._write_paused
+            or self._halted
             or self._waits_its_turn
             or len(self._queue) >= self._server.limits.requests_in_flight_max
             or self._queued_bytes > self._server.limits.write_buffer_bytes
@@ -287,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
             # As `_held_back`, without the call; and a whole request may draw on the reserve.
             if (
                 self._busy is not None
-                or self._write_paused
+                or self._halted
                 or len(queue) >= in_flight_max
                 or self._queued_bytes > ready_max
                 or (memory.short and not memory.may_start(self))
@@ -541,13 +547,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def _must_wait(self) -> bool:
         if self._frame is not None:
-            return self._memory.short and not self._memory.may_go_on(self)
+            return self._muted_until > 0.0 or (self._memory.short and not self._memory.may_go_on(self))
         return len(self._backlog) >= self._server.limits.backlog_bytes and self._held_back()
 
     def _pause_reading(self) -> None:
         if self._reading and not self._closed:
             self._reading = False
             self._transport.pause_reading()
+
+    def mute(self, seconds: float) -> None:
+        """Start no further request for so long: this client has used more than its quota. Answers go out."""
+        until = self._server.now() + seconds
+        if self._closed or until <= self._muted_until:
+            return
+        self._muted_until = until
+        self._halted = True
+        if self._frame is not None:
+            self._pause_reading()
+        self._server.wake(until, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._closed or self._server.now() < self._muted_until:
+            return  # Closed, or muted for longer meanwhile.
+        self._muted_until = 0.0
+        self._halted = self._write_paused
+        self.proceed()
 
     # -- the end --------------------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ class Server:
         """Where ciphertext is received, if a listener speaks TLS."""
         self.handshakes: Handshakes
         self.half_open = HalfOpen(self)
+        self.wake = self._loop.call_at
+        """Call a function at a time of `now`."""
         self._sockets: list[tuple[str, Entrance, socket.socket]] = []
         self._listeners: list[asyncio.Server] = []
         self._connections: dict[Connection, None] = {}

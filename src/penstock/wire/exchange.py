@@ -42,6 +42,7 @@ class Session:
         "fast",
         "listener",
         "memory",
+        "mute",
         "peer_host",
         "principal",
         "state",
@@ -59,6 +60,9 @@ class Session:
         found out about the principal holds with it: who changes the principal clears this."""
         self.memory: Account | None = None
         """Where a handler that is about to hold much memory says so. None where nobody counts."""
+        self.mute: Callable[[float], None] | None = None
+        """Start no further request of this connection for so many seconds. None where there is nobody who
+        could."""
         self.state: dict[str, Any] = {}
         """Whatever else a handler keeps per connection."""
 

@@ -55,10 +55,18 @@ async def handle(
         else:
             asked.append(topic)
 
+    quota = None if broker.quotas is None or message.validate_only else broker.quotas.mutations(request)
+
     def decide(image: ClusterImage) -> list[CreatePartitions]:
         commands = []
         for topic in asked:
             plan = _plan(image, topic)
+            if (
+                quota is not None
+                and isinstance(plan, CreatePartitions)
+                and not quota.take(topic.name, len(plan.replicas))
+            ):
+                plan = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "")
             outcomes[topic.name] = plan if isinstance(plan, Refusal) else None
             if isinstance(plan, CreatePartitions):
                 commands.append(plan)
@@ -74,7 +82,10 @@ async def handle(
                 outcomes.update({name: outcome for name, found in outcomes.items() if found is None})
     except MetadataUnavailableError:
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
-    return CreatePartitionsResponse(results=[_result(name, found) for name, found in outcomes.items()])
+    return CreatePartitionsResponse(
+        throttle_time_ms=0 if quota is None else quota.throttle(request.session),
+        results=[_result(name, found) for name, found in outcomes.items()],
+    )
 
 
 def refused(message: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:

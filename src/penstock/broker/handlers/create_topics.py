@@ -59,7 +59,8 @@ async def handle(
     if partition_count(broker.settings, wanted) > PARTITIONS_PER_REQUEST_MAX:
         reason = "Excessively large number of partitions per request."
         return refused(message, ErrorCode.POLICY_VIOLATION, reason)
-    creation = Creation(broker, wanted)
+    quota = None if broker.quotas is None or message.validate_only else broker.quotas.mutations(request)
+    creation = Creation(broker, wanted, quota)
     image = broker.image
     try:
         if message.validate_only:
@@ -76,7 +77,8 @@ async def handle(
     outcomes.update(creation.plans)
     results = _Results(broker, image, request.api_version, permit)
     return CreateTopicsResponse(
-        topics=[results.of(name, outcomes[name]) for name in dict.fromkeys(t.name for t in message.topics)]
+        throttle_time_ms=0 if quota is None else quota.throttle(request.session),
+        topics=[results.of(name, outcomes[name]) for name in dict.fromkeys(t.name for t in message.topics)],
     )
 
 

@@ -30,11 +30,13 @@ from penstock.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
+    from penstock.broker.security.quotas import MutationQuota
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 UNKNOWN_ID = "This server does not host this topic ID."
+OVER_QUOTA = "The throttling quota has been exceeded."
 UNAUTHORIZED = "Topic authorization failed."
 
 
@@ -46,12 +48,15 @@ async def handle(
         return refused(message, ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
     if message.timeout_ms <= 0:
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
-    deletion = _Deletion(message, permit)
+    quota = None if broker.quotas is None else broker.quotas.mutations(request)
+    deletion = _Deletion(message, permit, quota)
     try:
         outcome = await broker.metadata.propose(deletion.decide)
     except MetadataUnavailableError:
         return refused(message, ErrorCode.REQUEST_TIMED_OUT)
-    return deletion.answer(outcome if isinstance(outcome, Refusal) else None)
+    answer = deletion.answer(outcome if isinstance(outcome, Refusal) else None)
+    answer.throttle_time_ms = 0 if quota is None else quota.throttle(request.session)
+    return answer
 
 
 def refused(message: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
@@ -70,8 +75,9 @@ def _states(message: DeleteTopicsRequest) -> list[DeleteTopicState]:
 class _Deletion:
     """One request: its topics, and the decision against the last image that was tried."""
 
-    def __init__(self, message: DeleteTopicsRequest, permit: Permit) -> None:
+    def __init__(self, message: DeleteTopicsRequest, permit: Permit, quota: MutationQuota | None) -> None:
         self._permit = permit
+        self._quota = quota
         self._faults: list[DeletableTopicResult] = []
         names: dict[str, int] = {}
         ids: dict[bytes, int] = {}
@@ -107,6 +113,11 @@ class _Deletion:
         taken = self._repeated_ids.copy()
         for name in self._names:
             self._by_name(image, name, taken)
+        for topic_id, name in list(self._doomed.items()):
+            if self._quota is not None and not self._quota.take(name, len(image.topics[name].partitions)):
+                del self._doomed[topic_id]
+                code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                self._results.append(_result(name, topic_id, code, OVER_QUOTA))
         return [DeleteTopic(topic_id=topic_id) for topic_id in self._doomed]
 
     def _by_id(self, image: ClusterImage, topic_id: bytes) -> None:

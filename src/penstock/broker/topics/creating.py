@@ -29,12 +29,14 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.security.quotas import MutationQuota
     from penstock.metadata.image import ClusterImage
     from penstock.settings import Settings
 
 DEFAULT = -1
 """The number of partitions or replicas of who leaves it to the broker."""
 
+OVER_QUOTA = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 TIMED_OUT = Refusal(ErrorCode.REQUEST_TIMED_OUT, "The metadata log did not take the change in time.")
 
 
@@ -54,8 +56,11 @@ Outcome = CreateTopic | Refusal
 class Creation:
     """Topics to be created together, and the decision against the last image that was tried."""
 
-    def __init__(self, broker: Broker, topics: Sequence[NewTopic]) -> None:
+    def __init__(
+        self, broker: Broker, topics: Sequence[NewTopic], quota: MutationQuota | None = None
+    ) -> None:
         self._broker = broker
+        self._quota = quota
         self._topics = topics
         # Made once: an id does not change when the topics are decided upon again.
         self._ids = [new_topic_id(broker.entropy) for _ in topics]
@@ -68,6 +73,9 @@ class Creation:
         folded: dict[str, str] = {}
         for topic, topic_id in zip(self._topics, self._ids, strict=True):
             planned = _collision(folded, topic.name) or plan(self._broker, image, topic, topic_id)
+            if isinstance(planned, CreateTopic) and self._quota is not None:
+                fits = self._quota.take(topic.name, len(planned.replicas))
+                planned = planned if fits else OVER_QUOTA
             self.plans[topic.name] = planned
             if isinstance(planned, CreateTopic):
                 commands.append(planned)
