@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,7 @@ class Bench:
         self._peers: list[Peer] = []
         self.port = 0
 
-    async def serve(self, handle: Handle, **limits: int) -> Server:
+    async def serve(self, handle: Handle, **limits: Any) -> Server:
         server = Server(handle, Limits(**limits))
         self.port = server.bind("PLAINTEXT", "127.0.0.1", 0).port
         await server.start()

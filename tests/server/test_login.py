@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ async def serve(
     exchange: Callable[[str], Exchange] = plain,
     mechanisms: tuple[str, ...] = ("PLAIN",),
     failure_delay_ms: int = 1,
-    **limits: int,
+    **limits: Any,
 ) -> Server:
     logins = Logins(
         mechanisms,

@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.x509.oid import NameOID
@@ -51,7 +52,7 @@ async def serve(
     bench: Bench,
     handle: Callable[[Request], list[Buffer] | Reply | None],
     entrance: Entrance | None = None,
-    **limits: int,
+    **limits: Any,
 ) -> Server:
     if entrance is None:
         context = server_context(tls_settings(SERVER))

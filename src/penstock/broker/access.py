@@ -49,7 +49,7 @@ def follow_quotas(broker: Broker) -> None:
         if not table.has(*CLIENT_KEYS):
             broker.quotas = None
         elif broker.quotas is None:
-            broker.quotas = ClientQuotas(table, broker.clock)
+            broker.quotas = ClientQuotas(table, broker.clock, broker.meters)
         else:
             broker.quotas.change(table)
 

@@ -61,7 +61,7 @@ Hook = Callable[[Session, Seen], int]
 def observed(handle: Handle, hook: Hook, clock: Clock, meters: Meters | None = None) -> Handle:
     """`handle`, seen by the hook. Throttled requests are counted in `meters`."""
     if meters is not None:
-        hook = _counted(hook, meters)
+        hook = counted(hook, meters)
 
     def observed_handle(request: Request) -> Answer:
         api = APIS.get(request.api_key)
@@ -80,7 +80,9 @@ def observed(handle: Handle, hook: Hook, clock: Clock, meters: Meters | None = N
     return observed_handle
 
 
-def _counted(hook: Hook, meters: Meters) -> Hook:
+def counted(hook: Hook, meters: Meters) -> Hook:
+    """The hook, with throttled requests counted in `meters`."""
+
     def counted_hook(session: Session, seen: Seen) -> int:
         throttle_ms = hook(session, seen)
         if throttle_ms > 0:
@@ -236,7 +238,7 @@ def throttled(api: Api, version: int, buffers: list[Buffer], throttle_ms: int) -
 def emptied(api: Api, version: int, buffers: list[Buffer]) -> list[Buffer]:
     """A Fetch without records: who is throttled asks for them again later (KIP-219). A session goes on."""
     response = api.messages()[1]()
-    at = _place(api, version, "session_id")
+    at = place(api, version, "session_id")
     if at is not None:
         response.session_id = _INT32.unpack_from(_beginning(buffers, at + 4), at)[0]
     header = bytes(_beginning(buffers, 16))[: _header_bytes(api, version)]

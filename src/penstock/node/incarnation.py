@@ -15,7 +15,7 @@ from penstock.cluster.seat import Seat, Times
 from penstock.metadata.commands import RegisterBroker
 from penstock.metadata.image import BrokerInfo
 from penstock.node.first_users import add_first_users
-from penstock.node.settings import Policies, advertised, ledger_settings, limits_of
+from penstock.node.settings import Policies, advertised, ledger_settings, limits_of, rate_of_host
 from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.wal.opening import open_wal_store
@@ -128,6 +128,7 @@ class Incarnation:
             meters=self._surroundings.meters,
         )
         metadata.subscribe(self._follow_settings)
+        self._rate_hosts(metadata.image)
         await membership.start(ledger)
         if self._first_users:
             await add_first_users(metadata, self._first_users, self._surroundings.entropy)
@@ -202,6 +203,12 @@ class Incarnation:
         if old.configs is not new.configs:
             self.broker.settings = self._settings.at(new)
             self.server.limits = limits_of(self.broker.settings)
+        if old.quotas is not new.quotas:
+            self._rate_hosts(new)
+
+    def _rate_hosts(self, image: ClusterImage) -> None:
+        """Quotas of addresses take effect for the next connection."""
+        self.server.rate_of_host = rate_of_host(image)
 
     # -- end -----------------------------------------------------------------------------------------
 

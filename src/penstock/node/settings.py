@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from penstock.log.policy import LogPolicy
 from penstock.metadata.configs import TopicConfigs
 from penstock.metadata.image import Listener
+from penstock.security.quotas import CONNECTIONS, QuotaTable
 from penstock.server.limits import Limits
 from penstock.settings import Settings, parse_listeners
+from penstock.settings.checks import host_limits
 from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.metadata.image import ClusterImage
     from penstock.server.server import Bound
 
@@ -41,6 +45,8 @@ def limits_of(settings: Settings) -> Limits:
         frame_bytes_max=settings.socket_request_max_bytes,
         connections_max=settings.max_connections,
         connections_per_host_max=settings.max_connections_per_ip,
+        connections_of_hosts=host_limits(settings.max_connections_per_ip_overrides),
+        connection_rate_max=settings.max_connection_creation_rate,
         idle_timeout_ms=settings.connections_max_idle_ms,
         requests_in_flight_max=settings.queued_max_requests,
         memory_bytes_max=settings.queued_max_request_bytes,
@@ -48,6 +54,14 @@ def limits_of(settings: Settings) -> Limits:
         send_buffer_bytes=settings.socket_send_buffer_bytes,
         receive_buffer_bytes=settings.socket_receive_buffer_bytes,
     )
+
+
+def rate_of_host(image: ClusterImage) -> Callable[[str], float | None] | None:
+    """How many connections in a second an address may open; None if there are no such quotas."""
+    if not image.quotas:
+        return None
+    table = QuotaTable(image.quotas)
+    return table.connection_rate if table.has(CONNECTIONS) else None
 
 
 def ledger_settings(settings: Settings) -> LedgerSettings:

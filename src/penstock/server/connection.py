@@ -125,18 +125,16 @@ class Connection(asyncio.BufferedProtocol):
         self._queue: deque[Reply] = deque()
         self._queued: dict[Reply, int] = {}
         """Those in `_queue` that are complete and not small, with the bytes they hold."""
-        self._queued_bytes = 0
+        self._queued_bytes = self._kept = self._held_bytes = 0
         self._out: list[Buffer] = []
         self._large = False
         """Something in `_out` is better not copied."""
         self._ready = 0
         """Bytes in `_out`, of answers that were there at once."""
         self._backlog = bytearray()
-        self._kept = 0
         self._frame: IncomingFrame | None = None
         self._trusted = 0
         """How large a frame the peer has sent before."""
-        self._held_bytes = 0
         self._unsent = 0
         """Bytes that answers hold which the transport has, and of which the peer has not taken all."""
         self._untaken = 0
@@ -150,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._write_paused = self._halted = False
         """The peer takes no answers, or the connection is muted: start no further request."""
-        self._muted_until = 0.0
+        self._muted_until = self.idle_since = 0.0
         self._eof = False
         """The peer sends no more: close when all is answered."""
         self._stopping = False
@@ -161,7 +159,6 @@ class Connection(asyncio.BufferedProtocol):
         """A reply of this connection was completed and the server will call `flush`."""
         self.active = True
         """Bytes moved since the server last looked."""
-        self.idle_since = 0.0
         self.listener = listener
         self.session = Session(listener)
         self.session.memory = server.memory
@@ -560,15 +557,21 @@ class Connection(asyncio.BufferedProtocol):
         until = self._server.now() + seconds
         if self._closed or until <= self._muted_until:
             return
+        had_timer = self._muted_until > 0.0
         self._muted_until = until
         self._halted = True
         if self._frame is not None:
             self._pause_reading()
-        self._server.wake(until, self._unmute)
+        if not had_timer:
+            self._server.wake(until, self._unmute)
 
     def _unmute(self) -> None:
-        if self._closed or self._server.now() < self._muted_until:
-            return  # Closed, or muted for longer meanwhile.
+        if self._closed:
+            return
+        if self._server.now() < self._muted_until:
+            # Muted for longer meanwhile; or the loop, whose clock counts milliseconds, called too early.
+            self._server.wake(self._muted_until, self._unmute)
+            return
         self._muted_until = 0.0
         self._halted = self._write_paused
         self.proceed()

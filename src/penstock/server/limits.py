@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -16,6 +18,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     connections_per_host_max: int = 2_147_483_647
     """Connections at once from one address: `max.connections.per.ip`."""
+
+    connections_of_hosts: Mapping[str, int] = {}
+    """By address, the same where it differs: `max.connections.per.ip.overrides`."""
+
+    connection_rate_max: int = 2_147_483_647
+    """Connections that may be opened in a second: `max.connection.creation.rate`. Further ones wait."""
 
     idle_timeout_ms: int = 600_000
     """A connection on which nothing happens for so long is closed: `connections.max.idle.ms`."""

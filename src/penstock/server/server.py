@@ -18,6 +18,7 @@ from penstock.server.entrance import OPEN, Entrance
 from penstock.server.half_open import HalfOpen
 from penstock.server.limits import Limits
 from penstock.server.memory import Memory, give_back_memory
+from penstock.server.rates import ConnectionRates
 from penstock.server.sizes import SCRATCH_BYTES
 from penstock.wire.buffers import Buffer
 from penstock.wire.exchange import Reply, Request
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.server.tls import Handshakes
 
 log = logging.getLogger(__name__)
+
+UNLIMITED = 2_147_483_647
 
 Handle = Callable[[Request], list[Buffer] | Reply | None]
 
@@ -65,6 +68,9 @@ class Server:
         self.half_open = HalfOpen(self)
         self.wake = self._loop.call_at
         """Call a function at a time of `now`."""
+        self.rate_of_host: Callable[[str], float | None] | None = None
+        """How many connections in a second an address may open, if there are such quotas."""
+        self._rates = ConnectionRates(self.now)
         self._sockets: list[tuple[str, Entrance, socket.socket]] = []
         self._listeners: list[asyncio.Server] = []
         self._connections: dict[Connection, None] = {}
@@ -155,11 +161,29 @@ class Server:
             return "the broker is stopping"
         if len(self._connections) > self.limits.connections_max:
             return f"there are {self.limits.connections_max} connections already (max.connections)"
-        if same_host >= self.limits.connections_per_host_max:
+        limits = self.limits
+        if same_host >= limits.connections_of_hosts.get(host, limits.connections_per_host_max):
             return f"this address has {same_host} connections already (max.connections.per.ip)"
         if not connection.entrance.is_open:
             self.half_open.add(connection)
+        if limits.connection_rate_max < UNLIMITED or self.rate_of_host is not None:
+            self._rate(connection, host)
         return None
+
+    def _rate(self, connection: Connection, host: str) -> None:
+        """A connection that comes too early waits. If its address has a rate of its own it is closed then,
+        because those who wait would only become more."""
+        rate = None if self.rate_of_host is None else self.rate_of_host(host)
+        if rate is not None:
+            delay = self._rates.delay_of_host(host, rate)
+            if delay > 0:
+                connection.mute(2 * delay)  # It must not wake before it is closed.
+                self._loop.call_later(delay, connection.abort)
+                return
+        if self.limits.connection_rate_max < UNLIMITED:
+            delay = self._rates.delay(max(self.limits.connection_rate_max, 0.001))
+            if delay > 0:
+                connection.mute(delay)
 
     def let_in(self, connection: Connection) -> None:
         """A connection has shown all that its listener asks for."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from penstock.settings.access import ACCESS_SETTINGS
-from penstock.settings.checks import at_least, one_of
+from penstock.settings.checks import HOST_LIMITS, at_least, one_of
 from penstock.settings.doors import doors, inter_broker
 from penstock.settings.groups import COORDINATOR_SETTINGS
 from penstock.settings.http import is_loopback, parse_http_address
@@ -209,6 +209,20 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
         INT,
         INT_MAX,
         "How many connections a broker accepts from one address.",
+        at_least(0),
+        update="cluster-wide",
+    )
+    max_connections_per_ip_overrides: str = row(
+        STRING,
+        "",
+        "Addresses with another limit than max.connections.per.ip: ADDRESS:LIMIT, comma-separated.",
+        HOST_LIMITS,
+        update="cluster-wide",
+    )
+    max_connection_creation_rate: int = row(
+        INT,
+        INT_MAX,
+        "How many connections a second a broker accepts; further ones wait.",
         at_least(0),
         update="cluster-wide",
     )

@@ -104,3 +104,25 @@ def _is_replica(part: str) -> bool:
 
 def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
+
+
+def host_limits(text: str) -> dict[str, int]:
+    """The limits of addresses. ValueError if the text says none."""
+    limits = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, limit = part.rpartition(":")
+        if not (host and colon and _is_digits(limit)):
+            raise ValueError(part)
+        limits[host.strip("[]")] = int(limit)
+    return limits
+
+
+def _host_limits_problem(value: Value) -> str | None:
+    try:
+        host_limits(str(value))
+    except ValueError as error:
+        return f"{error} is not ADDRESS:LIMIT"
+    return None
+
+
+HOST_LIMITS = Check(_host_limits_problem, "ADDRESS:LIMIT each")

@@ -17,7 +17,7 @@ _LOG_DIRS = "Records live in the store (`store`), not in directories of brokers.
 _SHARE = "Share groups are not served."
 _STREAMS = "Groups of Kafka Streams' own protocol are not served."
 _TIERED = "All records are in the shared store; there is no second tier."
-_QUOTAS = "Quotas are not served."
+_QUOTAS = "What clients use is measured in eleven samples of a second."
 _CONTROLLER = "There are no controllers: brokers agree through the metadata log in the store."
 _JAVA_TLS = "Only Java's TLS has this."
 _CIPHERS = "OpenSSL chooses among its strong suites; ssl.enabled.protocols says which versions are spoken."
@@ -134,8 +134,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     """),
     (_QUOTAS, """
         client.quota.callback.class controller.quota.window.num controller.quota.window.size.seconds
-        max.connection.creation.rate max.connections.per.ip.overrides quota.window.num
-        quota.window.size.seconds
+        quota.window.num quota.window.size.seconds
     """),
     (_CONTROLLER, """
         controlled.shutdown.enable controller.listener.names

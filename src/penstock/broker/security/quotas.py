@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.observing import FETCH, Seen, observed
+from penstock.broker.observing import FETCH, Seen, counted, observed
 from penstock.security.quotas import (
     FETCHED,
     MUTATIONS,
@@ -25,6 +25,7 @@ from penstock.security.quotas import (
 )
 
 if TYPE_CHECKING:
+    from penstock.broker.metering import Meters
     from penstock.broker.observing import Answer, Handle
     from penstock.clock import Clock
     from penstock.wire.exchange import Request, Session
@@ -42,7 +43,9 @@ _Limits = tuple[Limit | None, Limit | None, Limit | None]
 class ClientQuotas:
     """All clients of one broker."""
 
-    def __init__(self, table: QuotaTable, clock: Clock) -> None:
+    def __init__(self, table: QuotaTable, clock: Clock, meters: Meters) -> None:
+        self._hook = counted(self.count, meters)
+        """Made once: a way that it sees is recognised by it."""
         self._table = table
         self._clock = clock
         self._bytes = {PRODUCE: Usage(), FETCH: Usage()}
@@ -60,7 +63,7 @@ class ClientQuotas:
         """Answer a request, and count it."""
         handle = self._measured.get(route)
         if handle is None:
-            handle = self._measured[route] = observed(route, self.count, self._clock)
+            handle = self._measured[route] = observed(route, self._hook, self._clock)
         return handle(request)
 
     def count(self, session: Session, seen: Seen) -> int:
