@@ -67,6 +67,8 @@ def test_a_job_keeps_the_settings_that_it_had_for_the_connector() -> None:
     }
     read = read_options(options, streaming=True)
     assert (read.min_offsets_per_trigger, read.max_trigger_delay_ms) == (10, 300_000)
+    with pytest.raises(OptionError, match=r"sasl\.mechanism is one of"):
+        read_options({**options, "group.id": "g"}, streaming=True)  # Now brokers are asked.
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,9 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         raise OptionError(
             f"minOffsetsPerTrigger is {least}, which is more than maxOffsetsPerTrigger, {most}."
         )
+    group = options.get("group.id") or options.get("kafka.group.id")
+    # A job that reads the store and reports to nobody asks no broker, whatever it was told of them.
+    asks_brokers = not store or group
     return ReadOptions(
         selection=_selection(options),
         store=_location(store),
@@ -129,8 +132,8 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         split_bytes=_count(options, "splitBytes") or SPLIT_BYTES,
         isolation=_isolation(options),
         check_crc=_flag(options, "checkCrc", default=True),
-        group=options.get("group.id") or options.get("kafka.group.id"),
-        security=_security(options),
+        group=group,
+        security=_security(options) if asks_brokers else OPEN_CLIENT,
     )
 
 
