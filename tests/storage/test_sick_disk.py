@@ -24,7 +24,9 @@ from penstock.storage.stores.objects import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.directory import DirectoryWalStore, DirectoryWalWriter
+from penstock.storage.wal.port import Durable, Failed
+from tests.storage.faults import FaultyFiles
 from tests.storage.world import keys_of
 
 
@@ -158,6 +160,21 @@ async def test_a_log_and_a_copy_that_no_directory_can_be_made_for_are_refused(
         await DirectoryWalStore(store).create(WalRef(1, 1))
     with pytest.raises(StoreRefusedError):
         await compose(store, "segments/2", [CopyRange("segments/1", 0, 7, Promised(0, 0, Rules((), 0)))], b"")
+    await store.close()
+
+
+async def test_a_file_of_a_log_that_could_not_be_begun_is_not_left_behind(tmp_path: Path) -> None:
+    """The flush may be written to the file before it, when there is space again."""
+    files = FaultyFiles()
+    store = DirectoryStore(str(tmp_path), files=files)
+    writer = await DirectoryWalStore(store).create(WalRef(1, 1))
+    assert isinstance(writer, DirectoryWalWriter)
+    assert isinstance(writer.write(0, [b"first"], 5, lambda _: None), Durable)
+    writer.rotate(1)
+    files.bytes_left = 5
+    assert isinstance(writer.write(1, [b"second"], 6, lambda _: None), Failed)
+    assert [path.name for path in (tmp_path / "wal/1/1").glob("0*")] == ["0" * 20]
+    await writer.close()
     await store.close()
 
 

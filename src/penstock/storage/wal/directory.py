@@ -137,6 +137,7 @@ class DirectoryWalWriter:
                 self._files.sync_directory(os.path.dirname(path))
         except OSError:
             self._files.close(fd)
+            self._forget_file(path)
             raise
         if self._fd >= 0:
             self._files.close(self._fd)
@@ -145,6 +146,14 @@ class DirectoryWalWriter:
         self._first_flush = number
         self._position = FILE_HEADER_SIZE
         self._spoilt = False
+
+    def _forget_file(self, path: str) -> None:
+        """A file that was begun in vain says by its name that its flush is in it. If it cannot be deleted,
+        the flush must go there."""
+        try:
+            self._files.unlink(path)
+        except OSError:
+            self._spoilt = True
 
     async def close(self) -> None:
         if self._under_way is not None:
