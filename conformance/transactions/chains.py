@@ -1,10 +1,11 @@
 """Consume, transform, produce: chains of several kinds of client, under kills, pauses and hand-overs.
 
 A source writes numbered values. Links of librdkafka, franz-go and Java, members of one group, turn each into a
-value in two topics; links of aiokafka turn those of the first into values of a third. Each does so in transactions
-that hold its outputs and the offsets of its input, and aborts some of them on purpose. In each round something
-happens to a broker (kill -9, SIGSTOP, a controlled stop) or to a link (kill -9, SIGSTOP for longer than its
-transaction may take, so that it wakes as a zombie). Both stages must go on.
+value in two topics; links of aiokafka turn those of the first into values of a third (librdkafka in the short form,
+since aiokafka does not ask for stable offsets when it begins anew). Each does so in transactions that hold its
+outputs and the offsets of its input, and aborts some of them on purpose. In each round something happens to a broker
+(kill -9, SIGSTOP, a controlled stop) or to a link (kill -9, SIGSTOP for longer than its transaction may take, so that
+it wakes as a zombie). Both stages must go on.
 
 Every few rounds the chain is drained. Then each input must be in each output exactly once, for several readers;
 the last stable offset is the end of each partition; and the whole history is checked by `conformance.histories`:
@@ -54,7 +55,9 @@ LAST = "the last one"
 
 FIRST = ("confluent-kafka", "franz-go", "java")
 READERS = ("confluent-kafka", "aiokafka", "franz-go")
+SECOND = "aiokafka"
 SHORT_FIRST = ("confluent-kafka", "confluent-kafka")
+SHORT_SECOND = "confluent-kafka"
 SHORT_READERS = ("confluent-kafka", "aiokafka")
 
 
@@ -76,7 +79,7 @@ class Act:
     def outputs(self) -> list[str]:
         return [self.topic(name) for name in ("middle", "side", "output")]
 
-    def begin(self, first: Sequence[str]) -> Source:
+    def begin(self, first: Sequence[str], second: str) -> Source:
         for name in ("input", "middle", "side", "output"):
             self.place.create(self.topic(name), PARTITIONS)
         input, middle, side, output = (self.topic(name) for name in ("input", "middle", "side", "output"))
@@ -88,8 +91,8 @@ class Act:
         ]
         half = PARTITIONS // 2
         for at, assigned in enumerate((tuple(range(half)), tuple(range(half, PARTITIONS)))):
-            id = f"aiokafka-{self.number}-{at}"
-            chosen.append(Part("aiokafka", self.topic("second"), id, middle, (output,), PARTITIONS, assigned))
+            id = f"second-{second}-{self.number}-{at}"
+            chosen.append(Part(second, self.topic("second"), id, middle, (output,), PARTITIONS, assigned))
         self.links = [Link(part, self.place, self.account) for part in chosen]
         source = Source(self.place, input, PARTITIONS, EVERY_S, self.account)
         lanes = [(self.topic("first"), input), (self.topic("second"), middle)]
@@ -305,7 +308,7 @@ class Totals:
 def play(act: Act, faults: Sequence[Fault], options: argparse.Namespace, totals: Totals) -> list[str]:
     """What is wrong."""
     problems: list[str] = []
-    source = act.begin(options.first)
+    source = act.begin(options.first, options.second)
     try:
         act.go_on()
         for fault in faults:
@@ -395,15 +398,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--first", nargs="+", choices=FIRST, default=None, metavar="CLIENT", help="links in front"
     )
+    parser.add_argument(
+        "--second", choices=(SECOND, SHORT_SECOND), metavar="CLIENT", help="links behind them"
+    )
     parser.add_argument("--readers", nargs="+", choices=READERS, default=None, metavar="CLIENT")
     parser.add_argument("--short", action="store_true", help="a few rounds of clients in Python: for CI")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     options.first = options.first or (SHORT_FIRST if options.short else FIRST)
+    options.second = options.second or (SHORT_SECOND if options.short else SECOND)
     options.readers = options.readers or (SHORT_READERS if options.short else READERS)
     totals = Totals()
     try:
-        for name in {*options.first, *options.readers}:
+        for name in {*options.first, options.second, *options.readers}:
             BY_NAME[name].program()
         with interrupted_cleanly(), ExitStack() as stack:
             place = stack.enter_context(place_named(options.against))
