@@ -1,7 +1,8 @@
-"""Writes the small stores of this folder: `python -m tests.formats.make v1` (or v2).
+"""Writes the small stores of this folder: `python -m tests.formats.make v1` (or v2, v3).
 
     v1/   feature level 1, written by brokers of the last version that knows no other (`conformance.earlier`)
-    v2/   feature level 2, written by brokers of this version
+    v2/   feature level 2, likewise
+    v3/   feature level 3, written by brokers of this version
 
 A store that was landed is never written anew: it is what a store of that time looks like. So this says how
 they were made, and makes those of a new format. Beside each `<name>.tar.gz`, `<name>.json` says what it must
@@ -11,6 +12,8 @@ give back (`Contents`).
     rich     two brokers. Records settled into segments; compacted topics (the groups' offsets too); snapshots
              and trimmed entries of the metadata log; the log of a broker that was killed, taken over and
              settled; the log of another, which is sealed and not settled
+    locked   from level 3 on. Transactions that were committed and aborted, in segments and in a log, with
+             offsets of a group; an open one; a snapshot with an access rule, a user, a quota
 """
 
 import argparse
@@ -25,15 +28,30 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from confluent_kafka.cimpl import NewTopic
 from conformance.cluster.processes import Cluster
 
 from conformance import earlier, parts
+from penstock.client import Client
 from penstock.cluster.reading import ImageReader
 from penstock.metadata.image import OFFSETS_TOPIC
 from penstock.storage.stores.opening import open_store
 from penstock.testing.waiting import until
+from penstock.wire.api.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    OpData,
+)
 
 FOLDER = Path(__file__).parent
 GROUP = "readers"
@@ -54,6 +72,11 @@ BUSY = {
     "wal.settle.interval.ms": "200",
     "log.cleaner.backoff.ms": "300",
     "metadata.snapshot.entries": "5",
+}
+LOCKED = {
+    "transaction.state.log.num.partitions": "2",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
 }
 IDLE = {**BASIC, "wal.settle.interval.ms": "3600000", "auto.leader.rebalance.enable": "false"}
 
@@ -91,10 +114,11 @@ def contents(bootstrap: str, topics: Sequence[str]) -> dict[str, object]:
             _low, end = consumer.get_watermark_offsets(place, 30)
             consumer.assign([place])
             records: list[list[object]] = []
-            while not records or int(str(records[-1][0])) < end - 1:
+            while consumer.position([place])[0].offset < end:  # Markers have offsets, too.
                 for message in consumer.consume(100, 0.2):
-                    key, value = message.key() or b"", message.value() or b""
-                    records.append([message.offset(), key.decode(), value.decode()])
+                    if message.error() is None:
+                        key, value = message.key() or b"", message.value() or b""
+                        records.append([message.offset(), key.decode(), value.decode()])
             found[topic][str(index)] = records
     places = [TopicPartition(LOG_TOPIC, index) for index in range(PARTITIONS)]
     committed = {f"{one.topic}-{one.partition}": one.offset for one in consumer.committed(places, 30)}
@@ -104,7 +128,9 @@ def contents(bootstrap: str, topics: Sequence[str]) -> dict[str, object]:
 
 
 def _consumer(bootstrap: str) -> Consumer:
-    return Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False})
+    settings = {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False}
+    # Told of the end, a consumer that finds only markers there has its position behind them.
+    return Consumer({**settings, "enable.partition.eof": True})
 
 
 def _records(prefix: str, count: int) -> list[tuple[str, str]]:
@@ -162,6 +188,75 @@ def make_rich(store: Path, source: Path) -> Contents:
     return found
 
 
+def make_locked(store: Path, source: Path) -> Contents:
+    with _cluster(1, store, source, BUSY | LOCKED) as cluster:
+        cluster.start()
+        where = cluster.bootstrap
+        _create(where, NewTopic(LOG_TOPIC, PARTITIONS, 1), NewTopic("open", PARTITIONS, 1))
+        _lock(where)
+        produce(where, LOG_TOPIC, _records("plain", 10))
+        _transact(where, "settled")
+        time.sleep(1.0)
+        cluster.kill()
+    with _cluster(1, store, source, IDLE | LOCKED) as cluster:
+        cluster.start()
+        where = cluster.bootstrap
+        _transact(where, "logged")
+        produce(where, LOG_TOPIC, _records("last", 10))
+        opened = _transactional(where, "open")
+        opened.begin_transaction()
+        opened.produce("open", b"nobody knows", partition=0)
+        opened.flush(30)
+        found = contents(where, [LOG_TOPIC])
+        cluster.kill()
+    return found
+
+
+def _transactional(bootstrap: str, name: str) -> Producer:
+    settings = {"bootstrap.servers": bootstrap, "linger.ms": 0, "transaction.timeout.ms": 900_000}
+    producer = Producer({**settings, "transactional.id": name})
+    producer.init_transactions(30)
+    return producer
+
+
+def _transact(bootstrap: str, prefix: str) -> None:
+    """Transactions in both partitions, committed and aborted in turn; the last commits offsets."""
+    producer, consumer = _transactional(bootstrap, "writer"), _consumer(bootstrap)
+    for turn in range(5):
+        producer.begin_transaction()
+        for number in range(6):
+            producer.produce(LOG_TOPIC, f"{prefix}-{turn}-{number}", f"k{number}", number % PARTITIONS)
+        producer.flush(30)
+        if turn == 4:
+            places = [TopicPartition(LOG_TOPIC, index, 3 + len(prefix)) for index in range(PARTITIONS)]
+            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 30)
+        if turn % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    consumer.close()
+
+
+def _lock(bootstrap: str) -> None:
+    """An access rule, a user and a quota."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    rule = AclBinding(
+        ResourceType.TOPIC, LOG_TOPIC, ResourcePatternType.LITERAL, "User:reader", "*", AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    user = UserScramCredentialUpsertion("reader", scram, b"secret", b"salt")
+    for done in (*admin.create_acls([rule]).values(), *admin.alter_user_scram_credentials([user]).values()):
+        done.result(30)
+    quota = EntryData(
+        entity=[EntityData(entity_type="user", entity_name="reader")],
+        ops=[OpData(key="consumer_byte_rate", value=1e6)],
+    )
+    with Client(bootstrap) as client:
+        answer = client.any().ask(AlterClientQuotasRequest(entries=[quota]), AlterClientQuotasResponse)
+        assert [one.error_code for one in answer.entries] == [0], answer
+
+
 def sealed(store: Path) -> bool:
     """Whether a sealed log is needed."""
 
@@ -201,7 +296,8 @@ def _cluster(count: int, store: Path, source: Path, settings: Mapping[str, str])
     return Cluster(count, settings, program=program, environment=lambda _: variables, store=str(store))
 
 
-STORES = {"fresh": make_fresh, "rich": make_rich}
+STORES = {"fresh": (1, make_fresh), "rich": (1, make_rich), "locked": (3, make_locked)}
+"""By name: the first level that has it, and what makes it."""
 
 
 def pack(store: Path, target: Path) -> None:
@@ -213,13 +309,17 @@ def pack(store: Path, target: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.formats.make")
-    parser.add_argument("version", choices=("v1", "v2"))
+    parser.add_argument("version", choices=("v1", "v2", "v3"))
     version = parser.parse_args(arguments).version
+    level = int(version[1:])
     target = FOLDER / version
     target.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        source = earlier.unpack(Path(folder) / "earlier", 1) if version == "v1" else parts.ROOT / "src"
-        for name, make in STORES.items():
+        old = level in earlier.REVISIONS
+        source = earlier.unpack(Path(folder) / "earlier", level) if old else parts.ROOT / "src"
+        for name, (first_level, make) in STORES.items():
+            if level < first_level:
+                continue
             store = Path(folder) / name
             found = make(store, source)
             pack(store, target / f"{name}.tar.gz")

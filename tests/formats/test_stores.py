@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.client import Client
 from penstock.cluster.reading import ImageReader
@@ -18,6 +18,7 @@ from penstock.metadata.image import OFFSETS_TOPIC, ClusterImage
 from penstock.metadata.levels import FEATURE, LEVEL_MAX
 from penstock.storage.stores.opening import open_store
 from penstock.testing import Broker
+from penstock.testing.waiting import until
 from penstock.wire.api.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
@@ -27,7 +28,7 @@ from penstock.wire.api.update_features import (
 from .make import FOLDER, GROUP, LOG_TOPIC, PARTITIONS, contents, produce
 
 STORES = sorted(FOLDER.glob("v*/*.tar.gz"))
-LEVELS = {"v1": 1, "v2": 2}
+LEVELS = {"v1": 1, "v2": 2, "v3": 3}
 Topics = dict[str, dict[str, list[list[Any]]]]
 
 
@@ -97,7 +98,8 @@ def upgrade(broker: Broker) -> int:
 
 def test_there_are_stores_of_each_version() -> None:
     names = {f"{path.parent.name}/{path.name}" for path in STORES}
-    assert names >= {"v1/fresh.tar.gz", "v1/rich.tar.gz"}
+    assert names >= {f"{version}/{name}.tar.gz" for version in LEVELS for name in ("fresh", "rich")}
+    assert f"v{LEVEL_MAX}/locked.tar.gz" in names
 
 
 def test_a_rich_store_is_what_it_says() -> None:
@@ -144,6 +146,28 @@ def test_it_opens_goes_on_and_is_upgraded(stored: tuple[Path, dict[str, Any], in
         _group_goes_on(broker.bootstrap_servers, held)
 
 
+def test_a_locked_store_keeps_its_rules_users_and_open_transactions(tmp_path: Path) -> None:
+    with tarfile.open(FOLDER / "v3" / "locked.tar.gz") as opened:
+        opened.extractall(tmp_path / "store", filter="data")
+    image = image_of(tmp_path / "store")
+    assert [(rule.principal, rule.name) for rule in image.access_rules] == [("User:reader", LOG_TOPIC)]
+    ((user, _mechanism),) = image.credentials
+    assert user == "reader" and list(image.quotas.values()) == [{"consumer_byte_rate": 1e6}]
+    with Broker(store=tmp_path / "store", settings={"broker.session.timeout.ms": "1000"}) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "others"}
+        ends = []
+        for level in ("read_committed", "read_uncommitted"):
+            consumer = Consumer({**settings, "isolation.level": level})
+            ends.append(consumer.get_watermark_offsets(TopicPartition("open", 0), 30)[1])
+            consumer.close()
+        assert ends == [0, 1]
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "open"})
+        producer.init_transactions(30)  # Which ends what the one before had begun.
+        consumer = Consumer(settings)
+        until(lambda: consumer.get_watermark_offsets(TopicPartition("open", 0), 30)[1] == 2, 30, "its end")
+        consumer.close()
+
+
 def _append_to(held: dict[str, Any], prefix: str) -> None:
     """What `produce` adds: ten records, spread over the partitions."""
     for number in range(10):
@@ -152,10 +176,12 @@ def _append_to(held: dict[str, Any], prefix: str) -> None:
 
 
 def _group_goes_on(bootstrap: str, held: dict[str, Any]) -> None:
-    """A consumer of the group begins where its group had come to."""
+    """A consumer of the group begins where its group had come to, or behind what was aborted there."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False})
     place = consumer.committed([TopicPartition(LOG_TOPIC, 0)], 30)[0]
     consumer.assign([place])
     (first,) = consumer.consume(1, 30.0)
-    assert first.offset() == held["groups"][GROUP][f"{LOG_TOPIC}-0"]
+    committed = held["groups"][GROUP][f"{LOG_TOPIC}-0"]
+    records = held["topics"][LOG_TOPIC]["0"]
+    assert first.offset() == min(offset for offset, _, _ in records if offset >= committed)
     consumer.close()
