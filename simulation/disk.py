@@ -253,6 +253,9 @@ class SimulatedFiles(Files):
             raise os_error(errno.EEXIST)
         self._disk.add(path, self._disk.node(directory=True))
 
+    def restrict(self, path: str) -> None:
+        """There is nobody else."""
+
     def rmdir(self, path: str) -> None:
         self._call("rmdir", path, NAMES)
         if self._disk.find(path).entries:

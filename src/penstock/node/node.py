@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from penstock.broker.metering import Meters
@@ -220,9 +219,6 @@ class Node:
             raise SettingsError(
                 "etcd holds metadata and no records: give it as --metadata, beside a --store."
             )
-        if "://" not in settings.store:
-            # Records are for the owner's eyes; who wants it otherwise makes the directory beforehand.
-            os.makedirs(settings.store, mode=0o700, exist_ok=True)
         return open_named_store(settings.store, sync=settings.durability == "fsync", entropy=self.entropy)
 
     def _named_elsewhere(self, location: str) -> ObjectStore:

@@ -111,8 +111,9 @@ class Files:
         os.mkdir(path)
 
     def restrict(self, path: str) -> None:
-        """Only its owner may look into a directory."""
-        os.chmod(path, 0o700)
+        """Only its owner may look into a directory. A file system without modes leaves it as it is."""
+        with contextlib.suppress(PermissionError):
+            os.chmod(path, 0o700)
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
