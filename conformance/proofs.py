@@ -93,7 +93,10 @@ PROOFS = (
     Proof(
         "security",
         _python(
-            "conformance.security.clients", "conformance.security.tls", "conformance.security.handshakes"
+            "conformance.security.clients",
+            "conformance.security.tls",
+            "conformance.security.handshakes",
+            "conformance.security.quotas",
         ),
         SECURITY,
     ),

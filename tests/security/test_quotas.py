@@ -6,7 +6,16 @@ import pytest
 
 from penstock.metadata.access import QuotaEntity
 from penstock.security import quotas
-from penstock.security.quotas import CONNECTIONS, PRODUCED, Bucket, Limit, Meter, QuotaTable, Usage
+from penstock.security.quotas import (
+    BYTE_SAMPLES_MIN,
+    CONNECTIONS,
+    PRODUCED,
+    Bucket,
+    Limit,
+    Meter,
+    QuotaTable,
+    Usage,
+)
 
 BOTH = ("alice", "app")
 LEVELS: list[tuple[QuotaEntity, tuple[str, str]]] = [
@@ -65,6 +74,23 @@ def test_a_steady_client_that_obeys_is_held_at_its_rate() -> None:
         sent += 5000
         now += 1 + meter.delay_ms(10_000.0, now)
     assert sent / 60 == pytest.approx(10_000, rel=0.2)
+
+
+@pytest.mark.parametrize("size", [160, 1000, 5000, 9900])
+@pytest.mark.parametrize("idle_ms", [0, 11_700])
+def test_bytes_are_held_at_the_rate_in_each_ten_seconds(size: int, idle_ms: float) -> None:
+    """The client sends all it may at once, whether it was here before or not. Requests are whole."""
+    meter, sent = Meter(BYTE_SAMPLES_MIN), []
+    if idle_ms:
+        meter.record(1, 0.0)
+    now = idle_ms
+    while now < 60_000:
+        meter.record(size, now)
+        sent.append(now)
+        now += 1 + meter.delay_ms(10_000.0, now)
+    for begins in range(int(idle_ms), 50_000, 500):
+        used = size * sum(begins <= at < begins + 10_000 for at in sent)
+        assert abs(used - 100_000) <= 10_000 + size
 
 
 def test_a_bucket_is_overdrawn_once_and_fills() -> None:

@@ -11,7 +11,7 @@ from penstock.server.limits import Limits
 from penstock.testing.waiting import eventually
 from penstock.wire.buffers import Buffer
 from penstock.wire.exchange import Reply, Request
-from tests.server.conftest import ECHO, Bench, Desk, frame
+from tests.server.conftest import ECHO, HOLD, Bench, Desk, frame
 
 MUTED_SECONDS = 0.3
 MUTING = 7
@@ -45,6 +45,31 @@ async def test_what_follows_waits_and_others_do_not(bench: Bench, size: int) -> 
     assert [(await peer.receive())[0] for _ in range(2)] == [2, 3]
     assert loop.time() - began >= MUTED_SECONDS - 0.02
     await sending
+
+
+async def test_what_was_pipelined_after_a_request_that_mutes_as_it_starts_waits(bench: Bench) -> None:
+    class StartedDesk(Desk):
+        def handle(self, request: Request) -> list[Buffer] | Reply | None:
+            answer = super().handle(request)
+            if request.correlation_id == 1:
+                assert request.session.mute is not None
+                request.session.mute(MUTED_SECONDS)
+            return answer
+
+    desk = StartedDesk()
+    await bench.serve(desk.handle)
+    loop = asyncio.get_running_loop()
+    peer = await bench.connect()
+    began = loop.time()
+    await peer.send(*(frame(HOLD, number) for number in range(1, 6)))
+    await desk.arrived.wait()
+    assert desk.seen == [1]
+    desk.complete()
+    assert (await peer.receive())[0] == 1
+    assert loop.time() - began < MUTED_SECONDS
+    assert desk.seen == [1], "its answer does not let the next ones in"
+    await eventually(lambda: desk.seen == [1, 2, 3, 4, 5])
+    assert loop.time() - began >= MUTED_SECONDS - 0.02
 
 
 async def test_the_longest_time_counts(bench: Bench) -> None:

@@ -3,6 +3,9 @@
 A `Hook` sees every request of a broker, including requests on the fast way of their connection. Metrics and
 quotas belong there: it returns how many milliseconds the client is to wait, and the answer says so
 (`throttle_time_ms`). A broker without a hook measures nothing, and its requests do not come by here.
+
+A `Start` sees a request as soon as its handler has it, before the next one of the connection. What a client
+sends is counted there: at the answer, all that it pipelined would have passed.
 """
 
 from __future__ import annotations
@@ -52,14 +55,21 @@ class Seen(NamedTuple):
     busy_seconds: float = 0.0
     """How much of that the broker did nothing else: until the handler returned or began to wait."""
     client_id: str = ""
+    delayed_ms: int = 0
+    """What `Start` said of it."""
 
 
+Start = Callable[[Session, Api, int, str], int]
+"""Called once for each request, with its size and client id; returns how long its client waits from then on,
+in milliseconds. The hook decides what the answer says."""
 Hook = Callable[[Session, Seen], int]
 """Called once for each request; returns its throttle time in milliseconds."""
 
 
-def observed(handle: Handle, hook: Hook, clock: Clock, meters: Meters | None = None) -> Handle:
-    """`handle`, seen by the hook. Throttled requests are counted in `meters`."""
+def observed(
+    handle: Handle, hook: Hook, clock: Clock, meters: Meters | None = None, start: Start | None = None
+) -> Handle:
+    """`handle`, seen by the hook, and by `start`. Throttled requests are counted in `meters`."""
     if meters is not None:
         hook = counted(hook, meters)
 
@@ -71,10 +81,10 @@ def observed(handle: Handle, hook: Hook, clock: Clock, meters: Meters | None = N
         client_id = request.client_id or ""
         watch = _Watch(hook, clock, session, api, request.api_version, len(request.frame), client_id)
         answer = handle(request)
-        watch.handled()
+        watch.handled(start)
         fast = session.fast
         if fast is not None and not (isinstance(fast, _ObservedFast) and fast.is_seen_by(hook)):
-            session.fast = _ObservedFast(fast, hook, clock, session, client_id)
+            session.fast = _ObservedFast(fast, hook, clock, session, client_id, start)
         return watch.over(answer) if isinstance(answer, Reply) else watch.answered(answer)
 
     return observed_handle
@@ -96,15 +106,24 @@ def counted(hook: Hook, meters: Meters) -> Hook:
 class _ObservedFast:
     """The fast way of a connection, seen by the hook."""
 
-    __slots__ = ("_client_id", "_clock", "_fast", "_hook", "_session")
+    __slots__ = ("_client_id", "_clock", "_fast", "_hook", "_session", "_start")
 
-    def __init__(self, fast: Fast, hook: Hook, clock: Clock, session: Session, client_id: str) -> None:
+    def __init__(
+        self,
+        fast: Fast,
+        hook: Hook,
+        clock: Clock,
+        session: Session,
+        client_id: str,
+        start: Start | None,
+    ) -> None:
         """`client_id`: that of the request which found the fast way. Others do not go it."""
         self._client_id = client_id
         self._fast = fast
         self._hook = hook
         self._clock = clock
         self._session = session
+        self._start = start
 
     def is_seen_by(self, hook: Hook) -> bool:
         """Several hooks may see one way, each once."""
@@ -118,16 +137,18 @@ class _ObservedFast:
             return None
         watch = _Watch(self._hook, self._clock, self._session, api, version, len(frame), self._client_id)
         reply = self._fast(frame, owned)
-        watch.handled()
-        return None if reply is None else watch.over(reply)
+        if reply is None:
+            return None  # It comes again, by the general way.
+        watch.handled(self._start)
+        return watch.over(reply)
 
 
 class _Watch:
     """One request, from when it is handed over until it is answered."""
 
     __slots__ = (
-        "_api", "_began", "_busy_seconds", "_client_id", "_clock", "_hook", "_request_bytes", "_session",
-        "_version",
+        "_api", "_began", "_busy_seconds", "_client_id", "_clock", "_delayed_ms", "_hook", "_request_bytes",
+        "_session", "_version",
     )  # fmt: skip
 
     def __init__(
@@ -142,6 +163,7 @@ class _Watch:
     ) -> None:
         self._client_id = client_id
         self._busy_seconds = 0.0
+        self._delayed_ms = 0
         self._hook = hook
         self._clock = clock
         self._session = session
@@ -150,9 +172,15 @@ class _Watch:
         self._request_bytes = request_bytes
         self._began = clock.monotonic()
 
-    def handled(self) -> None:
+    def handled(self, start: Start | None) -> None:
         """The handler returned. What it waits for takes no time of the broker's."""
         self._busy_seconds = self._clock.monotonic() - self._began
+        if start is None:
+            return
+        try:
+            self._delayed_ms = start(self._session, self._api, self._request_bytes, self._client_id)
+        except Exception:
+            log.exception("a request could not be counted api=%s", self._api.name)
 
     def over(self, reply: Reply) -> Reply:
         """The reply to give instead of this one."""
@@ -176,7 +204,15 @@ class _Watch:
         seconds = self._clock.monotonic() - self._began
         busy = self._busy_seconds or seconds
         seen = Seen(
-            self._api, self._version, error, self._request_bytes, answer_bytes, seconds, busy, self._client_id
+            self._api,
+            self._version,
+            error,
+            self._request_bytes,
+            answer_bytes,
+            seconds,
+            busy,
+            self._client_id,
+            self._delayed_ms,
         )
         try:
             return self._hook(self._session, seen)

@@ -3,6 +3,10 @@
 Rates are measured as Kafka measures them: samples of a second, eleven of them, the present one unfinished. A
 client that used more than its rate waits until the mean over the samples is back at it. Mutations of the
 cluster have a bucket instead: it fills at the rate, and holds what the samples' time would bring.
+
+Kafka lets a client that comes use ten seconds' worth at once, as if it had been there and idle. Then it gets
+next to nothing until those samples are forgotten, and so on in turn. Here bytes are measured from their first
+use, so a busy client has its rate from its first second.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ INTEGRAL: Final = {PRODUCED: 2**63 - 1, FETCHED: 2**63 - 1, CONNECTIONS: 2**31 -
 
 SAMPLES: Final = 11
 SAMPLE_MS: Final = 1000
+BYTE_SAMPLES_MIN: Final = 1
+"""The mean of bytes is over one sample at least: a second's worth is there at first."""
 REQUEST_DELAY_MAX_MS: Final = 1000
 """A client that used too much time waits for one sample at most."""
 SHARES_MAX: Final = 50_000
@@ -81,14 +87,18 @@ class QuotaTable:
 class Meter:
     """What was used in the last samples."""
 
-    __slots__ = ("_samples",)
+    __slots__ = ("_samples", "_samples_min")
 
-    def __init__(self) -> None:
+    def __init__(self, samples_min: int = SAMPLES - 1) -> None:
+        """`samples_min`: the mean is over the time of so many samples at least."""
+        self._samples_min = samples_min
         self._samples: list[list[float]] = []
         """Beginning in milliseconds, and what was used since; the oldest first."""
 
     def record(self, amount: float, now_ms: float) -> None:
         samples = self._samples
+        if samples and now_ms - samples[-1][0] >= SAMPLES * SAMPLE_MS:
+            samples.clear()
         if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
             begins = now_ms
             if samples:
@@ -103,13 +113,12 @@ class Meter:
         return (mean - rate) / rate * span_ms if mean > rate else 0.0
 
     def _measured(self, now_ms: float) -> tuple[float, float]:
-        """What was used, and in which time. Until there are enough samples, those before count as empty."""
+        """What was used, and in which time."""
         samples = self._samples
         while samples and now_ms - samples[0][0] >= SAMPLES * SAMPLE_MS:
             del samples[0]
         elapsed = now_ms - samples[0][0] if samples else 0.0
-        missing = SAMPLES - 1 - int(elapsed // SAMPLE_MS)
-        return sum(amount for _, amount in samples), elapsed + max(missing, 0) * SAMPLE_MS
+        return sum(amount for _, amount in samples), max(elapsed, self._samples_min * SAMPLE_MS)
 
 
 class Bucket:
@@ -143,9 +152,10 @@ class Usage:
     """What all clients used of one kind of quota. A client that was not measured for a while is forgotten,
     the one that came first; its meter would be empty."""
 
-    __slots__ = ("_meters",)
+    __slots__ = ("_meters", "_samples_min")
 
-    def __init__(self) -> None:
+    def __init__(self, samples_min: int = SAMPLES - 1) -> None:
+        self._samples_min = samples_min
         self._meters: dict[tuple[str, str], Meter] = {}
 
     def meter(self, share: tuple[str, str]) -> Meter:
@@ -153,5 +163,5 @@ class Usage:
         if found is None:
             if len(self._meters) >= SHARES_MAX:
                 del self._meters[next(iter(self._meters))]
-            found = self._meters[share] = Meter()
+            found = self._meters[share] = Meter(self._samples_min)
         return found

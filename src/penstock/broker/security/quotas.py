@@ -1,7 +1,10 @@
-"""Quotas at work: what clients use is measured as requests are answered, and who used too much waits.
+"""Quotas at work: what clients use is measured, and who used too much waits.
 
 An answer says for how long (`throttle_time_ms`), and the connection is muted so long: clients that do not
-listen wait all the same. A throttled Fetch is answered without records, and does not count (KIP-219).
+listen wait all the same. A Produce counts when it is started, and mutes its connection then: what the client
+sent after it waits unread. A Fetch counts when it is answered; a throttled one is answered without records,
+and does not count (KIP-219). Of an answer that is larger than what a second brings only a second's worth must
+fit: it is paid for afterwards, or else it would never come.
 
 This exists only while the cluster has quotas for clients (`broker.access`); without, requests do not come by.
 """
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.observing import FETCH, Seen, counted, observed
 from penstock.security.quotas import (
+    BYTE_SAMPLES_MIN,
     FETCHED,
     MUTATIONS,
     PRODUCED,
@@ -27,6 +31,7 @@ from penstock.security.quotas import (
 if TYPE_CHECKING:
     from penstock.broker.metering import Meters
     from penstock.broker.observing import Answer, Handle
+    from penstock.broker.registry import Api
     from penstock.clock import Clock
     from penstock.wire.exchange import Request, Session
 
@@ -48,7 +53,7 @@ class ClientQuotas:
         """Made once: a way that it sees is recognised by it."""
         self._table = table
         self._clock = clock
-        self._bytes = {PRODUCE: Usage(), FETCH: Usage()}
+        self._bytes = {PRODUCE: Usage(BYTE_SAMPLES_MIN), FETCH: Usage(BYTE_SAMPLES_MIN)}
         self._time = Usage()
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._kept: dict[tuple[str, str], _Limits] = {}
@@ -63,32 +68,40 @@ class ClientQuotas:
         """Answer a request, and count it."""
         handle = self._measured.get(route)
         if handle is None:
-            handle = self._measured[route] = observed(route, self._hook, self._clock)
+            handle = self._measured[route] = observed(route, self._hook, self._clock, start=self.start)
         return handle(request)
 
+    def start(self, session: Session, api: Api, request_bytes: int, client_id: str) -> int:
+        """A request was started: count what it brought, and mute its connection if that was too much. For how
+        many milliseconds."""
+        if api.key != PRODUCE:
+            return 0
+        limit = self._limits(session, client_id)[0]
+        if limit is None:
+            return 0
+        now_ms = self._clock.monotonic() * 1000
+        meter = self._bytes[PRODUCE].meter(limit.share)
+        meter.record(request_bytes, now_ms)
+        return _muted(session, meter.delay_ms(limit.rate, now_ms))
+
     def count(self, session: Session, seen: Seen) -> int:
-        """The hook: what a client used, and how many milliseconds it has to wait."""
+        """The hook: what else a client used, and how many milliseconds it has to wait for all of it."""
         if seen.api.key in _BROKERS_ONLY:
             return 0
-        produced, fetched, time = self._limits(session, seen.client_id)
+        _, fetched, time = self._limits(session, seen.client_id)
         now_ms = self._clock.monotonic() * 1000
         delay = 0.0
-        limit = produced if seen.api.key == PRODUCE else fetched if seen.api.key == FETCH else None
         if time is not None:
             meter = self._time.meter(time.share)
             meter.record(seen.busy_seconds * 100, now_ms)
             delay = min(meter.delay_ms(time.rate, now_ms), REQUEST_DELAY_MAX_MS)
-        if limit is not None:
-            used = seen.request_bytes if seen.api.key == PRODUCE else seen.answer_bytes
-            meter = self._bytes[seen.api.key].meter(limit.share)
-            meter.record(used, now_ms)
-            delay = max(delay, meter.delay_ms(limit.rate, now_ms))
-            if delay and seen.api.key == FETCH:
-                meter.record(-used, now_ms)
-        throttle_ms = round(delay)
-        if throttle_ms > 0 and session.mute is not None:
-            session.mute(throttle_ms / 1000)
-        return throttle_ms
+        if fetched is not None and seen.api.key == FETCH:
+            meter = self._bytes[FETCH].meter(fetched.share)
+            must_fit = min(seen.answer_bytes, fetched.rate)
+            meter.record(must_fit, now_ms)
+            delay = max(delay, meter.delay_ms(fetched.rate, now_ms))
+            meter.record(-must_fit if round(delay) else seen.answer_bytes - must_fit, now_ms)
+        return max(_muted(session, delay), seen.delayed_ms)
 
     def _limits(self, session: Session, client_id: str) -> _Limits:
         key = (session.principal, client_id)
@@ -148,10 +161,15 @@ class MutationQuota:
 
     def throttle(self, session: Session) -> int:
         """How many milliseconds the client has to wait. Its connection does."""
-        throttle_ms = round(self._delay_ms)
-        if throttle_ms > 0 and session.mute is not None:
-            session.mute(throttle_ms / 1000)
-        return throttle_ms
+        return _muted(session, self._delay_ms)
+
+
+def _muted(session: Session, delay_ms: float) -> int:
+    """Mute the connection for so long, in whole milliseconds."""
+    throttle_ms = round(delay_ms)
+    if throttle_ms > 0 and session.mute is not None:
+        session.mute(throttle_ms / 1000)
+    return throttle_ms
 
 
 def user_of(session: Session) -> str:
