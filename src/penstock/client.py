@@ -155,8 +155,11 @@ class Connection:
         except TimeoutError as error:
             raise ClientError(f"The broker at {self.address} did not answer in {seconds:.0f} s.") from error
         except OSError as error:
+            hint = ""
+            if isinstance(error, ConnectionResetError) and self._security is OPEN_CLIENT:
+                hint = " If that listener wants TLS or a login, --command-config FILE says how."
             raise ClientError(
-                f"The connection to {self.address} broke ({error.strerror or error})."
+                f"The connection to {self.address} broke ({error.strerror or error}).{hint}"
             ) from error
         except WireError as error:
             raise ClientError(f"What answers at {self.address} does not speak the Kafka protocol.") from error
