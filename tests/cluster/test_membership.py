@@ -12,8 +12,10 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.cluster.seat import Seat, Times
 from penstock.metadata.commands import (
     AnyCommand,
+    AssignLeaders,
     CreateTopic,
     FenceBroker,
+    LeaderMove,
     MoveLeader,
     RegisterBroker,
     RepairPartition,
@@ -688,6 +690,34 @@ async def test_a_hand_over_to_a_broker_that_dies_meanwhile_is_resumed(world: Wor
     await node.member.balance.balance()
     assert sorted(node.ledger.resumed) == sorted(node.ledger.surrendered) != []
     assert (await world.image()).leader_counts == {1: 4}
+
+
+async def test_a_hand_over_to_a_broker_that_is_fenced_in_the_same_entry_is_resumed(world: World) -> None:
+    """The partition comes back under a later epoch: nobody led it in between, and it must be served again."""
+    await world.start(1, 2)
+    await world.create("t", 1)
+    node = world.nodes[1]
+    ((index, info),) = enumerate((await world.image()).topics["t"].partitions)
+    topic_id = node.log.image.topics["t"].id
+    leader, other = world.nodes[info.leader], world.nodes[3 - info.leader]
+    gone = other.log.image.brokers[3 - info.leader]
+    real_propose = leader.log.propose
+
+    async def propose_beside_a_fence(decide: Callable[[ClusterImage], Sequence[AnyCommand]]) -> object:
+        leader.log.propose = real_propose  # type: ignore[method-assign]
+        back = LeaderMove(topic_id, index, info.leader_epoch + 1, info.leader)
+        fence: list[AnyCommand] = [
+            FenceBroker(gone.id, gone.epoch, 0),
+            AssignLeaders(info.leader, leader.member.epoch, (back,)),
+        ]
+        return await real_propose(lambda image: [*decide(image), *fence])
+
+    leader.log.propose = propose_beside_a_fence  # type: ignore[assignment, method-assign]
+    plan = HandOver(topic_id, index, info.leader_epoch, gone.id)
+    assert await leader.member.balance.hand_over([plan]) == 0
+    now = leader.log.image.partition(topic_id, index)
+    assert now is not None and (now.leader, now.leader_epoch) == (info.leader, info.leader_epoch + 2)
+    assert leader.ledger.resumed == leader.ledger.surrendered == [(topic_id, index)]
 
 
 SETTLED = ManifestRef("settled", 0, 1)

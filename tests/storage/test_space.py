@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,8 @@ from penstock.log.moving import footprint
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
 from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.settling.change import Change
+from penstock.storage.settling.segment_writer import Attempt
 from penstock.storage.settling.usage import Usage
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
@@ -272,6 +275,30 @@ async def test_what_another_leader_lets_go_of_comes_back_soon() -> None:
         await collect(ledger)
     assert await stored_bytes(world, "segments/") < 100_000
     await world.close()
+
+
+async def test_a_topic_that_is_deleted_while_it_is_handed_over_leaves_nothing(world: World) -> None:
+    world.policies["t"] = world.policies["u"] = NO_DELAY
+    ledger = await world.start(settings=PROMPT)
+    await stop_background(ledger)
+    t, u = await world.create_topic("t"), await world.create_topic("u")
+    for topic in (t, u):
+        await fill(ledger, own_partition(ledger, topic), 3)
+    committer = ledger._settler._committer
+    write = committer.with_refs
+
+    async def write_slowly(changes: Sequence[Change], attempt: Attempt) -> list[Change]:
+        written = await write(changes, attempt)
+        await world.delete_topic(t)
+        return written
+
+    committer.with_refs = write_slowly  # type: ignore[method-assign]
+    surrendered = await ledger.surrender([(t, 0), (u, 0)])
+    assert list(surrendered) == [(u, 0)]
+    ledger.resume([(u, 0)])
+    assert not ledger._garbage.attempts
+    await collect(ledger)
+    assert not await keys_of(world.store, "segments/") and not await keys_of(world.store, "manifests/")
 
 
 async def test_an_adopted_file_is_emptied_too(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ async def hand_over(
             logger.warning("a hand-over waits for the store error=%s", error)
             await asyncio.sleep(pause_seconds)
     image = log.image if isinstance(result, Refusal) else result
-    kept = [key for key in by_key if key not in moves or _leads(image, own, moves[key])]
+    kept = [key for key in by_key if _stays(image, own, key)]
     if kept:
         leadership.resume(kept)
     gone = len(by_key) - len(kept)
@@ -113,6 +113,13 @@ def departure(
     if left:
         commands.append(AssignLeaders(own.broker, own.epoch, tuple(left)))
     return commands
+
+
+def _stays(image: ClusterImage, own: WalRef, key: PartitionKey) -> bool:
+    """Whether the incarnation leads a partition, in whatever epoch. Its next leader may have been fenced in
+    the same entry, and the partition given back."""
+    info = image.partition(*key)
+    return info is not None and info.leader == own.broker and info.wals[-1:] == (own,)
 
 
 def _leads(image: ClusterImage, own: WalRef, move: LeaderMove | HandOver) -> bool:

@@ -176,6 +176,8 @@ class Settler:
             except BaseException:
                 self._committer.end(attempt)
                 raise
+            # One whose topic was deleted meanwhile is released already.
+            changes = [change for change in changes if self._committer.is_led(change.partition)]
             self._surrendered.update((key_of(change.partition), attempt) for change in changes)
             if not changes:
                 self._committer.end(attempt)
