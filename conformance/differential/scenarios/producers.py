@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from conformance.differential.scenario import Draw, Step, remember, scenario
-from conformance.differential.scenarios.base import DATA
 from conformance.differential.scenarios.produce import idempotent
 from conformance.differential.scenarios.topics import create, new_topic
 
@@ -47,7 +46,7 @@ def describe_producers(draw: Draw, version: int) -> Iterator[Step]:
     yield Step(idempotent(draw, name, 8, slot, 3, "").body, api="Produce", version=8)
     yield Step({"Topics": [{"Name": name, "PartitionIndexes": [0]}]})
     unknown = {"Name": draw.fresh("absent"), "PartitionIndexes": [0]}
-    yield Step({"Topics": [{"Name": DATA, "PartitionIndexes": [0, 44, -1]}, unknown]})
+    yield Step({"Topics": [{"Name": name, "PartitionIndexes": [0, 44, -1]}, unknown]})
     yield Step({"Topics": [{"Name": "bad name", "PartitionIndexes": [0]}]})
-    yield Step({"Topics": [{"Name": DATA, "PartitionIndexes": [0, 0]}]}, note="repeated")
+    yield Step({"Topics": [{"Name": name, "PartitionIndexes": [0, 0]}]}, note="repeated")
     yield Step({"Topics": []})

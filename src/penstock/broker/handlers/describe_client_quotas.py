@@ -49,7 +49,7 @@ def handle(
     if IP in seen and len(seen) > 1:
         return refused(message, ErrorCode.INVALID_REQUEST, _IP_AND_OTHERS)
     return DescribeClientQuotasResponse(
-        error_message=None,
+        error_message="",  # As Kafka says it.
         entries=[
             _entry(names, values)
             for entity, values in broker.image.quotas.items()

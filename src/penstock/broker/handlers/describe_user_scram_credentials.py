@@ -36,7 +36,7 @@ def handle(
     for name in [user.name for user in message.users] if message.users else known:
         times[name] = times.get(name, 0) + 1
     return DescribeUserScramCredentialsResponse(
-        error_message=None,
+        error_message="",  # As Kafka says it.
         results=[_result(name, known.get(name), count > 1) for name, count in times.items()],
     )
 
