@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from penstock.cli.access import change_store, read_store, store_option
 from penstock.cli.options import cluster_options, connected
@@ -256,18 +257,7 @@ def _create(client: Client, rules: Sequence[AccessRule]) -> None:
     from penstock.cli.client import AnswerError
     from penstock.wire.api.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 
-    creations = [
-        AclCreation(
-            rule.resource_type,
-            rule.name,
-            rule.pattern_type,
-            rule.principal,
-            rule.host,
-            rule.operation,
-            rule.permission,
-        )
-        for rule in rules
-    ]
+    creations = [AclCreation(*msgspec.structs.astuple(rule)) for rule in rules]
     answer = client.controller().ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
     for result in answer.results:
         if result.error_code:
@@ -278,18 +268,7 @@ def _delete(client: Client, rules: Sequence[AccessRule]) -> None:
     from penstock.cli.client import AnswerError
     from penstock.wire.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 
-    filters = [
-        DeleteAclsFilter(
-            rule.resource_type,
-            rule.name,
-            rule.pattern_type,
-            rule.principal,
-            rule.host,
-            rule.operation,
-            rule.permission,
-        )
-        for rule in rules
-    ]
+    filters = [DeleteAclsFilter(*msgspec.structs.astuple(rule)) for rule in rules]
     answer = client.controller().ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
     for result in answer.filter_results:
         if result.error_code:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.groups.offset_items import Codes, merged, without
 from penstock.broker.groups.requests import mapped
 from penstock.broker.rights import READ_TOPIC
 from penstock.groups.offsets.requests import commit_refused
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from penstock.wire.errors import ErrorCode
@@ -36,17 +36,15 @@ if TYPE_CHECKING:
     from penstock.wire.exchange import Request
 
 IDS_SINCE = 10
-Codes = dict[tuple[int, int], ErrorCode]
-"""By position of the topic and of the partition in the request: what is refused before the group is asked."""
 
 
 def handle(
     broker: Broker, request: Request, message: OffsetCommitRequest, permit: Permit
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     codes = _refusals(broker.image, request.api_version, message, permit)
-    wanted = message if not codes else msgspec.structs.replace(message, topics=_without(message, codes))
+    wanted = message if not codes else msgspec.structs.replace(message, topics=without(message.topics, codes))
     if codes and not any(topic.partitions for topic in wanted.topics):
-        return _merged(commit_refused(message, ErrorCode.NONE), None, codes)
+        return merged(commit_refused(message, ErrorCode.NONE), None, codes)
     answer = broker.services.groups.call(
         message.group_id,
         OffsetCommitResponse,
@@ -57,7 +55,7 @@ def handle(
     )
     if not codes:
         return answer
-    return mapped(answer, lambda found: _merged(commit_refused(message, ErrorCode.NONE), found, codes))
+    return mapped(answer, lambda found: merged(commit_refused(message, ErrorCode.NONE), found, codes))
 
 
 refused = commit_refused
@@ -88,25 +86,3 @@ def _refusals(image: ClusterImage, version: int, message: OffsetCommitRequest, p
             elif found is None or not 0 <= partition.partition_index < len(found.partitions):
                 codes[at, position] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return codes
-
-
-def _without(message: OffsetCommitRequest, codes: Codes) -> list[OffsetCommitRequestTopic]:
-    return [
-        msgspec.structs.replace(
-            topic,
-            partitions=[p for position, p in enumerate(topic.partitions) if (at, position) not in codes],
-        )
-        for at, topic in enumerate(message.topics)
-    ]
-
-
-def _merged(
-    whole: OffsetCommitResponse, found: OffsetCommitResponse | None, codes: Codes
-) -> OffsetCommitResponse:
-    """Every partition that was asked for, in its place."""
-    for at, topic in enumerate(whole.topics):
-        answered = iter(found.topics[at].partitions if found is not None else ())
-        for position, partition in enumerate(topic.partitions):
-            code = codes.get((at, position))
-            partition.error_code = next(answered).error_code if code is None else code
-    return whole

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.groups.offset_items import Codes, merged, without
 from penstock.broker.rights import READ_GROUP, READ_TOPIC, WRITE_TRANSACTION
 from penstock.broker.shards.live import LiveShard
 from penstock.groups.offsets.requests import txn_commit_refused
@@ -34,7 +35,6 @@ from penstock.transactions.admission import denied_offsets, manner_of_offsets
 from penstock.transactions.transaction import Given
 from penstock.wire.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
 from penstock.wire.errors import ErrorCode
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from penstock.wire.exchange import Request
 
 LOADING_SINCE = 2
-Codes = dict[tuple[int, int], ErrorCode]
-"""By position of the topic and of the partition in the request: what is refused before the group is asked."""
 
 
 async def handle(
@@ -62,11 +60,12 @@ async def handle(
         return txn_commit_refused(message, code)
     codes = _refusals(broker.image, message, permit)
     answer = txn_commit_refused(message, ErrorCode.NONE)
-    wanted = msgspec.structs.replace(message, topics=_without(message, codes)) if codes else message
+    wanted = msgspec.structs.replace(message, topics=without(message.topics, codes)) if codes else message
     found = None
     if any(topic.partitions for topic in wanted.topics):
         found = await _commit(broker, wanted, request.api_version)
-    return _merged(answer, found, codes, request.api_version)
+    whole = merged(answer, found, codes)
+    return _said_of_old(whole) if request.api_version < LOADING_SINCE else whole
 
 
 refused = txn_commit_refused
@@ -135,25 +134,10 @@ def _refusals(image: ClusterImage, message: TxnOffsetCommitRequest, permit: Perm
     return codes
 
 
-def _without(message: TxnOffsetCommitRequest, codes: Codes) -> list[TxnOffsetCommitRequestTopic]:
-    return [
-        msgspec.structs.replace(
-            topic,
-            partitions=[p for position, p in enumerate(topic.partitions) if (at, position) not in codes],
-        )
-        for at, topic in enumerate(message.topics)
-    ]
-
-
-def _merged(
-    whole: TxnOffsetCommitResponse, found: TxnOffsetCommitResponse | None, codes: Codes, version: int
-) -> TxnOffsetCommitResponse:
-    """Every partition that was asked for, in its place."""
-    for at, topic in enumerate(whole.topics):
-        answered = iter(found.topics[at].partitions if found is not None else ())
-        for position, partition in enumerate(topic.partitions):
-            code = codes.get((at, position))
-            partition.error_code = next(answered).error_code if code is None else code
-            if version < LOADING_SINCE and partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+def _said_of_old(answer: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """Versions that know no loading coordinator are told that there is none."""
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return whole
+    return answer
