@@ -30,8 +30,8 @@ install: $(VENV)/.user ## make .venv with everything a user of Penstock needs
 
 dev: $(VENV)/.dev ## add what tests and checks need
 
-demo: $(VENV)/.dev ## a cluster, records through a standard client, a Spark pipeline over the log, the result
-	$(BIN)/python examples/demo.py
+demo: $(VENV)/.dev ## a cluster, records through a standard client, a Spark pipeline over the log; KEEP=1: and look at it
+	$(BIN)/python examples/demo.py $(if $(KEEP),--keep)
 
 test: $(VENV)/.dev ## run the tests
 	$(BIN)/pytest -n 2

@@ -3,9 +3,12 @@
 Run by `make demo`. The pipeline is examples/orders.py: Spark reads the log straight from the store, adds
 clean orders to a table, keeps revenue by window and country in a topic, and puts what is broken aside.
 Everything that is started here is stopped at the end; store and table stay in `penstock-data/demo` until the
-next run.
+next run. With --keep (`make demo KEEP=1`) the cluster goes on serving until Ctrl-C, and an address is printed
+where it can be looked at.
 """
 
+import argparse
+import contextlib
 import json
 import random
 import shutil
@@ -13,8 +16,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +50,34 @@ START_SECONDS = 30
 console = Console()
 
 
-def start(brokers: int, address: str) -> subprocess.Popen[str]:
-    options = ("--brokers", str(brokers), "--listen", address, "--store", str(STORE))
-    return subprocess.Popen([str(PENSTOCK), "start", *options], stdout=subprocess.PIPE, text=True)
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    process: subprocess.Popen[str]
+    bootstrap: str
+    """The addresses of its brokers."""
+    page: str
+    """Where the first broker answers HTTP."""
 
 
 @contextmanager
-def cluster(brokers: int) -> Iterator[str]:
-    """Run a cluster on one machine; gives the addresses of its brokers."""
-    with consecutive(brokers) as port, start(brokers, f"127.0.0.1:{port}") as process:
-        try:
-            assert process.stdout is not None
-            for _ in range(brokers):
-                line = process.stdout.readline()
-                if not line:
-                    raise SystemExit("the cluster did not start; its last words are above")
-                console.print(f"[dim]{line.strip()}[/]")
-            yield ",".join(f"127.0.0.1:{port + number}" for number in range(brokers))
-        finally:
-            process.send_signal(signal.SIGTERM)
+def cluster(brokers: int) -> Iterator[Cluster]:
+    """Run a cluster on one machine."""
+    with consecutive(brokers) as port, consecutive(brokers) as http:
+        listen, pages = f"127.0.0.1:{port}", f"127.0.0.1:{http}"
+        options = ("--brokers", str(brokers), "--listen", listen, "--store", str(STORE), "--http", pages)
+        command = [str(PENSTOCK), "start", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                for _ in range(brokers):
+                    line = process.stdout.readline()
+                    if not line:
+                        raise SystemExit("the cluster did not start; its last words are above")
+                    console.print(f"[dim]{line.strip()}[/]")
+                addresses = ",".join(f"127.0.0.1:{port + number}" for number in range(brokers))
+                yield Cluster(process, addresses, f"http://{pages}")
+            finally:
+                process.send_signal(signal.SIGTERM)
 
 
 def events() -> Iterator[tuple[str, str]]:
@@ -197,28 +211,64 @@ def _short(argument: str | Path) -> str:
     return str(argument)
 
 
+def first_that_answers(*pages: str) -> str:
+    """Nobody is sent to a page that is not there."""
+    for page in pages:
+        with contextlib.suppress(OSError), urllib.request.urlopen(page, timeout=START_SECONDS):
+            return page
+    raise SystemExit(f"{pages[0]} does not answer")
+
+
+def keep(running: Cluster) -> None:
+    """Serve until Ctrl-C, or until the cluster ends by itself."""
+    page = first_that_answers(f"{running.page}/", f"{running.page}/metrics")
+    console.print(f"Look at it: [bold]{page}[/] (clients: {running.bootstrap})", highlight=False)
+    console.print("The cluster serves until Ctrl-C.")
+    try:
+        assert running.process.stdout is not None
+        for line in running.process.stdout:  # A broker that died and came back says so.
+            console.print(f"[dim]{line.strip()}[/]")
+    except KeyboardInterrupt:
+        console.print("Stopping.")
+        return
+    raise SystemExit("the cluster ended by itself; its last words are above")
+
+
+def show_all(bootstrap: str) -> None:
+    """What the pipeline made of the orders, checked."""
+    rows = revenue(bootstrap)
+    letters = messages(bootstrap, f"{TOPIC}.dead")
+    count = check(rows, len(range(0, ORDERS, BROKEN_EVERY)), len(letters))
+    console.print(f"{count:,} orders in the table; the topic revenue has the same sum by window:")
+    show(rows)
+    plot(rows)
+    headers: Any = letters[0].headers()
+    told = {name: value.decode() for name, value in headers}
+    where = "/".join(told[f"__connect.errors.{one}"] for one in ("topic", "partition", "offset"))
+    reason = told["__connect.errors.exception.message"]
+    console.print(f"{len(letters)} dead letters, the first of {where}: {reason}")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--keep", action="store_true", help="go on serving until Ctrl-C")
+    kept = parser.parse_args().keep
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir(parents=True)
-    with cluster(3) as bootstrap:
+    with cluster(3) as running:
+        bootstrap = running.bootstrap
         seconds = produce(bootstrap)
         console.print(f"{ORDERS:,} orders written through librdkafka in {seconds:.1f} s")
         penstock("pipeline", "run", PIPELINE, "--once", "--bootstrap", bootstrap)
-        rows = revenue(bootstrap)
-        letters = messages(bootstrap, f"{TOPIC}.dead")
-        count = check(rows, len(range(0, ORDERS, BROKEN_EVERY)), len(letters))
-        console.print(f"{count:,} orders in the table; the topic revenue has the same sum by window:")
-        show(rows)
-        plot(rows)
-        headers: Any = letters[0].headers()
-        told = {name: value.decode() for name, value in headers}
-        where = "/".join(told[f"__connect.errors.{one}"] for one in ("topic", "partition", "offset"))
-        reason = told["__connect.errors.exception.message"]
-        console.print(f"{len(letters)} dead letters, the first of {where}: {reason}")
+        show_all(bootstrap)
         console.print("lag of the table's group, as every Kafka tool sees it:")
         penstock("groups", "describe", "shop.clean_orders", "--bootstrap", bootstrap)
         penstock("pipeline", "status", "shop", "--bootstrap", bootstrap)
-    console.print(f"The table is in {_short(TABLE)}, the picture in {_short(PLOT)}.")
+        console.print(f"The table is in {_short(TABLE)}, the picture in {_short(PLOT)}.")
+        if kept:
+            keep(running)
+    if not kept:
+        console.print("`make demo KEEP=1` keeps the cluster running and says where it can be looked at.")
     console.print(
         "Next: examples/orders.py is the whole pipeline; `.venv/bin/penstock start` runs a broker;"
         " README.md has more, ARCHITECTURE.md the how."
