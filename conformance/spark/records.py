@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from penstock.cli.records import LATEST, list_offset
+from penstock.admin.offsets import LATEST, list_offset
 from penstock.client import Client
 from penstock.wire.api.end_txn import EndTxnRequest
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from click.testing import CliRunner
 
+from penstock.admin.doctor.checks import CHECKS, examine, lasting
+from penstock.admin.doctor.questions import Address, Coordinator, Opinion, Picture, gather
 from penstock.cli.app import app
-from penstock.cli.doctor_checks import CHECKS, examine, lasting
-from penstock.cli.doctor_questions import Address, Coordinator, Opinion, Picture, gather
 from penstock.client import addresses
 from penstock.testing import Broker
 from penstock.wire.api.metadata import (

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Producer
 
-from penstock.cli.client import Client
-from penstock.cli.doctor_transactions import (
+from penstock.admin.doctor.transactions import (
     GRACE_MS,
     TIMEOUT_MAX_MS,
     Held,
@@ -21,7 +20,8 @@ from penstock.cli.doctor_transactions import (
     hanging,
     standing_still,
 )
-from penstock.cli.transaction_client import open_transactions
+from penstock.admin.transactions import open_transactions
+from penstock.cli.client import Client
 from penstock.testing import Broker
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,

@@ -6,31 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import msgspec
 
+from penstock.admin.rules import OPERATIONS, add_rules, in_words, list_rules, remove_rules, require_principal
 from penstock.cli.access import change_store, read_store, store_option
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import say, show, wants_json
-from penstock.security.words import (
-    ALL_OPERATIONS,
-    ANY,
-    CLUSTER_NAME,
-    Operation,
-    Pattern,
-    Permission,
-    Resource,
-)
+from penstock.security.words import CLUSTER_NAME, Pattern, Permission, Resource
 
 if TYPE_CHECKING:
-    from penstock.cli.client import Client
     from penstock.metadata.access import AccessRule
     from penstock.metadata.commands import AnyCommand
     from penstock.metadata.image import ClusterImage
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-OPERATIONS = {"all": ALL_OPERATIONS, **{one.name.lower().replace("_", "-"): int(one) for one in Operation}}
-_OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
 
 
 @click.group()
@@ -101,9 +89,7 @@ class _Asked:
                 "A rule needs --principal, --operation and a resource: --topic, --group, --transactional-id, "
                 "--cluster, --user or --token."
             )
-        kind, colon, name = self.principal.partition(":")
-        if not (kind and colon and name):
-            raise click.ClickException(f"{self.principal!r} is not a principal such as User:alice.")
+        require_principal(self.principal)
         return [
             AccessRule(
                 resource,
@@ -157,7 +143,7 @@ def add(bootstrap: str, as_json: bool, location: str | None, **given: Any) -> No
         change_store(location, decide)
     else:
         with connected(bootstrap) as client:
-            _create(client, rules)
+            add_rules(client, rules)
     _say("Added", rules, as_json)
 
 
@@ -165,9 +151,9 @@ def add(bootstrap: str, as_json: bool, location: str | None, **given: Any) -> No
 @cluster_options
 @store_option
 @rule_options
-def list_rules(bootstrap: str, as_json: bool, location: str | None, **given: Any) -> None:
+def list_command(bootstrap: str, as_json: bool, location: str | None, **given: Any) -> None:
     """List the rules that fit all that is given."""
-    rows = [_row(rule) for rule in _found(bootstrap, location, _Asked(given))]
+    rows = [in_words(rule) for rule in _found(bootstrap, location, _Asked(given))]
     columns = {name: name.upper() for name in _COLUMNS}
     show(rows, columns, as_json=wants_json(as_json))
 
@@ -192,28 +178,16 @@ def remove(bootstrap: str, as_json: bool, location: str | None, everything: bool
         change_store(location, decide)
     elif rules:
         with connected(bootstrap) as client:
-            _delete(client, rules)
+            remove_rules(client, rules)
     _say("Removed", rules, as_json)
 
 
 _COLUMNS = ("principal", "permission", "operation", "resource", "name", "pattern", "host")
 
 
-def _row(rule: AccessRule) -> dict[str, str]:
-    return {
-        "principal": rule.principal,
-        "permission": Permission(rule.permission).name.lower(),
-        "operation": _OPERATION_NAMES.get(rule.operation, str(rule.operation)),
-        "resource": Resource(rule.resource_type).name.lower().replace("_", "-"),
-        "name": rule.name,
-        "pattern": Pattern(rule.pattern_type).name.lower(),
-        "host": rule.host,
-    }
-
-
 def _say(verb: str, rules: Sequence[AccessRule], as_json: bool) -> None:
     plural = "rule" if len(rules) == 1 else "rules"
-    fields = {verb.lower(): [_row(rule) for rule in rules]}
+    fields = {verb.lower(): [in_words(rule) for rule in rules]}
     say(f"{verb} {len(rules)} {plural}.", fields, as_json=wants_json(as_json))
 
 
@@ -222,54 +196,5 @@ def _found(bootstrap: str, location: str | None, asked: _Asked) -> list[AccessRu
         rules = list(read_store(location).access_rules)
     else:
         with connected(bootstrap) as client:
-            rules = _described(client)
+            rules = list_rules(client)
     return [rule for rule in rules if asked.matches(rule)]
-
-
-# -- through brokers -------------------------------------------------------------------------------------
-
-
-def _described(client: Client) -> list[AccessRule]:
-    from penstock.cli.client import AnswerError
-    from penstock.metadata.access import AccessRule
-    from penstock.wire.api.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-
-    request = DescribeAclsRequest(ANY, None, Pattern.ANY, None, None, ANY, ANY)
-    answer = client.any().ask(request, DescribeAclsResponse)
-    if answer.error_code:
-        raise AnswerError(answer.error_code, "Listing rules", answer.error_message)
-    return [
-        AccessRule(
-            resource.resource_type,
-            resource.resource_name,
-            resource.pattern_type,
-            one.principal,
-            one.host,
-            one.operation,
-            one.permission_type,
-        )
-        for resource in answer.resources
-        for one in resource.acls
-    ]
-
-
-def _create(client: Client, rules: Sequence[AccessRule]) -> None:
-    from penstock.cli.client import AnswerError
-    from penstock.wire.api.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-
-    creations = [AclCreation(*msgspec.structs.astuple(rule)) for rule in rules]
-    answer = client.controller().ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
-    for result in answer.results:
-        if result.error_code:
-            raise AnswerError(result.error_code, "Adding a rule", result.error_message)
-
-
-def _delete(client: Client, rules: Sequence[AccessRule]) -> None:
-    from penstock.cli.client import AnswerError
-    from penstock.wire.api.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-
-    filters = [DeleteAclsFilter(*msgspec.structs.astuple(rule)) for rule in rules]
-    answer = client.controller().ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
-    for result in answer.filter_results:
-        if result.error_code:
-            raise AnswerError(result.error_code, "Removing a rule", result.error_message)

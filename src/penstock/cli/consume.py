@@ -99,7 +99,7 @@ def _consume_as_member(
     wanted: formats.Matches | None,
 ) -> None:
     """Read as a member of `group`. Without --follow it ends when all its partitions are read to the end."""
-    from penstock.cli.group_client import GroupMember
+    from penstock.cli.group_member import GroupMember
 
     client.partitions(topic)
     member = GroupMember(client, group, topic)

@@ -9,20 +9,18 @@ from typing import Any
 
 import click
 
+from penstock.admin.doctor.check_up import check_up
+from penstock.admin.doctor.checks import CHECKS, Finding
+from penstock.admin.doctor.questions import ANSWER_SECONDS, Address, text
 from penstock.cli.client import Client, ClientError, Connection
-from penstock.cli.doctor_checks import CHECKS, Finding, examine, lasting
-from penstock.cli.doctor_questions import ANSWER_SECONDS, Address, gather, text
-from penstock.cli.group_client import GroupMember
+from penstock.cli.group_member import GroupMember
 from penstock.cli.options import cluster_options, connected, security
 from penstock.cli.output import wants_json
 from penstock.cli.records import ReaderPositions, Sender
 from penstock.cli.topics import create, delete
-from penstock.client import addresses
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.batch import Record
 
-SECOND_LOOK_SECONDS = 3.0
-"""Leaders move and brokers come and go; what is still wrong after so long is wrong."""
 KNOWN_SECONDS = 5.0
 """How long other brokers may take to know a new topic."""
 TRIAL = "records go through a new topic and a new group"
@@ -44,20 +42,12 @@ def doctor(bootstrap: str, as_json: bool, write: bool) -> None:
     penstock doctor --bootstrap broker-1:9092
     penstock doctor --write --json
     """
-    places = addresses(bootstrap)
-    picture = gather(places)
-    if not picture.opinions:
-        raise ClientError(next(iter(picture.silent.values())))
-    found = examine(picture)
-    if found:
-        time.sleep(SECOND_LOOK_SECONDS)
-        picture = gather(places)._replace(earlier=picture.transactions)
-        found = lasting(found, examine(picture))
+    brokers, found = check_up(bootstrap, security())
     checks = list(CHECKS)
     if write:
         checks.append(TRIAL)
-        found += [Finding(TRIAL, problem) for problem in trial(sorted(picture.opinions))]
-    _report(checks, found, sorted(picture.opinions), wants_json(as_json))
+        found += [Finding(TRIAL, problem) for problem in trial(brokers)]
+    _report(checks, found, brokers, wants_json(as_json))
     if found:
         raise SystemExit(1)
 

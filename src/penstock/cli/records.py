@@ -9,24 +9,14 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from penstock.admin.offsets import LATEST, list_offset
+from penstock.admin.records import fetch
 from penstock.cli.client import AnswerError, Client
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import say, wants_json
 from penstock.cli.sources import Source, record_of_json
-from penstock.cli.starting_points import EARLIEST, LATEST, position
-from penstock.wire.api.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
-from penstock.wire.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from penstock.cli.starting_points import position
+from penstock.wire.api.fetch import PartitionData
 from penstock.wire.api.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -37,11 +27,6 @@ from penstock.wire.batch import BatchHeader, Record, build_batch, iter_batches, 
 from penstock.wire.buffers import Buffer
 from penstock.wire.compression import CODEC_NAMES
 
-__all__ = ("EARLIEST", "LATEST", "ReaderPositions", "Sender", "list_offset", "produce", "send_batch")
-
-CONSUMER = -1
-"""Instead of a replica's id. Isolation means something to consumers only."""
-FETCH_BYTES = 4 * 1024 * 1024
 WAIT_MS = 500
 BATCH_BYTES = 512 * 1024
 BATCH_RECORDS = 5000
@@ -280,50 +265,6 @@ class ReaderPositions:
     def _ask(self, partition: int, wait_ms: int) -> PartitionData:
         position = self._positions[partition]
         return fetch(self._client, self._topic, partition, position, wait_ms, committed=self._committed)
-
-
-def fetch(
-    client: Client, topic: str, partition: int, position: int, wait_ms: int, *, committed: bool = False
-) -> PartitionData:
-    """Ask whoever leads the partition for what is there from `position` on."""
-    leader = client.leader(topic, partition)
-    wanted = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
-    request = FetchRequest(
-        max_wait_ms=wait_ms,
-        min_bytes=1,
-        max_bytes=FETCH_BYTES,
-        isolation_level=int(committed),
-        topics=[FetchTopic(topic=topic, topic_id=client.topic_id(topic), partitions=[wanted])],
-    )
-    answer = leader.ask(request, FetchResponse)
-    data = answer.responses[0].partitions[0]
-    if answer.error_code or data.error_code:
-        code = answer.error_code or data.error_code
-        raise AnswerError(code, f"Reading partition {partition} of {topic!r}")
-    return data
-
-
-def list_offset(
-    client: Client, topic: str, partition: int, timestamp: int, *, committed: bool = False
-) -> int:
-    def attempt() -> int:
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, max_num_offsets=1)
-        request = ListOffsetsRequest(
-            replica_id=CONSUMER,
-            isolation_level=int(committed),
-            topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
-        )
-        answer = client.leader(topic, partition).ask(request, ListOffsetsResponse)
-        (result,) = answer.topics[0].partitions
-        if result.error_code:
-            raise AnswerError(result.error_code, f"The question for offsets of {topic!r}")
-        return (
-            result.offset
-            if result.offset >= 0 or not result.old_style_offsets
-            else result.old_style_offsets[0]
-        )
-
-    return client.retry(attempt)
 
 
 class Aborted:

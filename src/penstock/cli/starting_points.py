@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import click
 
+from penstock.admin.offsets import EARLIEST, LATEST, list_offset
+from penstock.admin.resetting import WayError, datetime_ms
 from penstock.cli.client import Client
-from penstock.cli.resetting import WayError, datetime_ms
-
-EARLIEST = -2
-LATEST = -1
 
 
 def position(client: Client, topic: str, partition: int, start: str, *, committed: bool) -> int:
     """The offset at which one partition is read first."""
-    from penstock.cli.records import list_offset
 
     def ask(when: int) -> int:
         return list_offset(client, topic, partition, when, committed=committed)

@@ -12,26 +12,15 @@ from typing import Any, NamedTuple
 
 import click
 
+from penstock.admin.offsets import LATEST, Place, committed_at, list_offsets
 from penstock.cli.client import Client, ClientError
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import wants_json
 from penstock.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.wire.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from penstock.wire.api.metadata import MetadataResponse
-from penstock.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-LATEST = -1
-ONE_GROUP = 7
-"""The last version of OffsetFetch that asks about one group."""
 GROUPS_MAX = 200
 """Groups that are asked about in one look. Further ones are counted."""
-
-Place = tuple[str, int]
 
 
 class Look(NamedTuple):
@@ -85,44 +74,15 @@ def _views(client: Client, seconds: float) -> Iterator[dict[str, Any]]:
 
 def look(client: Client) -> Look:
     metadata = client.metadata()
-    ends = _ends(client, metadata)
+    places = [
+        (topic.name or "", one.partition_index)
+        for topic in metadata.topics
+        for one in topic.partitions
+        if one.leader_id >= 0
+    ]
+    ends = list_offsets(client, places, LATEST)  # A broker that dies is shown without its figures.
     groups, unasked = _groups(client, metadata)
     return Look(time.monotonic(), metadata, ends, groups, unasked)
-
-
-def _ends(client: Client, metadata: MetadataResponse) -> dict[Place, int]:
-    by_leader: dict[int, dict[str, list[int]]] = {}
-    for topic in metadata.topics:
-        for one in topic.partitions:
-            if one.leader_id >= 0:
-                by_leader.setdefault(one.leader_id, {}).setdefault(topic.name or "", []).append(
-                    one.partition_index
-                )
-    ends: dict[Place, int] = {}
-    for leader, topics in by_leader.items():
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[
-                ListOffsetsTopic(
-                    name=name,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=one, timestamp=LATEST) for one in indexes
-                    ],
-                )
-                for name, indexes in topics.items()
-            ],
-        )
-        try:
-            answer = client.broker(leader).ask(request, ListOffsetsResponse)
-        except ClientError:
-            continue  # A broker that dies is shown without its figures.
-        ends |= {
-            (topic.name, one.partition_index): one.offset
-            for topic in answer.topics
-            for one in topic.partitions
-            if not one.error_code
-        }
-    return ends
 
 
 def _groups(
@@ -138,14 +98,7 @@ def _groups(
                 if len(found) >= GROUPS_MAX:
                     unasked += 1
                     continue
-                request = OffsetFetchRequest(group_id=group.group_id, topics=None)
-                answer = connection.ask(request, OffsetFetchResponse, newest=ONE_GROUP)
-                committed = {
-                    (topic.name, one.partition_index): one.committed_offset
-                    for topic in answer.topics
-                    for one in topic.partitions
-                    if one.committed_offset >= 0
-                }
+                committed = committed_at(connection, group.group_id)
                 found[group.group_id] = (group.group_state, committed)
         except ClientError:
             continue

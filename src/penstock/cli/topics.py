@@ -228,7 +228,7 @@ def describe_topic(bootstrap: str, as_json: bool, name: str) -> None:
 
 
 def _partition_rows(client: Client, topic: MetadataResponseTopic) -> list[dict[str, Any]]:
-    from penstock.cli.records import EARLIEST, LATEST, list_offset
+    from penstock.admin.offsets import EARLIEST, LATEST, list_offset
 
     rows = []
     name = topic.name or ""

@@ -7,22 +7,24 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import Client, ClientError
-from penstock.cli.options import cluster_options, connected
-from penstock.cli.output import say, show, wants_json
-from penstock.cli.transaction_client import (
+from penstock.admin.transactions import (
     NO_TRANSACTION,
-    Place,
     Producer,
     abort,
-    coordinated,
     coordinator_id,
     describe_transaction,
+    existing_place,
     list_transactions,
+    open_transaction,
     open_transactions,
     places_of,
+    places_of_topic,
     producers,
+    require_hanging,
 )
+from penstock.cli.options import cluster_options, connected
+from penstock.cli.output import say, show, wants_json
+from penstock.client import ClientError
 from penstock.wire.api.describe_transactions import TransactionState
 
 MINUTE_MS = 60_000
@@ -115,7 +117,7 @@ def producers_command(bootstrap: str, as_json: bool, topic: str, partition: int)
     penstock transactions producers orders 3
     """
     with connected(bootstrap) as client:
-        found = producers(client, [_existing(client, topic, partition)])
+        found = producers(client, [existing_place(client, topic, partition)])
     columns = {**_COLUMNS, "last_sequence": "SEQUENCE"}
     show([_row(one, _now_ms()) for one in found], columns, as_json=wants_json(as_json))
 
@@ -142,7 +144,7 @@ def find_hanging_command(
         raise click.UsageError("--partition is one of a --topic.")
     with connected(bootstrap) as client:
         now_ms = _now_ms()
-        places = _places(client, topic, partition)
+        places = places_of_topic(client, topic, partition)
         found = open_transactions(client, places, now_ms - older_than * MINUTE_MS)
     rows = [_row(one.producer, now_ms) for one in found if one.state is None]
     show(rows, _COLUMNS, as_json=wants_json(as_json))
@@ -176,10 +178,10 @@ def abort_command(
     if start_offset is None and producer_id is None:
         raise click.UsageError("Give --start-offset or --producer-id.")
     with connected(bootstrap) as client:
-        place = _existing(client, topic, partition)
-        one = _open_transaction(producers(client, [place]), start_offset, producer_id, place)
+        place = existing_place(client, topic, partition)
+        one = open_transaction(producers(client, [place]), start_offset, producer_id, place)
         if not force:
-            _require_hanging(client, one)
+            require_hanging(client, one)
         abort(client, one)
     fields = {
         "aborted": {"topic": topic, "partition": partition, "start_offset": one.start_offset},
@@ -191,31 +193,6 @@ def abort_command(
         f" of partition {partition} of {topic}."
     )
     say(sentence, fields, as_json=wants_json(as_json))
-
-
-def _open_transaction(
-    found: list[Producer], start_offset: int | None, producer_id: int | None, place: Place
-) -> Producer:
-    for one in found:
-        if (
-            one.start_offset != NO_TRANSACTION
-            and start_offset in (None, one.start_offset)
-            and producer_id in (None, one.producer_id)
-        ):
-            return one
-    begun = f" that begins at offset {start_offset}" if start_offset is not None else ""
-    of = f" of producer {producer_id}" if producer_id is not None else ""
-    raise ClientError(f"No transaction{of}{begun} is open in partition {place[1]} of {place[0]!r}.")
-
-
-def _require_hanging(client: Client, one: Producer) -> None:
-    (known,) = coordinated(client, [one])
-    if known is not None:
-        raise ClientError(
-            f"This transaction does not hang: it is that of {known.transactional_id!r}, which is"
-            f" {known.transaction_state} and ends it, at the latest after {known.transaction_timeout_ms} ms."
-            " With --force it is aborted in this partition alone."
-        )
 
 
 # -- rows --------------------------------------------------------------------------------------------------
@@ -262,25 +239,6 @@ def _description(state: TransactionState, coordinator: int, now_ms: int) -> dict
             {"topic": topic, "partition": partition} for topic, partition in sorted(places_of(state))
         ],
     }
-
-
-def _places(client: Client, topic: str | None, partition: int | None) -> list[Place]:
-    if topic is None:
-        return [
-            (found.name, one.partition_index)
-            for found in client.metadata().topics
-            if found.name and not found.error_code
-            for one in found.partitions
-        ]
-    if partition is None:
-        return [(topic, one) for one in client.partitions(topic)]
-    return [_existing(client, topic, partition)]
-
-
-def _existing(client: Client, topic: str, partition: int) -> Place:
-    if partition not in client.partitions(topic):
-        raise ClientError(f"Topic {topic!r} has no partition {partition}.")
-    return topic, partition
 
 
 def _now_ms() -> int:

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.admin.users import (
+    ITERATIONS,
+    MECHANISMS,
+    SALT_BYTES,
+    add_user,
+    list_users,
+    remove_user,
+    require_password,
+)
 from penstock.cli.access import change_store, metadata_option, read_store, store_option
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import say, show, wants_json
@@ -15,17 +24,11 @@ from penstock.cli.output import say, show, wants_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cli.client import Client
     from penstock.metadata.access import ScramCredential
     from penstock.metadata.commands import AnyCommand
     from penstock.metadata.image import ClusterImage
     from penstock.metadata.refusal import Refusal
     from penstock.security.credentials import Mechanism
-    from penstock.wire.api.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-ITERATIONS = 4096
-SALT_BYTES = 16
 
 
 @click.group()
@@ -81,7 +84,7 @@ def add(
         _add_to_store(location, metadata, name, made)
     else:
         with connected(bootstrap) as client:
-            _add_through(client, name, mechanisms or MECHANISMS, password, iterations)
+            add_user(client, name, mechanisms or MECHANISMS, password, iterations)
     said = " and ".join(mechanism.sasl_name for mechanism in made)
     fields = {"added": name, "mechanisms": [mechanism.sasl_name for mechanism in made]}
     say(f"User {name} can log in with {said}.", fields, as_json=wants_json(as_json))
@@ -90,7 +93,7 @@ def add(
 @users.command("list")
 @cluster_options
 @store_option
-def list_users(bootstrap: str, as_json: bool, location: str | None) -> None:
+def list_command(bootstrap: str, as_json: bool, location: str | None) -> None:
     """List users and their mechanisms. Nothing of a password is shown."""
     known: dict[str, list[str]] = {}
     for user, mechanism, iterations in _listed(bootstrap, location):
@@ -116,7 +119,7 @@ def remove(
         _remove_from_store(location, name, gone)
     else:
         with connected(bootstrap) as client:
-            _remove_through(client, name, gone)
+            remove_user(client, name, gone)
     say(
         f"User {name} can no longer log in with {' and '.join(gone)}.",
         {"removed": name, "mechanisms": gone},
@@ -131,10 +134,7 @@ def _password(from_stdin: bool) -> str:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     else:
         raise click.ClickException("Give the password by --password-stdin: no terminal to ask on.")
-    if not password:
-        raise click.ClickException("The password is empty.")
-    if "\0" in password or "\n" in password:
-        raise click.ClickException("A password has no line breaks and no NUL.")
+    require_password(password)
     return password
 
 
@@ -156,22 +156,8 @@ def _listed(bootstrap: str, location: str | None) -> list[tuple[str, str, int]]:
             (user, Mechanism(mechanism).sasl_name, credential.iterations)
             for (user, mechanism), credential in read_store(location).credentials.items()
         ]
-    from penstock.cli.client import AnswerError
-    from penstock.wire.api.describe_user_scram_credentials import (
-        DescribeUserScramCredentialsRequest,
-        DescribeUserScramCredentialsResponse,
-    )
-
     with connected(bootstrap) as client:
-        asked = DescribeUserScramCredentialsRequest(users=None)
-        answer = client.any().ask(asked, DescribeUserScramCredentialsResponse)
-    if answer.error_code:
-        raise AnswerError(answer.error_code, "Listing users", answer.error_message)
-    return [
-        (one.user, Mechanism(info.mechanism).sasl_name, info.iterations)
-        for one in answer.results
-        for info in one.credential_infos
-    ]
+        return list_users(client)
 
 
 # -- on the store ----------------------------------------------------------------------------------------
@@ -198,49 +184,3 @@ def _remove_from_store(location: str, name: str, gone: list[str]) -> None:
         ]
 
     change_store(location, decide)
-
-
-# -- through brokers -------------------------------------------------------------------------------------
-
-
-def _add_through(
-    client: Client, name: str, mechanisms: Sequence[str], password: str, iterations: int
-) -> None:
-    """Salted passwords go to the broker, as by any client. Each mechanism takes a request of its own: Kafka
-    takes a user once in a request."""
-    from hashlib import pbkdf2_hmac
-
-    from penstock.security.credentials import BY_NAME
-    from penstock.wire.api.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        ScramCredentialUpsertion,
-    )
-
-    for mechanism in (BY_NAME[one] for one in dict.fromkeys(mechanisms)):
-        salt = os.urandom(SALT_BYTES)
-        salted = pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
-        upsertion = ScramCredentialUpsertion(
-            name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted
-        )
-        _alter(client, name, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
-
-
-def _remove_through(client: Client, name: str, gone: list[str]) -> None:
-    from penstock.security.credentials import BY_NAME
-    from penstock.wire.api.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        ScramCredentialDeletion,
-    )
-
-    for mechanism in gone:
-        deletion = ScramCredentialDeletion(name=name, mechanism=BY_NAME[mechanism])
-        _alter(client, name, AlterUserScramCredentialsRequest(deletions=[deletion]))
-
-
-def _alter(client: Client, name: str, request: AlterUserScramCredentialsRequest) -> None:
-    from penstock.cli.client import AnswerError
-    from penstock.wire.api.alter_user_scram_credentials import AlterUserScramCredentialsResponse
-
-    for result in client.controller().ask(request, AlterUserScramCredentialsResponse).results:
-        if result.error_code:
-            raise AnswerError(result.error_code, f"Changing user {name!r}", result.error_message)

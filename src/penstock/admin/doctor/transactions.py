@@ -12,17 +12,13 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.cli.client import AnswerError, Client, ClientError
-from penstock.cli.records import CONSUMER, LATEST, fetch
-from penstock.cli.transaction_client import Place, open_transactions
+from penstock.admin.offsets import LATEST, Place, list_offsets
+from penstock.admin.records import fetch
+from penstock.admin.transactions import open_transactions
+from penstock.client import AnswerError, Client, ClientError
+from penstock.settings.clients import ClientSecurity
 from penstock.wire.api.describe_producers import DescribeProducersRequest
 from penstock.wire.api.describe_transactions import DescribeTransactionsRequest
-from penstock.wire.api.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from penstock.wire.api.list_transactions import ListTransactionsRequest
 from penstock.wire.batch import iter_batches
 
@@ -31,8 +27,6 @@ TIMEOUT_MAX_MS = 15 * MINUTE_MS
 """The longest time-out that brokers allow a transaction by default."""
 GRACE_MS = MINUTE_MS
 """How much later than its time-out a transaction may end: coordinators look now and then."""
-_ISOLATED = 2
-"""The first version of ListOffsets that asks for the last stable offset."""
 _APIS = (DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest)
 
 
@@ -74,11 +68,11 @@ class Transactions(NamedTuple):
     """Why it could not be asked."""
 
 
-def ask_transactions(bootstrap: str, seconds: float) -> Transactions:
+def ask_transactions(bootstrap: str, seconds: float, security: ClientSecurity) -> Transactions:
     """Ask a cluster. What goes wrong is part of the answer."""
     now_ms = int(time.time() * 1000)
     try:
-        with Client(bootstrap, seconds) as client:
+        with Client(bootstrap, seconds, security) as client:
             return Transactions(list(_held(client)), now_ms)
     except ClientError as error:
         return Transactions((), now_ms, str(error))
@@ -94,8 +88,8 @@ def _held(client: Client) -> Iterator[Held]:
         for one in topic.partitions
         if one.leader_id in brokers
     ]
-    ends = _offsets(client, places, committed=False)
-    stable = _offsets(client, ends, committed=True)
+    ends = list_offsets(client, places, LATEST)
+    stable = list_offsets(client, ends, LATEST, committed=True)
     behind = {place: offset for place, offset in stable.items() if offset < ends[place]}
     if not all(client.any().knows(api.api_key) for api in _APIS):
         for place, offset in behind.items():
@@ -104,35 +98,6 @@ def _held(client: Client) -> Iterator[Held]:
     opened = _opened(client, behind)
     for place, offset in behind.items():
         yield Held(*place, offset, ends[place], opened.get(place, []))
-
-
-def _offsets(client: Client, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
-    """The ends of partitions, as far as they can be told: who leads what may change meanwhile."""
-    by_leader: dict[int, dict[str, list[int]]] = {}
-    for topic, partition in places:
-        leader = client.leader_id(topic, partition)
-        by_leader.setdefault(leader, {}).setdefault(topic, []).append(partition)
-    found: dict[Place, int] = {}
-    for leader, topics in by_leader.items():
-        request = ListOffsetsRequest(
-            replica_id=CONSUMER,
-            isolation_level=int(committed),
-            topics=[
-                ListOffsetsTopic(
-                    name=name,
-                    partitions=[ListOffsetsPartition(partition_index=one, timestamp=LATEST) for one in some],
-                )
-                for name, some in topics.items()
-            ],
-        )
-        broker = client.broker(leader)
-        if broker.version_of(request) < _ISOLATED:
-            continue
-        for told in broker.ask(request, ListOffsetsResponse).topics:
-            for one in told.partitions:
-                if not one.error_code:
-                    found[told.name, one.partition_index] = one.offset
-    return found
 
 
 def _opened(client: Client, behind: Iterable[Place]) -> dict[Place, list[Opened]]:

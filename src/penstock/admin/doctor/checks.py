@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.cli.doctor_questions import Address, Opinion, Picture, listed, text
-from penstock.cli.doctor_transactions import hanging, standing_still
+from penstock.admin.doctor.questions import Address, Opinion, Picture, listed, text
+from penstock.admin.doctor.transactions import hanging, standing_still
 from penstock.wire.api.metadata import MetadataResponseTopic
 from penstock.wire.errors import ErrorCode
 

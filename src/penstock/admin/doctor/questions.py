@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from penstock.cli.client import ClientError, Connection
-from penstock.cli.doctor_transactions import Transactions, ask_transactions
-from penstock.cli.options import security
+from penstock.admin.doctor.transactions import Transactions, ask_transactions
+from penstock.client import ClientError, Connection
+from penstock.settings.clients import OPEN_CLIENT, ClientSecurity
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from penstock.wire.api.offset_fetch import (
@@ -62,7 +62,7 @@ def text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
 
-def gather(bootstrap: Sequence[Address]) -> Picture:
+def gather(bootstrap: Sequence[Address], security: ClientSecurity = OPEN_CLIENT) -> Picture:
     """Ask these brokers, and every broker that any of them names, until nobody names a new one."""
     opinions: dict[Address, Opinion] = {}
     silent: dict[Address, str] = {}
@@ -71,7 +71,7 @@ def gather(bootstrap: Sequence[Address]) -> Picture:
     with ThreadPoolExecutor(ASKED_AT_ONCE_MAX) as pool:
         while ask_next:
             for address, answer in zip(
-                ask_next, pool.map(lambda one: _opinion(one, groups), ask_next), strict=True
+                ask_next, pool.map(lambda one: _opinion(one, groups, security), ask_next), strict=True
             ):
                 if isinstance(answer, str):
                     silent[address] = answer
@@ -79,13 +79,15 @@ def gather(bootstrap: Sequence[Address]) -> Picture:
                     opinions[address] = answer
             named = {where for one in opinions.values() for where in listed(one.metadata).values()}
             ask_next = sorted(named - opinions.keys() - silent.keys())
-    transactions = ask_transactions(text(min(opinions)), ANSWER_SECONDS) if opinions else Transactions()
+    transactions = Transactions()
+    if opinions:
+        transactions = ask_transactions(text(min(opinions)), ANSWER_SECONDS, security)
     return Picture(opinions, silent, transactions)
 
 
-def _opinion(address: Address, groups: Sequence[str]) -> Opinion | str:
+def _opinion(address: Address, groups: Sequence[str], security: ClientSecurity) -> Opinion | str:
     try:
-        with contextlib.closing(Connection(*address, ANSWER_SECONDS, security())) as connection:
+        with contextlib.closing(Connection(*address, ANSWER_SECONDS, security)) as connection:
             metadata = connection.ask(MetadataRequest(topics=None), MetadataResponse, seconds=ANSWER_SECONDS)
             found = _ask_coordinators(connection, groups)
             asked = _some_partitions(metadata.topics)

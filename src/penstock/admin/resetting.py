@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from penstock.cli.client import ClientError
-
-Place = tuple[str, int]
-"""Topic and partition."""
-Offsets = dict[Place, int]
+from penstock.admin.groups import WITHOUT_MEMBERS, describe_group
+from penstock.admin.offsets import EARLIEST, LATEST, Offsets, Place, list_offset, list_offsets
+from penstock.client import Client, ClientError
 
 _DURATION = re.compile(
     r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
@@ -147,5 +145,59 @@ def read_plan(lines: Iterable[str], group: str) -> Offsets:
     return plan
 
 
-def clamped(plan: Mapping[Place, int], ends: Callable[[Place], Ends]) -> Offsets:
-    return {place: ends(place).clamp(offset) for place, offset in plan.items()}
+# -- on a cluster ------------------------------------------------------------------------------------------
+
+
+def require_no_members(client: Client, group: str) -> None:
+    """Members would commit their own offsets over those that are set here."""
+    state = describe_group(client, group).state
+    if state not in WITHOUT_MEMBERS:
+        raise ClientError(f"Group {group!r} is {state}: stop its members before its offsets are moved.")
+
+
+def places_of(
+    client: Client, wanted: Mapping[str, Sequence[int] | None], chosen: Sequence[int] = ()
+) -> list[Place]:
+    """The partitions that are wanted of each topic, all of which must exist; None: `chosen`, or all."""
+    places: list[Place] = []
+    for topic, own in wanted.items():
+        partitions = client.partitions(topic)
+        some = own if own is not None else list(chosen) or partitions
+        missing = [one for one in some if one not in partitions]
+        if missing:
+            raise ClientError(f"Topic {topic!r} has no partition {missing[0]}.")
+        places += [(topic, partition) for partition in some]
+    return places
+
+
+def moved(client: Client, way: Way, places: Sequence[Place], before: Mapping[Place, int]) -> Offsets:
+    """Where a way leads in these partitions."""
+    ends = _ends(client, places)
+    times = _asked(client, places, way.time_ms) if way.name == "time" else {}
+    return {
+        place: target(way, place, ends[place], before.get(place), lambda at, _time_ms: times[at])
+        for place in places
+    }
+
+
+def planned(client: Client, plan: Mapping[Place, int]) -> Offsets:
+    """What a plan says, within the ends of its partitions, which must exist."""
+    wanted: dict[str, list[int]] = {}
+    for topic, partition in plan:
+        wanted.setdefault(topic, []).append(partition)
+    ends = _ends(client, places_of(client, wanted))
+    return {place: ends[place].clamp(offset) for place, offset in plan.items()}
+
+
+def _ends(client: Client, places: Sequence[Place]) -> dict[Place, Ends]:
+    starts, ends = _asked(client, places, EARLIEST), _asked(client, places, LATEST)
+    return {place: Ends(starts[place], ends[place]) for place in places}
+
+
+def _asked(client: Client, places: Sequence[Place], time_ms: int) -> Offsets:
+    """Of every partition: what cannot be told at once is waited for, or is an error."""
+    found = list_offsets(client, places, time_ms)
+    for place in places:
+        if place not in found:
+            found[place] = list_offset(client, *place, time_ms)
+    return found

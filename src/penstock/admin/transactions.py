@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from penstock.cli.client import AnswerError, Client, ClientError, Connection
+from penstock.admin.offsets import ONE_COORDINATOR, Place
+from penstock.client import AnswerError, Client, ClientError, Connection
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -40,12 +41,8 @@ from penstock.wire.api.write_txn_markers import (
 )
 from penstock.wire.errors import ErrorCode
 
-Place = tuple[str, int]
-"""A topic and a partition."""
-
 OF_A_TRANSACTION = 1
 """The kind of key that FindCoordinator is asked for."""
-ONE_COORDINATOR = 3
 PLACES_AT_ONCE = 500
 """Partitions in one question: an answer is as long as their producers are many."""
 NO_TRANSACTION = -1
@@ -284,3 +281,47 @@ def abort(client: Client, producer: Producer) -> None:
             raise AnswerError(code, what)
 
     client.retry(ask)
+
+
+def open_transaction(
+    found: list[Producer], start_offset: int | None, producer_id: int | None, place: Place
+) -> Producer:
+    for one in found:
+        if (
+            one.start_offset != NO_TRANSACTION
+            and start_offset in (None, one.start_offset)
+            and producer_id in (None, one.producer_id)
+        ):
+            return one
+    begun = f" that begins at offset {start_offset}" if start_offset is not None else ""
+    of = f" of producer {producer_id}" if producer_id is not None else ""
+    raise ClientError(f"No transaction{of}{begun} is open in partition {place[1]} of {place[0]!r}.")
+
+
+def require_hanging(client: Client, one: Producer) -> None:
+    (known,) = coordinated(client, [one])
+    if known is not None:
+        raise ClientError(
+            f"This transaction does not hang: it is that of {known.transactional_id!r}, which is"
+            f" {known.transaction_state} and ends it, at the latest after {known.transaction_timeout_ms} ms."
+            " By force it is aborted in this partition alone."
+        )
+
+
+def places_of_topic(client: Client, topic: str | None, partition: int | None) -> list[Place]:
+    if topic is None:
+        return [
+            (found.name, one.partition_index)
+            for found in client.metadata().topics
+            if found.name and not found.error_code
+            for one in found.partitions
+        ]
+    if partition is None:
+        return [(topic, one) for one in client.partitions(topic)]
+    return [existing_place(client, topic, partition)]
+
+
+def existing_place(client: Client, topic: str, partition: int) -> Place:
+    if partition not in client.partitions(topic):
+        raise ClientError(f"Topic {topic!r} has no partition {partition}.")
+    return topic, partition

@@ -1,7 +1,7 @@
-"""The command line's client of group coordinators: committed offsets, and a member of its own.
+"""A member of a group: a plain consumer of the classic protocol.
 
-`GroupMember` is a plain consumer of the classic protocol. It joins and is given partitions (or gives them out
-by range, if it is asked to lead). It reads, commits the offsets of records that were handed on, and leaves.
+It joins and is given partitions (or gives them out by range, if it is asked to lead). It reads, commits the
+offsets of records that were handed on, and leaves.
 """
 
 from __future__ import annotations
@@ -10,18 +10,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from penstock.admin.offsets import NO_GENERATION, commit, committed, coordinator
 from penstock.cli.client import AnswerError, Client, Connection
-from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from penstock.wire.api.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from penstock.wire.api.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from penstock.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from penstock.wire.codec import decode_versioned, encode_versioned
 from penstock.wire.errors import ErrorCode
@@ -31,80 +24,13 @@ from penstock.wire.schemas.consumer_protocol import (
     TopicPartition,
 )
 
-Offsets = dict[tuple[str, int], int]
-
 SESSION_TIMEOUT_MS = 30_000
 REBALANCE_TIMEOUT_MS = 60_000
 HEARTBEAT_SECONDS = 3.0
 COMMIT_SECONDS = 1.0
-NO_GENERATION = -1
-# The last versions that ask about one group or member at a time, and that name topics.
-ONE_COORDINATOR, ONE_GROUP, ONE_MEMBER, TOPIC_NAMES = 3, 7, 2, 9
+ONE_MEMBER = 2
+"""The last version of LeaveGroup that names one member."""
 _REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def coordinator(client: Client, group: str) -> Connection:
-    """The broker that answers for a group now."""
-
-    def look() -> Connection:
-        request = FindCoordinatorRequest(key=group)
-        answer = client.any().ask(request, FindCoordinatorResponse, newest=ONE_COORDINATOR)
-        if answer.error_code:
-            raise AnswerError(answer.error_code, f"The question for the coordinator of {group!r}")
-        client.metadata([])
-        return client.broker(answer.node_id)
-
-    return client.retry(look)
-
-
-def committed(client: Client, group: str, wanted: Mapping[str, list[int]] | None = None) -> Offsets:
-    """The committed offsets of a group: of these partitions, or of all that it has."""
-    topics = None
-    if wanted is not None:
-        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=list(p)) for name, p in wanted.items()]
-
-    def ask() -> Offsets:
-        request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
-        answer = coordinator(client, group).ask(request, OffsetFetchResponse, newest=ONE_GROUP)
-        what = f"The question for the offsets of {group!r}"
-        if answer.error_code:
-            raise AnswerError(answer.error_code, what)
-        found: Offsets = {}
-        for topic in answer.topics:
-            for one in topic.partitions:
-                if one.error_code:
-                    raise AnswerError(one.error_code, what)
-                if one.committed_offset >= 0:
-                    found[topic.name, one.partition_index] = one.committed_offset
-        return found
-
-    return client.retry(ask)
-
-
-def commit(
-    client: Client, group: str, offsets: Offsets, *, generation: int = NO_GENERATION, member: str = ""
-) -> None:
-    """Commit offsets, as a member or, for a group without members, from outside."""
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        entry = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-        topics.setdefault(topic, []).append(entry)
-    request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=found) for name, found in topics.items()],
-    )
-
-    def ask() -> None:
-        answer = coordinator(client, group).ask(request, OffsetCommitResponse, newest=TOPIC_NAMES)
-        for topic in answer.topics:
-            for one in topic.partitions:
-                if one.error_code:
-                    where = f"partition {one.partition_index} of {topic.name!r}"
-                    raise AnswerError(one.error_code, f"Committing {where} for group {group!r}")
-
-    client.retry(ask)
 
 
 class _Generation(NamedTuple):
