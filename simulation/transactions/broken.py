@@ -19,25 +19,25 @@ from penstock.groups.offsets.committed import Offsets
 from penstock.log.guards import NOT_ASKED, Guard, Guards
 from penstock.log.partition import PartitionLog
 from penstock.shards.shard import Effects, Now, Ticket
-from penstock.transactions import shard, transaction
+from penstock.transactions import shard, timeouts, transaction
 from penstock.transactions.admission import Manner
-from penstock.transactions.shard import Marking, Told, TransactionShard
+from penstock.transactions.core import Marking, Told
+from penstock.transactions.decisions import Decisions
+from penstock.transactions.shard import TransactionShard
 from penstock.transactions.transaction import NO_EPOCH, Given, Transaction
 
 Changes = list[tuple[Any, str, Any]]
 
 
 def marker_early() -> Changes:
-    real = TransactionShard._decide
+    real = Decisions.decide
 
-    def decide(
-        self: TransactionShard, name: str, prepared: Transaction, ticket: Ticket | None, told: Told
-    ) -> None:
+    def decide(self: Decisions, name: str, prepared: Transaction, ticket: Ticket | None, told: Told) -> None:
         real(self, name, prepared, ticket, told)
         if prepared.places:
-            self._errands.append(Marking(name, self._ending(prepared), prepared.places))
+            self._c.errands.append(Marking(name, self.ending(prepared), prepared.places))
 
-    return [(TransactionShard, "_decide", decide)]
+    return [(Decisions, "decide", decide)]
 
 
 def no_fence() -> Changes:
@@ -52,7 +52,7 @@ def no_fence() -> Changes:
     def fenced(present: Transaction, *rest: Any) -> Transaction:
         return really_fenced(present, *rest).with_changes(epoch=present.epoch)
 
-    return [(shard, "initialised", initialised), (shard, "fenced", fenced)]
+    return [(shard, "initialised", initialised), (timeouts, "fenced", fenced)]
 
 
 def unstable() -> Changes:
@@ -93,11 +93,9 @@ def overtaken() -> Changes:
 
 def forgotten() -> Changes:
     def loaded(self: TransactionShard, now: Now) -> Effects:
-        self._now = now
-        if self._open:
-            self._schedule_overdue()
-        self._schedule_expiry()
-        return self._effects()
+        self._c.now = now
+        self._timeouts.begin()
+        return self._c.effects()
 
     return [(TransactionShard, "loaded", loaded)]
 

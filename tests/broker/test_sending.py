@@ -14,8 +14,8 @@ from penstock.broker.transactions import sending
 from penstock.broker.transactions.sending import MarkerSender
 from penstock.metadata.image import BrokerInfo, ClusterImage, PartitionInfo, TopicInfo, derive
 from penstock.testing.waiting import eventually
+from penstock.transactions.core import Marking
 from penstock.transactions.ending import Ending
-from penstock.transactions.shard import Marking
 from penstock.transactions.transaction import Place
 from penstock.wire.api.write_txn_markers import (
     WritableTxnMarkerPartitionResult,

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.metadata.image import TRANSACTIONS_TOPIC
 from penstock.testing.waiting import eventually
-from penstock.transactions.shard import Marking
+from penstock.transactions.core import Marking
 from penstock.transactions.transaction import State
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.errors import ErrorCode

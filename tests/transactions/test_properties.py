@@ -11,8 +11,8 @@ from collections.abc import Collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.transactions.core import Told
 from penstock.transactions.ending import Ending
-from penstock.transactions.shard import Told
 from penstock.transactions.transaction import EPOCH_MAX, Given, Place, State, Transaction
 from penstock.wire.errors import ErrorCode
 from tests.transactions.world import World

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.shards.shard import Record
+from penstock.transactions.core import Marking, Told
 from penstock.transactions.records import read_record, to_key, to_value
-from penstock.transactions.shard import Marking, Told
 from penstock.transactions.transaction import NAMES, Given, Place, State, Transaction
 from penstock.wire.errors import ErrorCode
 from tests.transactions.world import World

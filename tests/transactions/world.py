@@ -7,7 +7,9 @@ from itertools import count
 from typing import Any
 
 from penstock.shards.shard import Batch, Effects, Now, Record
-from penstock.transactions.shard import Codes, Marking, Timing, Told, TransactionShard
+from penstock.transactions.core import Codes, Marking, Told
+from penstock.transactions.shard import TransactionShard
+from penstock.transactions.timeouts import Timing
 from penstock.transactions.transaction import Given, Place
 from penstock.wire.errors import ErrorCode
 

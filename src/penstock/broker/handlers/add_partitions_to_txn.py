@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.freshness import Named
     from penstock.broker.rights import Permit
-    from penstock.transactions.shard import Codes
+    from penstock.transactions.core import Codes
     from penstock.wire.exchange import Request
 
 FROM_BROKERS_SINCE = 4

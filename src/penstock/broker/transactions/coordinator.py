@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from penstock.broker.shards.coordinator import Coordinator, LeadingBroker
 from penstock.metadata.image import TRANSACTIONS_TOPIC
 from penstock.metadata.levels import TRANSACTIONS_FROM
-from penstock.transactions.shard import Codes, Marking, Timing, Told, TransactionShard
+from penstock.transactions.core import Codes, Marking, Told
+from penstock.transactions.shard import TransactionShard
+from penstock.transactions.timeouts import Timing
 from penstock.transactions.transaction import Given, Place
 from penstock.wire.errors import ErrorCode
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.peers.peers import PeerError
 from penstock.broker.tasks import Tasks
+from penstock.transactions.core import Codes, Marking
 from penstock.transactions.ending import Ending
-from penstock.transactions.shard import Codes, Marking, TransactionShard
+from penstock.transactions.shard import TransactionShard
 from penstock.transactions.transaction import Place
 from penstock.wire.api.write_txn_markers import (
     WritableTxnMarker,
