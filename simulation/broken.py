@@ -36,7 +36,7 @@ from penstock.log.manifest import SegmentRef
 from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
 from penstock.storage.ledger.recovery import Opening
 from penstock.storage.ledger.takeover import Takeover
-from penstock.storage.settling import plan as settling_plan
+from penstock.storage.settling import jobs
 from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
@@ -203,7 +203,7 @@ def twice() -> Changes:
             segment.size_bytes for segment in segments if segment.end_offset > log_start
         )
 
-    return [(settling_plan, "bytes_from", bytes_from)]
+    return [(jobs, "bytes_from", bytes_from)]
 
 
 def dead() -> Changes:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from penstock.log.flush import FLUSH_HEADER_SIZE, FlushError, decode_flush_header
 from penstock.metadata.image import WalRef
-from penstock.storage.stores.files import Entry, Files
+from penstock.storage.stores.files import FileInfo, Files
 from penstock.wire.buffers import Buffer
 from simulation.filesystem import ROOT, Disk, Node, OpenNode, os_error
 from simulation.loop import Crashed, Process
@@ -274,10 +274,10 @@ class SimulatedFiles(Files):
         self._call("list", path)
         return list(self._directory(path))
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[FileInfo]:
         self._call("list", path)
         return [
-            Entry(name, below.entries is not None, len(below.data), below.modified)
+            FileInfo(name, below.entries is not None, len(below.data), below.modified)
             for name, below in self._directory(path).items()
         ]
 

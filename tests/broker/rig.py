@@ -16,9 +16,9 @@ from penstock.metadata.levels import LEVEL_MAX
 from penstock.metadata.refusal import Refusal
 from penstock.server.framed import FramedRequest
 from penstock.settings import Settings
-from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.partitions.holdings import Holdings
+from penstock.storage.partitions.settings import LedgerSettings
 from penstock.storage.stores.objects import ObjectStore
 from penstock.storage.stores.opening import open_store
 from penstock.storage.wal.opening import open_wal_store

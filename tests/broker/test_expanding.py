@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker.dispatch import make_handle
 from penstock.server.server import Server
-from penstock.storage.ledger.answers import Slice
+from penstock.storage.partitions.answers import Slice
 from penstock.wire import compression
 from penstock.wire.api.produce import ProduceResponse
 from penstock.wire.batch import (

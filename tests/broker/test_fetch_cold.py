@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker.fetch import cold as fetch_cold
 from penstock.server.memory import Memory
-from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.partitions.settings import LedgerSettings
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.testing.waiting import eventually

@@ -7,7 +7,7 @@ import pytest
 from penstock.broker.shards.loading import load
 from penstock.groups.shard import GroupShard
 from penstock.log.manifest import HurtRange
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.wire.errors import ErrorCode
 from tests.broker.rig import Rig, batch
 from tests.broker.test_fetch import fetch, fill

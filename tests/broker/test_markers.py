@@ -16,8 +16,8 @@ from penstock.log.guards import NOT_ASKED
 from penstock.log.markers import Marker, MarkerKind, parse_marker
 from penstock.metadata.commands import RegisterBroker
 from penstock.metadata.image import OFFSETS_TOPIC, Listener
-from penstock.storage.ledger.answers import Appended, Slice
 from penstock.storage.ledger.ledger import Partition
+from penstock.storage.partitions.answers import Appended, Slice
 from penstock.transactions.ending import Ending
 from penstock.transactions.transaction import Place
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

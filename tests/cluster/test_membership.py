@@ -26,7 +26,7 @@ from penstock.metadata.commands import (
 from penstock.metadata.image import NO_LEADER, ClusterImage, Listener, ManifestRef, PartitionKey
 from penstock.metadata.placement import HandOver, spread
 from penstock.metadata.refusal import Refusal
-from penstock.storage.ledger.answers import Surrendered
+from penstock.storage.partitions.answers import Surrendered
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.wire.errors import ErrorCode

@@ -15,9 +15,9 @@ from penstock.metadata.commands import AnyCommand, CreateTopic
 from penstock.metadata.image import ClusterImage, WalRef
 from penstock.node.node import Node
 from penstock.settings import Settings, load
-from penstock.storage.ledger.answers import Slice
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.answers import Slice
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import DatedStore

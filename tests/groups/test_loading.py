@@ -18,8 +18,8 @@ from penstock.groups.records import (
 from penstock.groups.shard import GroupShard
 from penstock.settings.groups import GroupSettings
 from penstock.shards.shard import Now, Record
-from penstock.storage.ledger.answers import Appended, Slice
 from penstock.storage.ledger.ledger import Ledger, Partition
+from penstock.storage.partitions.answers import Appended, Slice
 from penstock.wire import batch
 from penstock.wire.api.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.errors import ErrorCode

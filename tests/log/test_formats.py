@@ -24,7 +24,7 @@ from penstock.log.producers import ProducerEntry, SequencedBatch
 from penstock.log.segment import (
     TRAILER_SIZE,
     Footer,
-    PieceEntry,
+    PieceRef,
     SegmentError,
     decode_footer,
     encode_footer,
@@ -172,7 +172,7 @@ def test_a_manifest_there_and_back() -> None:
 
 
 def test_a_footer_there_and_back() -> None:
-    own, others = PieceEntry(b"t" * 16, 0, 5, 9, 100, 64), PieceEntry(b"u" * 16, 1, 0, 2, 164, 64, "wal/x")
+    own, others = PieceRef(b"t" * 16, 0, 5, 9, 100, 64), PieceRef(b"u" * 16, 1, 0, 2, 164, 64, "wal/x")
     footer = Footer((own, others))
     stored = b"data" + encode_footer(footer)
     size = footer_size(stored[-TRAILER_SIZE:])

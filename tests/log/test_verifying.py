@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.log import verifying
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.verifying import SUMMED_BATCHES_MIN, ExtentBytes, Sums, Verification
 from penstock.wire.checksum import crc32c
 from tests.storage.world import batch
 
 COUNT = SUMMED_BATCHES_MIN + 2
-RULES = Rules(((3, 0), (7, COUNT // 2)), 0)
+FACTS = Facts(((3, 0), (7, COUNT // 2)), 0)
 
 
 def extent(count: int = COUNT, index: int = 0) -> ExtentBytes:
@@ -23,7 +23,7 @@ def extent(count: int = COUNT, index: int = 0) -> ExtentBytes:
 
 
 def verified(one: ExtentBytes, sums: Sums | None) -> Verification:
-    check = Verification([one], RULES, sums)
+    check = Verification([one], FACTS, sums)
     while not check.step():
         pass
     return check

@@ -5,7 +5,7 @@ from penstock.metadata.image import ClusterImage
 from penstock.node.settings import Policies, ledger_settings, limits_of
 from penstock.server.limits import Limits
 from penstock.settings import Settings
-from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
+from penstock.storage.partitions.settings import CleanerSettings, LedgerSettings
 
 
 def test_defaults_agree() -> None:

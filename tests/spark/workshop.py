@@ -15,10 +15,10 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.metadata.commands import AnyCommand, CreatePartitions, CreateTopic, DeleteTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage, Listener
-from penstock.storage.ledger.holdings import DefaultRules, Holdings
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.settings import LedgerSettings
+from penstock.storage.partitions.holdings import DefaultPolicies, Holdings
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.settings import LedgerSettings
 from penstock.storage.stores.opening import open_store
 from penstock.storage.wal.opening import open_wal_store
 from penstock.wire.batch import Record, build_batch
@@ -35,7 +35,7 @@ QUIET = LedgerSettings(
 )
 
 
-class KeptForever(DefaultRules):
+class KeptForever(DefaultPolicies):
     def of(self, image: ClusterImage, topic: str) -> LogPolicy:
         return LogPolicy(retention_ms=UNLIMITED, file_delete_delay_ms=0)
 

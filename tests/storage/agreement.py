@@ -14,10 +14,10 @@ from penstock.log.manifest import HurtRange, SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
 from penstock.storage.ledger.expanding import Expanders
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader
 from penstock.storage.ledger.recovery import Opening, Recovery
 from penstock.storage.ledger.times import TimeSearch
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import Reader
 from penstock.storage.reader.times import offset_at
 from penstock.storage.reader.view import Chosen, LogView, PartitionView
 from penstock.storage.stores.objects import ObjectStore, StoreError

@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.log.policy import LogPolicy
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
 from tests.storage.world import QUIET, World, append_ok, read
 

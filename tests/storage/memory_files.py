@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from penstock.storage.stores.files import Entry, Files
+from penstock.storage.stores.files import FileInfo, Files
 from penstock.wire.buffers import Buffer
 
 
@@ -117,8 +117,10 @@ class MemoryFiles(Files):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return [name[len(path) + 1 :] for name in self.contents if name.rpartition("/")[0] == path]
 
-    def entries(self, path: str) -> list[Entry]:
-        return [Entry(name, False, len(self.contents[f"{path}/{name}"]), 0.0) for name in self.listdir(path)]
+    def entries(self, path: str) -> list[FileInfo]:
+        return [
+            FileInfo(name, False, len(self.contents[f"{path}/{name}"]), 0.0) for name in self.listdir(path)
+        ]
 
     def flock(self, fd: int, operation: int) -> None:
         pass

@@ -12,7 +12,7 @@ from penstock.metadata.commands import AnyCommand, SettlePartitions
 from penstock.metadata.image import BROKER_CONFIG, TOPIC_CONFIG, ClusterImage
 from penstock.node.settings import Policies
 from penstock.settings import Settings
-from penstock.storage.ledger.settings import CleanerSettings
+from penstock.storage.partitions.settings import CleanerSettings
 from penstock.storage.settling import cleaner_pass
 from penstock.storage.settling.cleaner import Throttle
 from penstock.wire.batch import DELETE_HORIZON, iter_batches, iter_records

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.log.policy import LogPolicy
-from penstock.storage.ledger.answers import Appended
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.settings import CleanerSettings
+from penstock.storage.partitions.answers import Appended
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.settings import CleanerSettings
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.directory import DirectoryWalStore

@@ -10,9 +10,9 @@ from penstock.metadata.apply import apply_entry
 from penstock.metadata.commands import AnyCommand, AssignLeaders, LeaderMove, SettlePartitions
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.refusal import Refusal
-from penstock.storage.ledger.answers import Surrendered
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.answers import Surrendered
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.settling.rewriting import Stretch
 from penstock.storage.stores.memory import MemoryStore
 from penstock.wire.buffers import Buffer

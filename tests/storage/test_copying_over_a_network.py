@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.storage.settling.composing import CopyRange, Promised, compose
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import Files
@@ -39,7 +39,7 @@ def batch(base_offset: int) -> bytes:
 
 
 def promised(base_offset: int, count: int) -> Promised:
-    return Promised(base_offset, base_offset + count - 1, Rules((), 0))
+    return Promised(base_offset, base_offset + count - 1, Facts((), 0))
 
 
 def copied(store: Noisy, source: bytes, size: int) -> bytes:
@@ -120,7 +120,7 @@ async def test_offsets_and_epochs_that_flipped_on_the_way_are_read_again(tmp_pat
     """No CRC covers them. What they must be is in the index and in the table of epochs."""
     first = batch(10)
     source = first + batch(11)
-    ranges = [CopyRange("source", 0, len(source), Promised(10, 11, Rules(((0, 0),), 0)))]
+    ranges = [CopyRange("source", 0, len(source), Promised(10, 11, Facts(((0, 0),), 0)))]
     for place in (at, len(first) + at):
         files = OneFlip(place)
         store = DirectoryStore(str(tmp_path / str(place)), files=files)

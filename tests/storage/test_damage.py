@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from penstock.storage.ledger.answers import Slice
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.answers import Slice
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.lanes import Lane
 from penstock.storage.stores.memory import MemoryStore

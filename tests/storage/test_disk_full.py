@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.ledger.answers import Appended
+from penstock.storage.partitions.answers import Appended
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import StoreFullError, StoreReadOnlyError
 from penstock.wire.errors import ErrorCode
@@ -170,7 +170,7 @@ async def test_leases_and_seals_work_on_a_full_disk(faulty: World, files: Faulty
 
 _LIMITED = """
 import asyncio, resource, signal, sys
-from penstock.storage.ledger.answers import Appended
+from penstock.storage.partitions.answers import Appended
 from tests.storage.world import World, append, append_ok, batch, own_partition, read_all
 from penstock.storage.stores.directory import DirectoryStore
 

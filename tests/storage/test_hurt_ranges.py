@@ -8,9 +8,9 @@ import pytest
 
 from penstock.log.manifest import HurtRange
 from penstock.log.verifying import SUMMED_BATCHES_MIN
-from penstock.storage.ledger.answers import Appended
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.answers import Appended
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import HurtRangeError, StoreRefusedError, StoreUnavailableError

@@ -8,7 +8,7 @@ import pytest
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
 from penstock.metadata.image import WalRef
-from penstock.storage.ledger.answers import Appended, EpochEnd, OffsetOutOfRangeError, Readable
+from penstock.storage.partitions.answers import Appended, EpochEnd, OffsetOutOfRangeError, Readable
 from penstock.storage.wal.port import Durable, Fenced
 from penstock.wire.batch import check_batch, iter_batches, read_header
 from penstock.wire.errors import ErrorCode

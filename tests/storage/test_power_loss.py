@@ -11,8 +11,8 @@ from penstock.cluster.metadata_log import MetadataLog
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import CreateTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage
-from penstock.storage.ledger.answers import Appended
 from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.partitions.answers import Appended
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.directory import DirectoryWalStore

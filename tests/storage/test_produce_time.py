@@ -11,12 +11,12 @@ from penstock.clock import SystemClock
 from penstock.log.flush import FLUSH_HEADER_SIZE
 from penstock.metadata.image import WalRef
 from penstock.storage.ledger import flusher as flushing
-from penstock.storage.ledger.answers import Appended
 from penstock.storage.ledger.flusher import Flusher
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.settings import LedgerSettings
-from penstock.storage.ledger.tail_cache import TailCache
-from penstock.storage.ledger.traffic import TopicTraffic
+from penstock.storage.partitions.answers import Appended
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.settings import LedgerSettings
+from penstock.storage.partitions.tail_cache import TailCache
+from penstock.storage.partitions.traffic import TopicTraffic
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.wal.files import WalFiles
 from penstock.storage.wal.port import Durable, Failed, Outcome

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.storage.ledger.answers import Appended
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.answers import Appended
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import Files
 from penstock.storage.stores.memory import MemoryStore

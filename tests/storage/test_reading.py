@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
-from penstock.storage.ledger.tail_cache import COPIED_BYTES_MAX, Tail, TailCache
+from penstock.storage.partitions.answers import OffsetOutOfRangeError, Slice
+from penstock.storage.partitions.tail_cache import COPIED_BYTES_MAX, Tail, TailCache
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.testing.waiting import eventually
 from penstock.wire.errors import ErrorCode

@@ -9,7 +9,7 @@ import pytest
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove, SettlePartitions
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.port import SEAL_BYTES_MAX

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores import patience
 from penstock.storage.stores.remote import RemoteStore
 from penstock.testing.waiting import eventually

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.storage.ledger.tail_cache import JOINED_BYTES_MAX, Tail, TailCache
+from penstock.storage.partitions.tail_cache import JOINED_BYTES_MAX, Tail, TailCache
 
 Stored = tuple[int, int, bytes]
 """Base offset, last offset, contents."""

@@ -1,8 +1,8 @@
 """Offsets by time, exact to the record, wherever the record lies."""
 
-from penstock.storage.ledger.answers import TimestampOffset
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.answers import TimestampOffset
+from penstock.storage.partitions.partition import Partition
 from penstock.wire.batch import HEADER_SIZE, refresh_crc
 from penstock.wire.compression import GZIP
 from tests.storage.test_settling import forget_tails

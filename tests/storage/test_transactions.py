@@ -11,7 +11,7 @@ import pytest
 
 from penstock.log.markers import AbortedTransaction, MarkerKind, parse_marker
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.wire.batch import HEADER_SIZE, TRANSACTIONAL, Record, build_batch, iter_batches, iter_records
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode

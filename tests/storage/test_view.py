@@ -13,7 +13,7 @@ from penstock.metadata.image import ClusterImage
 from penstock.spark.options import Selection
 from penstock.spark.read.planning import choose
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.reader import view as view_module
 from penstock.storage.reader.view import EndUnknownError, LogView, PartitionView
 from penstock.storage.stores.directory import DirectoryStore

@@ -13,11 +13,11 @@ from penstock.metadata.commands import AnyCommand, CreateTopic, DeleteTopic, Fen
 from penstock.metadata.image import ClusterImage, Listener, WalRef
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
-from penstock.storage.ledger.answers import Appended, Slice
-from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
+from penstock.storage.partitions.answers import Appended, Slice
+from penstock.storage.partitions.holdings import Holdings
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.settings import CleanerSettings, LedgerSettings
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import ObjectStore
 from penstock.storage.wal.directory import DirectoryWalStore
@@ -82,7 +82,7 @@ def open_wals(store: ObjectStore, **options: Any) -> WalStore:
     return ObjectWalStore(store)
 
 
-class WorldRules:
+class WorldPolicies:
     """What a test set, and the defaults."""
 
     def __init__(self, world: World) -> None:
@@ -129,7 +129,7 @@ class World:
                 self.clock,
                 self.metadata.propose,
             ),
-            WorldRules(self),
+            WorldPolicies(self),
             on_end=self.ended.append,
         )
         await ledger.open(self.metadata.image)

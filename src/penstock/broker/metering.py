@@ -28,7 +28,7 @@ from penstock.wire.layout import Layout, WireType, layout_of
 
 if TYPE_CHECKING:
     from penstock.broker.observing import Answer, Handle
-    from penstock.storage.ledger.answers import Done
+    from penstock.storage.partitions.answers import Done
     from penstock.wire.buffers import Buffer
     from penstock.wire.exchange import Request
     from penstock.wire.schema import ApiMessage

@@ -13,7 +13,7 @@ from penstock.cluster.handing_over import Leadership, hand_over, surrender_all
 from penstock.cluster.seat import Seat
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.metadata.placement import HandOver, asked_hand_overs, hand_overs
-from penstock.storage.ledger.answers import Surrendered
+from penstock.storage.partitions.answers import Surrendered
 
 # A hand-over settles records and stops writes to the partitions meanwhile, so it is done in bites.
 HAND_OVERS_PER_ROUND_MAX = 200

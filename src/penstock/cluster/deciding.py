@@ -36,8 +36,8 @@ class Proposal:
             self._result.set_exception(error)
 
 
-class Plan:
-    """The result of one round of deciding: the commands of an entry, and the image right after it."""
+class DraftEntry:
+    """An entry that is not written yet: its commands, the image right after it, and whom to tell."""
 
     __slots__ = ("_accepted", "_refused", "commands", "image")
 
@@ -55,22 +55,22 @@ class Plan:
         self._refused.append((proposal, refusal))
 
     def answer(self) -> None:
-        """The plan is true: tell everybody."""
+        """It is written: tell everybody."""
         for proposal in self._accepted:
             proposal.answer(self.image)
         for proposal, refusal in self._refused:
             proposal.answer(refusal)
 
 
-def decide_all(image: ClusterImage, proposals: Iterable[Proposal]) -> Plan:
+def decide_all(image: ClusterImage, proposals: Iterable[Proposal]) -> DraftEntry:
     """What is to be written after `image`. A wish whose decision fails is told so, and has no effect."""
     draft = Draft(image)
     draft.version += 1
-    plan = Plan(image)
+    entry = DraftEntry(image)
     for proposal in proposals:
         before = draft.image()
         try:
-            wish = proposal.decide(before if plan.commands else image)
+            wish = proposal.decide(before if entry.commands else image)
             refusal = wish if isinstance(wish, Refusal) else None
             commands = () if isinstance(wish, Refusal) else wish
             for command in commands:
@@ -83,10 +83,10 @@ def decide_all(image: ClusterImage, proposals: Iterable[Proposal]) -> Plan:
             draft = Draft(before)
             continue
         if refusal is not None:
-            plan.refuse(proposal, refusal)
+            entry.refuse(proposal, refusal)
             draft = Draft(before)
         else:
-            plan.accept(proposal, commands)
-    if plan.commands:
-        plan.image = draft.image()
-    return plan
+            entry.accept(proposal, commands)
+    if entry.commands:
+        entry.image = draft.image()
+    return entry

@@ -18,7 +18,7 @@ from penstock.metadata.commands import AnyCommand, AssignLeaders, LeaderMove, Re
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.metadata.placement import HandOver, successors
 from penstock.metadata.refusal import Refusal
-from penstock.storage.ledger.answers import Surrendered
+from penstock.storage.partitions.answers import Surrendered
 from penstock.storage.stores.objects import StoreError
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.clock import Clock
-from penstock.cluster.deciding import Plan, Proposal, decide_all
+from penstock.cluster.deciding import DraftEntry, Proposal, decide_all
 from penstock.cluster.entries import EntryWriter
 from penstock.cluster.home import HomeError, join, open_elsewhere
 from penstock.cluster.snapshots import Snapshotter, entry_key
@@ -346,19 +346,19 @@ class MetadataLog:
             if not batch:
                 return
             base = self.image
-            plan = decide_all(base, batch)
-            if not plan.commands:
+            entry = decide_all(base, batch)
+            if not entry.commands:
                 # Nothing to write: the answers hold if the image they were decided on is the newest.
                 if (await self.catch_up()).version != base.version:
                     continue
                 if self._doubtful <= base.version:
-                    plan.answer()
+                    entry.answer()
                     return
                 # An entry whose answer never came may still arrive and change what was just decided. An
                 # empty one takes its number, so that it arrives now or never.
-                plan.image = apply_entry(base, ())
-            if await self._create(plan, deadline):
-                plan.answer()
+                entry.image = apply_entry(base, ())
+            if await self._create(entry, deadline):
+                entry.answer()
                 return
             attempt += 1
             if loop.time() >= deadline:
@@ -368,17 +368,17 @@ class MetadataLog:
             batch.extend(self._queue[:room])
             del self._queue[:room]
 
-    async def _create(self, plan: Plan, deadline: float) -> bool:
-        """Write the plan as the next entry. False if another entry has that number: the log is read on."""
-        number = plan.image.version
+    async def _create(self, entry: DraftEntry, deadline: float) -> bool:
+        """Write it as the next entry. False if another entry has that number: the log is read on."""
+        number = entry.image.version
         # Until the image reaches this number, an attempt that failed may still arrive.
         self._doubtful = number
-        data = self._writer.encode(number, plan.commands, plan.image.level)
+        data = self._writer.encode(number, entry.commands, entry.image.level)
         if not await self._writer.create(number, data, deadline):
             await self.catch_up()
             return False
         if self.image.version < number:
-            self._advance(plan.image)
+            self._advance(entry.image)
         return True
 
     def _fail(self, proposals: Sequence[Proposal], error: Exception) -> None:

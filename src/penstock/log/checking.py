@@ -51,7 +51,7 @@ class Hurt(NamedTuple):
     reason: str
 
 
-class Rules(NamedTuple):
+class Facts(NamedTuple):
     """The known facts of a partition's batches beside their index."""
 
     epochs: Sequence[EpochStart]
@@ -72,7 +72,7 @@ class Rules(NamedTuple):
         return None
 
 
-def check_extent(stored: Buffer, start: int, extent: Extent, rules: Rules) -> Iterator[Whole | Hurt]:
+def check_extent(stored: Buffer, start: int, extent: Extent, facts: Facts) -> Iterator[Whole | Hurt]:
     """The batches of one extent, whose bytes are in `stored` from `start` on. Positions are given as in the
     object that the extent lies in."""
     moved = extent.position - start
@@ -80,7 +80,7 @@ def check_extent(stored: Buffer, start: int, extent: Extent, rules: Rules) -> It
     at, expected = start, extent.base_offset
     first = True
     while at < end:
-        header, problem = _next(stored, at, end, expected, extent.last_offset, rules)
+        header, problem = _next(stored, at, end, expected, extent.last_offset, facts)
         if problem is None and first and header is not None and header.base_offset != expected:
             problem = f"the extent begins at offset {header.base_offset}, and the index says {expected}"
         first = False
@@ -89,7 +89,7 @@ def check_extent(stored: Buffer, start: int, extent: Extent, rules: Rules) -> It
             at += header.size
             expected = header.last_offset + 1
             continue
-        following = _resume(stored, at, end, expected, extent.last_offset, rules)
+        following = _resume(stored, at, end, expected, extent.last_offset, facts)
         stop, after = (end, extent.last_offset + 1) if following is None else following
         yield Hurt(at + moved, stop - at, expected, after, problem or "a batch is damaged")
         at, expected = stop, after
@@ -99,17 +99,17 @@ def check_extent(stored: Buffer, start: int, extent: Extent, rules: Rules) -> It
 
 
 def _next(
-    stored: Buffer, at: int, end: int, expected: int, last: int, rules: Rules
+    stored: Buffer, at: int, end: int, expected: int, last: int, facts: Facts
 ) -> tuple[BatchHeader | None, str | None]:
     try:
         header = check_batch(stored, at, end)
     except BatchError as error:
         return None, str(error)
-    return header, rules.problem(header, expected, last)
+    return header, facts.problem(header, expected, last)
 
 
 def _resume(
-    stored: Buffer, at: int, end: int, expected: int, last: int, rules: Rules
+    stored: Buffer, at: int, end: int, expected: int, last: int, facts: Facts
 ) -> tuple[int, int] | None:
     """Where the next whole batch begins behind the one at `at`, and its base offset."""
     if end - at < HEADER_SIZE:
@@ -123,7 +123,7 @@ def _resume(
         except BatchError:
             continue
         base = header.base_offset
-        if expected < base and header.last_offset <= last and rules.problem(header, base, last) is None:
+        if expected < base and header.last_offset <= last and facts.problem(header, base, last) is None:
             return place, base
     return None
 

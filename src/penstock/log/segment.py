@@ -25,7 +25,7 @@ class SegmentError(Exception):
     """The object is not a segment, or damaged."""
 
 
-class PieceEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class PieceRef(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic_id: bytes
     partition: int
     base_offset: int
@@ -37,7 +37,7 @@ class PieceEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class Footer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    pieces: tuple[PieceEntry, ...]
+    pieces: tuple[PieceRef, ...]
 
 
 def encode_footer(footer: Footer) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.log.checking import Hurt, Rules, check_extent
+from penstock.log.checking import Facts, Hurt, check_extent
 from penstock.log.epochs import epoch_span
 from penstock.log.extents import Extent
 from penstock.wire.batch import CRC_FROM, HEADER_SIZE, LENGTH_FROM
@@ -66,9 +66,9 @@ class Sums:
             del self._sums[next(iter(self._sums))]
 
 
-def looks_whole(extent: ExtentBytes, rules: Rules) -> Iterator[bool]:
+def looks_whole(extent: ExtentBytes, facts: Facts) -> Iterator[bool]:
     """Whether all batches of an extent are whole, step by step: False as soon as one is not."""
-    look = Verification((extent,), rules)
+    look = Verification((extent,), facts)
     done = False
     while not done:
         whole = look._verify(extent, STEP_BATCHES) is not None
@@ -88,11 +88,11 @@ class Verification:
     """Looks at extents in order, in steps. `runs` are stretches of whole batches, `lost` are the ranges
     between."""
 
-    def __init__(self, extents: Sequence[ExtentBytes], rules: Rules, sums: Sums | None = None) -> None:
+    def __init__(self, extents: Sequence[ExtentBytes], facts: Facts, sums: Sums | None = None) -> None:
         self.runs: list[memoryview] = []
         self.lost: list[Lost] = []
         self._extents = extents
-        self._rules = rules
+        self._facts = facts
         self._sums = sums
         self._number = 0
         self._at = self._offset = 0
@@ -131,10 +131,10 @@ class Verification:
         stored, end = extent.stored, len(extent.stored)
         at = self._at
         offset = self._offset if at else extent.base_offset
-        gaps = extent.base_offset < self._rules.compacted_end
+        gaps = extent.base_offset < self._facts.compacted_end
         last_header = end - HEADER_SIZE
         unpack, checksum = _FRONT.unpack_from, crc32c
-        epochs = self._rules.epochs
+        epochs = self._facts.epochs
         epoch, epoch_end = epoch_span(epochs, offset)
         count = 0
         while at <= last_header and count < limit:
@@ -164,7 +164,7 @@ class Verification:
         """Split an extent into what is whole and what is lost. Rare, and not bounded by steps."""
         place = Extent(extent.base_offset, extent.last_offset, 0, 0, len(extent.stored))
         start = end = 0
-        for found in check_extent(extent.stored, 0, place, self._rules):
+        for found in check_extent(extent.stored, 0, place, self._facts):
             if isinstance(found, Hurt):
                 if end > start:
                     self.runs.append(extent.stored[start:end])

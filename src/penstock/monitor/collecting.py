@@ -21,7 +21,7 @@ from prometheus_client.core import (
 from penstock import __version__
 from penstock.broker.registry import APIS
 from penstock.monitor import families as f
-from penstock.storage.ledger.traffic import OTHER
+from penstock.storage.partitions.traffic import OTHER
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from penstock.monitor.stalls import Stalls
 from penstock.monitor.store_meter import StoreMeter
 from penstock.settings.http import parse_http_address
 from penstock.storage.ledger.flusher import FlushTimes
-from penstock.storage.ledger.traffic import TopicTraffic
+from penstock.storage.partitions.traffic import TopicTraffic
 
 if TYPE_CHECKING:
     from penstock.monitor.exposition import Exposition

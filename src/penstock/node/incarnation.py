@@ -16,8 +16,8 @@ from penstock.metadata.commands import RegisterBroker
 from penstock.metadata.image import BrokerInfo
 from penstock.node.first_users import add_first_users
 from penstock.node.settings import Policies, advertised, ledger_settings, limits_of, rate_of_host
-from penstock.storage.ledger.holdings import Holdings
 from penstock.storage.ledger.ledger import Ledger
+from penstock.storage.partitions.holdings import Holdings
 from penstock.storage.wal.opening import open_wal_store
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from penstock.security.quotas import CONNECTIONS, QuotaTable
 from penstock.server.limits import Limits
 from penstock.settings import Settings, parse_listeners
 from penstock.settings.checks import host_limits
-from penstock.storage.ledger.settings import CleanerSettings, LedgerSettings
+from penstock.storage.partitions.settings import CleanerSettings, LedgerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,8 +2,8 @@
 
 Prepare* is written, and answered when it is durable. Its markers are an errand, which is handed out when the
 decision is durable and never before. The shard is told of each partition that has its marker; after the last
-one it writes Complete*. An end that concerns no partition is complete at once. After a load every Prepare* has
-its markers sent again.
+one it writes Complete*. An end that concerns no partition is complete at once. After a load every Prepare*
+has its markers sent again.
 """
 
 from collections.abc import Collection

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from penstock.log.slicing import cut
 from penstock.metadata.image import PartitionKey
-from penstock.storage.ledger.answers import Slice
+from penstock.storage.partitions.answers import Slice
 
 if TYPE_CHECKING:
     from penstock.storage.ledger.ledger import Partition

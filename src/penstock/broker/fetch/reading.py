@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.fetch.cold import ColdRead, cold_reads_of, make_cold_reads
 from penstock.broker.fetch.results import Result
 from penstock.broker.rights import BE_A_BROKER, READ_TOPIC
-from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
+from penstock.storage.partitions.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.stores.objects import HurtRangeError, StoreError
 from penstock.wire.errors import ErrorCode
 

@@ -23,7 +23,7 @@ from penstock.broker.topics.replicas import batched
 from penstock.metadata.image import PartitionKey
 from penstock.metadata.names import topic_name_problem
 from penstock.metadata.refusal import Refusal
-from penstock.storage.ledger.answers import ProducerView, producer_views
+from penstock.storage.partitions.answers import ProducerView, producer_views
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,

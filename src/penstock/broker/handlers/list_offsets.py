@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.freshness import Named
     from penstock.broker.rights import Permit
-    from penstock.storage.ledger.answers import TimestampOffset
     from penstock.storage.ledger.ledger import Partition
+    from penstock.storage.partitions.answers import TimestampOffset
     from penstock.wire.exchange import Request
 
 LATEST = -1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.broker.context import Broker
-    from penstock.storage.ledger.answers import Appended
+    from penstock.storage.partitions.answers import Appended
     from penstock.wire.buffers import Buffer
 
 PRODUCE = 0

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from penstock.broker.context import Broker
     from penstock.broker.transactions.asking import Applicant
-    from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Partition
+    from penstock.storage.partitions.answers import Appended
     from penstock.wire.api.produce import ProduceRequest
     from penstock.wire.exchange import Request
 

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
     from penstock.metadata.image import ClusterImage
-    from penstock.storage.ledger.answers import Appended, Done
     from penstock.storage.ledger.ledger import Partition
+    from penstock.storage.partitions.answers import Appended, Done
     from penstock.wire.exchange import Request
 
 FLEXIBLE_FROM = 9

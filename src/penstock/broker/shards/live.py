@@ -19,8 +19,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.clock import Clock
-    from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Ledger, Partition
+    from penstock.storage.partitions.answers import Appended
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.log.markers import MarkerKind, parse_marker
-from penstock.storage.ledger.answers import Slice
+from penstock.storage.partitions.answers import Slice
 from penstock.storage.stores.objects import HurtRangeError
 from penstock.wire.batch import (
     CONTROL,

@@ -23,8 +23,8 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
-    from penstock.storage.ledger.answers import Appended
     from penstock.storage.ledger.ledger import Partition
+    from penstock.storage.partitions.answers import Appended
 
 Told = Callable[[Place, ErrorCode], None]
 """Called once for each place: NONE when the marker is durable, else why it is not."""

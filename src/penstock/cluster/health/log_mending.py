@@ -15,7 +15,7 @@ from penstock.cluster.health.flushes import (
     read_flush,
 )
 from penstock.cluster.health.sources import Sources
-from penstock.log.checking import Rules, correct_batch, logged_problem
+from penstock.log.checking import Facts, correct_batch, logged_problem
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
     FLUSH_HEADER_SIZE,
@@ -31,7 +31,7 @@ from penstock.metadata.image import PartitionKey
 from penstock.wire.batch import HEADER, HEADER_SIZE, check_batch
 from penstock.wire.errors import BatchError
 
-_ANYTHING = Rules((), 1 << 62)
+_ANYTHING = Facts((), 1 << 62)
 
 
 class MendedLog(NamedTuple):
@@ -51,7 +51,7 @@ async def mend_log(
     key: str,
     end: int | None,
     sources: Sources,
-    rules: Mapping[PartitionKey, Rules],
+    facts: Mapping[PartitionKey, Facts],
     *,
     in_file: bool,
 ) -> MendedLog:
@@ -79,7 +79,7 @@ async def mend_log(
                 left.append((position, flush.position if flush is not None else len(whole)))
         if flush is None:
             break
-        await _mend_batches(whole, flush, left, sources, rules)
+        await _mend_batches(whole, flush, left, sources, facts)
         position, number = flush.position + flush.header.size, flush.header.number + 1
         nonce = flush.header.nonce
     return MendedLog(bytes(whole), left)
@@ -112,7 +112,7 @@ async def _mend_batches(
     flush: FlushAt,
     left: list[tuple[int, int]],
     sources: Sources,
-    rules: Mapping[PartitionKey, Rules],
+    facts: Mapping[PartitionKey, Facts],
 ) -> None:
     for block in iter_blocks(flush.blocks):
         key = (block.topic_id, block.partition)
@@ -120,7 +120,7 @@ async def _mend_batches(
             start = flush.position + batch.position
             stop = start + batch.header.size
             if logged_problem(whole[start:stop], batch.header) is not None:
-                mended = await _mended(bytes(whole[start:stop]), batch, key, sources, rules)
+                mended = await _mended(bytes(whole[start:stop]), batch, key, sources, facts)
                 if mended is None:
                     left.append((start, stop))
                 else:
@@ -132,7 +132,7 @@ async def _mended(
     batch: FlushedBatch,
     key: PartitionKey,
     sources: Sources,
-    rules: Mapping[PartitionKey, Rules],
+    facts: Mapping[PartitionKey, Facts],
 ) -> bytes | None:
     header = batch.header
     repeated = HEADER.pack(*header) + stored[HEADER_SIZE:]
@@ -141,7 +141,7 @@ async def _mended(
         return repeated
     except BatchError:
         pass
-    known = rules.get(key, _ANYTHING)
+    known = facts.get(key, _ANYTHING)
     found = await sources.find(key, header.base_offset, header.last_offset + 1, known)
     copy = found.batches[0] if found is not None and len(found.batches) == 1 else b""
     if copy[:HEADER_SIZE] == repeated[:HEADER_SIZE]:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.flushes import Window, any_flush, find_flush
 from penstock.cluster.health.sources import Sources
-from penstock.log.checking import Hurt, Rules, Whole, check_extent, correct_batch
+from penstock.log.checking import Facts, Hurt, Whole, check_extent, correct_batch
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
-from penstock.log.segment import PieceEntry
+from penstock.log.segment import PieceRef
 from penstock.metadata.image import PartitionKey
 from penstock.storage.reader.footers import read_footer
 from penstock.storage.reader.indexes import mended_index
@@ -67,21 +67,21 @@ class Mender:
         self._sources = sources
         self._cut = cut
 
-    async def piece(self, key: PartitionKey, segment: SegmentRef, rules: Rules, log_start: int) -> Healed:
+    async def piece(self, key: PartitionKey, segment: SegmentRef, facts: Facts, log_start: int) -> Healed:
         """The batches of a segment, as many as can be had. Raises StoreError if it cannot be read now."""
         mended: list[Mended] = []
         extents = await self._extents(key, segment, mended)
         if extents is None:
             whole = Hurt(0, 0, max(segment.base_offset, log_start), segment.end_offset, "it is not there")
             parts: list[Part] = []
-            await self._mend(key, b"", whole, rules, parts, mended)
+            await self._mend(key, b"", whole, facts, parts, mended)
             return Healed(parts, mended)
         parts = []
         for extent in extents:
             if extent.last_offset < log_start:
                 continue
             stored = memoryview(await self._read(segment.key, extent))
-            for batch in check_extent(stored, 0, extent, rules):
+            for batch in check_extent(stored, 0, extent, facts):
                 at = batch.position - extent.position
                 if isinstance(batch, Whole):
                     header = batch.header
@@ -90,13 +90,13 @@ class Mender:
                     parts.append(Part(stored[at : at + header.size], *span))
                 else:
                     hurt = bytes(stored[at : at + batch.length])
-                    await self._mend(key, hurt, batch, rules, parts, mended)
+                    await self._mend(key, hurt, batch, facts, parts, mended)
         return Healed(parts, mended)
 
-    async def lost(self, key: PartitionKey, start: int, end: int, rules: Rules) -> Healed:
+    async def lost(self, key: PartitionKey, start: int, end: int, facts: Facts) -> Healed:
         """The batches of a range of which nothing is left where it should be."""
         piece = Healed([], [])
-        await self._mend(key, b"", Hurt(0, 0, start, end, "it is lost"), rules, piece.parts, piece.mended)
+        await self._mend(key, b"", Hurt(0, 0, start, end, "it is lost"), facts, piece.parts, piece.mended)
         return piece
 
     async def _mend(
@@ -104,18 +104,18 @@ class Mender:
         key: PartitionKey,
         stored: bytes,
         hurt: Hurt,
-        rules: Rules,
+        facts: Facts,
         parts: list[Part],
         mended: list[Mended],
     ) -> None:
         batches = None
         detail = ""
-        found = await self._sources.find(key, hurt.start, hurt.end, rules)
+        found = await self._sources.find(key, hurt.start, hurt.end, facts)
         if found is not None:
             how, batches = RESTORED, found.batches
             detail = "from " + ", ".join(dict.fromkeys(found.keys))
         else:
-            batches = correct_batches(stored, hurt.start, hurt.end, rules)
+            batches = correct_batches(stored, hurt.start, hurt.end, facts)
             how = CORRECTED if batches is not None else CUT if self._cut else LEFT
         mended.append(Mended(hurt.start, hurt.end, how, detail, hurt, stored))
         if batches is not None:
@@ -204,7 +204,7 @@ class Mender:
                 found.append(start)
         return found[0] if len(found) == 1 else None
 
-    async def _end(self, window: Window, position: int, piece: PieceEntry) -> int:
+    async def _end(self, window: Window, position: int, piece: PieceRef) -> int:
         """Where a piece ends that begins at a position: by its index, or by its batches. BatchError if
         neither tells."""
         try:
@@ -238,17 +238,17 @@ class Mender:
         return found
 
 
-def correct_batches(stored: bytes, start: int, end: int, rules: Rules) -> list[bytes] | None:
+def correct_batches(stored: bytes, start: int, end: int, facts: Facts) -> list[bytes] | None:
     """The batches that fill hurt bytes, if each is whole but for one bit."""
     if len(stored) < HEADER_SIZE:
         return None
 
     def fits(header: BatchHeader) -> bool:
-        return rules.problem(header, start, end - 1) is None
+        return facts.problem(header, start, end - 1) is None
 
     def fills(header: BatchHeader) -> bool:
         # Where compaction has been, what follows may begin later.
-        return fits(header) and (header.last_offset + 1 == end or end <= rules.compacted_end)
+        return fits(header) and (header.last_offset + 1 == end or end <= facts.compacted_end)
 
     batch = correct_batch(stored, fills)
     if batch is not None:
@@ -259,7 +259,7 @@ def correct_batches(stored: bytes, start: int, end: int, rules: Rules) -> list[b
     first = correct_batch(stored[:size], fits)
     if first is None or not _is_readable(first):
         return None
-    rest = correct_batches(stored[size:], read_header(first).last_offset + 1, end, rules)
+    rest = correct_batches(stored[size:], read_header(first).last_offset + 1, end, facts)
     return None if rest is None else [first, *rest]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from penstock.cluster.health.bench import STRETCH_BYTES, Bench
 from penstock.cluster.health.findings import BATCH, FOOTER, INDEX, SEGMENT, Finding
-from penstock.log.checking import Hurt, Rules, check_extent
+from penstock.log.checking import Facts, Hurt, check_extent
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.segment import TRAILER_SIZE
@@ -40,8 +40,8 @@ class Checked(NamedTuple):
     hurt: list[Hurt]
 
 
-def rules_of(manifest: Manifest) -> Rules:
-    return Rules(manifest.epochs, manifest.compacted_end)
+def facts_of(manifest: Manifest) -> Facts:
+    return Facts(manifest.epochs, manifest.compacted_end)
 
 
 async def check_piece(bench: Bench, piece: Piece, info: PartitionInfo, manifest: Manifest) -> list[Finding]:
@@ -59,7 +59,7 @@ async def check_piece(bench: Bench, piece: Piece, info: PartitionInfo, manifest:
     problem = disagreement(segment, extents)
     if problem is not None:
         return [_at(piece.finding(INDEX, segment.index_key, problem), segment)]
-    rules = rules_of(manifest)
+    facts = facts_of(manifest)
     found: list[Finding] = []
     for stretch in stretches(extents, info.log_start):
         try:
@@ -69,7 +69,7 @@ async def check_piece(bench: Bench, piece: Piece, info: PartitionInfo, manifest:
         except StoreError as error:
             bench.unread(segment.key, error)
             continue
-        checked = await bench.check(check_stretch, stored, stretch, rules)
+        checked = await bench.check(check_stretch, stored, stretch, facts)
         bench.report.totals.batches += checked.batches
         bench.report.totals.records += checked.records
         found += (piece.finding(BATCH, segment.key, hurt.reason, hurt) for hurt in checked.hurt)
@@ -133,11 +133,11 @@ async def _read_stretch(bench: Bench, key: str, stretch: Sequence[Extent]) -> Bu
         return part + bytes(length - there)
 
 
-def check_stretch(stored: Buffer, stretch: Sequence[Extent], rules: Rules) -> Checked:
+def check_stretch(stored: Buffer, stretch: Sequence[Extent], facts: Facts) -> Checked:
     batches = records = 0
     found: list[Hurt] = []
     for extent in stretch:
-        for batch in check_extent(stored, extent.position - stretch[0].position, extent, rules):
+        for batch in check_extent(stored, extent.position - stretch[0].position, extent, facts):
             if isinstance(batch, Hurt):
                 found.append(batch)
             else:

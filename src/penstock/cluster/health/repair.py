@@ -40,13 +40,13 @@ from penstock.cluster.health.log_mending import mend_log
 from penstock.cluster.health.logs import Span
 from penstock.cluster.health.mending import Healed, Mended, Mender
 from penstock.cluster.health.pieces import Piece as CheckedPiece
-from penstock.cluster.health.pieces import check_piece, rules_of
+from penstock.cluster.health.pieces import check_piece, facts_of
 from penstock.cluster.health.repair_report import Left, RepairReport, Step
 from penstock.cluster.health.rewriting import Rewriter
 from penstock.cluster.health.scrub import JOBS, Place, Scrub
 from penstock.cluster.health.sources import Sources
 from penstock.cluster.snapshots import entry_key
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
 from penstock.metadata.commands import LEVEL_OF, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
@@ -202,14 +202,14 @@ class Repair:
         if manifest is None:
             return
         mender = Mender(self._bench, sources, cut=self._cut)
-        rules = rules_of(manifest)
+        facts = facts_of(manifest)
         log_start = place.info.log_start
         unknown = isinstance(self._scrub.manifest(place.info), Finding)
         incarnation = _incarnation(place, self._scrub.image)
         exchange = Exchange({}, [], [])
         for segment in manifest.segments:
             if segment.end_offset > log_start and _concerns(findings, segment, unknown):
-                healed = await mender.piece(place.key, segment, rules, log_start)
+                healed = await mender.piece(place.key, segment, facts, log_start)
                 self._tell(place, healed, segment.key, findings)
                 if _changes(healed, findings, segment):
                     if not healed.mended:
@@ -218,7 +218,7 @@ class Repair:
                     exchange.replaced[segment] = await self._write(place, healed, incarnation, segment)
         for known in manifest.hurt:
             if known.end > log_start:
-                healed = await mender.lost(place.key, known.start, known.end, rules)
+                healed = await mender.lost(place.key, known.start, known.end, facts)
                 self._tell(place, healed, findings[0].key, findings)
                 if healed.mended[0].how != mending.LEFT:
                     exchange.healed.append(known)
@@ -314,8 +314,8 @@ class Repair:
                 self._leave(finding, repair_report.START)
             return
         in_file = self._store.local is not None
-        rules = self._rules()
-        mended = await mend_log(stored, key, image.sealed.get(wal), sources, rules, in_file=in_file)
+        facts = self._facts()
+        mended = await mend_log(stored, key, image.sealed.get(wal), sources, facts, in_file=in_file)
         if mended.stored != stored and self._apply:
             await _keep(self._store, key, stored)
             await self._store.put(key, mended.stored)
@@ -339,13 +339,13 @@ class Repair:
             "into segments after some seconds: run this command again then, or stop the broker first."
         )
 
-    def _rules(self) -> dict[PartitionKey, Rules]:
+    def _facts(self) -> dict[PartitionKey, Facts]:
         """Of partitions whose records lie in logs."""
         found = {}
         for place in self._scrub.places():
             manifest = self._scrub.manifest(place.info)
             if isinstance(manifest, Manifest):
-                found[place.key] = rules_of(manifest)
+                found[place.key] = facts_of(manifest)
         return found
 
 

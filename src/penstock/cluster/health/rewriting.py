@@ -9,7 +9,7 @@ from penstock.cluster.health.mending import Part
 from penstock.entropy import SYSTEM, Entropy
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
-from penstock.log.segment import Footer, PieceEntry, encode_footer
+from penstock.log.segment import Footer, PieceRef, encode_footer
 from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
 from penstock.storage.settling.segment_writer import FIRST_REPAIR_NAME, MANIFEST_PREFIX, SEGMENT_PREFIX
 from penstock.storage.stores.objects import ObjectStore
@@ -49,7 +49,7 @@ class Rewriter:
         index = extents.encode()
         base, end = extents.base_offsets[0], extents.last_offsets[-1] + 1
         place = (base, end, position, len(index))
-        footer = encode_footer(Footer((PieceEntry(*owner, *place),)))
+        footer = encode_footer(Footer((PieceRef(*owner, *place),)))
         stored = [*(part.stored for part in parts), index, footer]
         key = await self._create(SEGMENT_PREFIX, incarnation, stored)
         return SegmentRef(

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.flushes import Window, any_flush
 from penstock.cluster.health.logs import Span
-from penstock.log.checking import Rules, Whole, check_extent
+from penstock.log.checking import Facts, Whole, check_extent
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, FlushError, iter_blocks
-from penstock.log.segment import PieceEntry
+from penstock.log.segment import PieceRef
 from penstock.metadata.image import PartitionKey
 from penstock.storage.reader.footers import read_footer
 from penstock.storage.settling.segment_writer import SEGMENT_PREFIX
@@ -98,7 +98,7 @@ class Sources:
             if self._is_wanted((piece.topic_id, piece.partition), piece.base_offset, piece.end_offset):
                 await self._look_at_piece(key, piece)
 
-    async def _look_at_piece(self, key: str, piece: PieceEntry) -> None:
+    async def _look_at_piece(self, key: str, piece: PieceRef) -> None:
         owner = (piece.topic_id, piece.partition)
         stored = await self._bench.read(key, piece.index_start, piece.index_length)
         wanted = Extents()
@@ -106,7 +106,7 @@ class Sources:
             if self._is_wanted(owner, extent.base_offset, extent.last_offset + 1):
                 wanted.append(*extent[:5])
         data_key = piece.data_key or key
-        anything = Rules((), 1 << 62)
+        anything = Facts((), 1 << 62)
         for extent in _each(wanted):
             data = await self._bench.read(data_key, extent.position, extent.length)
             for batch in check_extent(data, 0, extent, anything):
@@ -115,12 +115,12 @@ class Sources:
                     copy = Copy(data_key, batch.position, header.size, header.last_offset)
                     self._add(owner, header.base_offset, copy)
 
-    async def find(self, key: PartitionKey, start: int, end: int, rules: Rules) -> Found | None:
+    async def find(self, key: PartitionKey, start: int, end: int, facts: Facts) -> Found | None:
         """Whole batches that fill the offsets from `start` up to, not including, `end`."""
         found = Found([], [])
         while start < end:
             for copy in self._copies.get(key, {}).get(start, ()):
-                batch = await self._whole(copy, start, end, rules)
+                batch = await self._whole(copy, start, end, facts)
                 if batch is not None:
                     found.batches.append(batch)
                     found.keys.append(copy.key)
@@ -130,7 +130,7 @@ class Sources:
                 return None
         return found
 
-    async def _whole(self, copy: Copy, start: int, end: int, rules: Rules) -> bytes | None:
+    async def _whole(self, copy: Copy, start: int, end: int, facts: Facts) -> bytes | None:
         try:
             stored = bytes(await self._bench.read(copy.key, copy.position, copy.size))
             header = check_batch(stored)
@@ -138,7 +138,7 @@ class Sources:
             return None
         if header.size != len(stored) or header.base_offset != start:
             return None
-        return stored if rules.problem(header, start, end - 1) is None else None
+        return stored if facts.problem(header, start, end - 1) is None else None
 
 
 def _each(extents: Extents) -> Iterable[Extent]:

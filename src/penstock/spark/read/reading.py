@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.cluster.reading import view_of
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.isolation import Isolation
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
@@ -107,7 +107,7 @@ class _StretchReader:
                 wanted_windows = windows(self._store, plan, self._next_offset)
                 for wanted, data in self._store.read(wanted_windows, room):
                     window = wanted.about
-                    yield from self._decode(data, window, plan.rules)
+                    yield from self._decode(data, window, plan.facts)
                     # The decoder has all of it now, also what it has not given yet.
                     self._next_offset = self._decoder.low = max(self._next_offset, window.end_offset)
                     replans = 0
@@ -128,18 +128,18 @@ class _StretchReader:
                 break
         yield from self._decoder.finish()
 
-    def _decode(self, data: Buffer, window: Window, rules: Rules) -> Iterator[Any]:
+    def _decode(self, data: Buffer, window: Window, facts: Facts) -> Iterator[Any]:
         try:
             span = (window.extents[0].base_offset, window.end_offset)
             table = self._decoder.scan(data, window.pieces, span)
         except CorruptLogError:
-            yield from self._decode_around(data, window, rules)
+            yield from self._decode_around(data, window, facts)
         else:
             yield from self._decoder.decode(data, table)
 
-    def _decode_around(self, data: Buffer, window: Window, rules: Rules) -> Iterator[Any]:
+    def _decode_around(self, data: Buffer, window: Window, facts: Facts) -> Iterator[Any]:
         """Some batches are not as they were written: tell which, or pass over them."""
-        verification = verified(data, window, rules)
+        verification = verified(data, window, facts)
         for start, end, reason in verification.lost:
             first, last = max(start, self._next_offset), min(end, self._stretch.high) - 1
             if first <= last:

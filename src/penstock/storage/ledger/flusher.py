@@ -30,11 +30,11 @@ from penstock.log.flush import (
     encode_flush_header,
 )
 from penstock.log.partition import Duplicate, Undo
-from penstock.storage.ledger.answers import Appended, Done, Readable, Staged
-from penstock.storage.ledger.partition import Partition, Waiting
-from penstock.storage.ledger.settings import LedgerSettings
-from penstock.storage.ledger.tail_cache import TailCache
-from penstock.storage.ledger.traffic import TopicTraffic
+from penstock.storage.partitions.answers import Appended, Done, Readable, Staged
+from penstock.storage.partitions.partition import Partition, Waiting
+from penstock.storage.partitions.settings import LedgerSettings
+from penstock.storage.partitions.tail_cache import TailCache
+from penstock.storage.partitions.traffic import TopicTraffic
 from penstock.storage.wal.files import WalFile
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, WalWriter
 from penstock.tally import Histogram

@@ -12,10 +12,10 @@ from penstock.metadata.image import (
     TopicInfo,
 )
 from penstock.storage.ledger.flusher import Flusher
-from penstock.storage.ledger.holdings import Holdings, Rules
-from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.repaired import Repaired
 from penstock.storage.ledger.takeover import Takeover
+from penstock.storage.partitions.holdings import Holdings, LogPolicies
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.settler import Settler
@@ -26,7 +26,7 @@ class Leading:
     def __init__(
         self,
         holdings: Holdings,
-        rules: Rules,
+        policies: LogPolicies,
         takeover: Takeover,
         committer: Committer,
         settler: Settler,
@@ -36,7 +36,7 @@ class Leading:
         self._holdings = holdings
         self._own = holdings.own
         self._partitions = holdings.partitions
-        self._rules = rules
+        self._policies = policies
         self._takeover = takeover
         self._committer = committer
         self._settler = settler
@@ -73,7 +73,7 @@ class Leading:
 
     def _follow_topic(self, topic: TopicInfo, previous: ClusterImage) -> list[PartitionKey]:
         """The partitions of it that must be recovered."""
-        policy = self._rules.of(self._holdings.image, topic.name)
+        policy = self._policies.of(self._holdings.image, topic.name)
         waiting = []
         for index, info in enumerate(topic.partitions):
             key = (topic.id, index)

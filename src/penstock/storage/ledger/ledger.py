@@ -19,7 +19,14 @@ from penstock.metadata.image import (
     PartitionKey,
 )
 from penstock.metadata.refusal import Refusal
-from penstock.storage.ledger.answers import (
+from penstock.storage.ledger.expanding import Expanders
+from penstock.storage.ledger.flusher import Flusher, FlushTimes
+from penstock.storage.ledger.leading import Leading
+from penstock.storage.ledger.recovery import Recovery
+from penstock.storage.ledger.repaired import Repaired
+from penstock.storage.ledger.takeover import Takeover
+from penstock.storage.ledger.upkeep import Upkeep
+from penstock.storage.partitions.answers import (
     Appended,
     EpochEnd,
     OffsetOutOfRangeError,
@@ -27,19 +34,12 @@ from penstock.storage.ledger.answers import (
     Surrendered,
     TimestampOffset,
 )
-from penstock.storage.ledger.expanding import Expanders
-from penstock.storage.ledger.flusher import Flusher, FlushTimes
-from penstock.storage.ledger.holdings import DefaultRules, Holdings, Rules
-from penstock.storage.ledger.leading import Leading
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader
-from penstock.storage.ledger.recovery import Recovery
-from penstock.storage.ledger.repaired import Repaired
-from penstock.storage.ledger.settings import LedgerSettings
-from penstock.storage.ledger.tail_cache import TailCache
-from penstock.storage.ledger.takeover import Takeover
-from penstock.storage.ledger.traffic import TopicTraffic
-from penstock.storage.ledger.upkeep import Upkeep
+from penstock.storage.partitions.holdings import DefaultPolicies, Holdings, LogPolicies
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import Reader
+from penstock.storage.partitions.settings import LedgerSettings
+from penstock.storage.partitions.tail_cache import TailCache
+from penstock.storage.partitions.traffic import TopicTraffic
 from penstock.storage.reader.manifests import Loaded, load_manifests
 from penstock.storage.settling.change import key_of
 from penstock.storage.settling.committing import Committer
@@ -89,7 +89,7 @@ class Ledger:
     def __init__(
         self,
         holdings: Holdings,
-        rules: Rules | None = None,
+        policies: LogPolicies | None = None,
         *,
         on_end: Callable[[str], None] = lambda reason: None,
     ) -> None:
@@ -97,7 +97,7 @@ class Ledger:
         or a sync failed) and the process should end or register anew."""
         self.wal = holdings.own
         self._holdings = holdings
-        self._rules = rules or DefaultRules()
+        self._policies = policies or DefaultPolicies()
         self._on_end_callback = on_end
         self._partitions = holdings.partitions
         store, clock = holdings.store, holdings.clock
@@ -133,7 +133,7 @@ class Ledger:
         )
         self._leading = Leading(
             holdings,
-            self._rules,
+            self._policies,
             self._takeover,
             self._committer,
             self._settler,
@@ -174,7 +174,7 @@ class Ledger:
         self.append = self._flusher.append  # type: ignore[method-assign]  # One call less per batch.
         await self.update(image)
         self._upkeep_task = asyncio.get_running_loop().create_task(self._upkeep.run(), name="upkeep")
-        if self._rules.cleaner(image).enable:
+        if self._policies.cleaner(image).enable:
             self._cleaner_task = asyncio.get_running_loop().create_task(self._run_cleaner(), name="cleaner")
 
     async def update(self, image: ClusterImage) -> None:
@@ -333,7 +333,7 @@ class Ledger:
                 self._reader,
                 self._segment_writer,
                 cleaning=self._settler.cleaning,
-                settings=lambda: self._rules.cleaner(self._holdings.image),
+                settings=lambda: self._policies.cleaner(self._holdings.image),
                 settle=self.settle,
             )
         return self._cleaner

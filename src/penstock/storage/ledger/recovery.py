@@ -21,7 +21,7 @@ from typing import NamedTuple, Never, TypeVar
 from penstock.log.manifest import Manifest
 from penstock.log.replaying import Replay
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, WalRef
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.reader.contents import LogContents
 from penstock.storage.reader.manifests import (
     READS_AT_ONCE_MAX,

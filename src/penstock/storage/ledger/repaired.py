@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from penstock.log.manifest import Manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.reader.manifests import load_object, manifest_of
 from penstock.storage.stores.objects import ObjectStore, StoreError
 

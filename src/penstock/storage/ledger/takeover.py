@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.metadata.image import ClusterImage, PartitionKey
-from penstock.storage.ledger.partition import Partition
 from penstock.storage.ledger.recovery import Opening, Recovery
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores.objects import DamagedObjectError, StoreError
 
 logger = logging.getLogger(__name__)

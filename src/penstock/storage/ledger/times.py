@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from penstock.log.times import greatest
-from penstock.storage.ledger.answers import TimestampOffset
 from penstock.storage.ledger.expanding import Expanders
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader, rules_of
+from penstock.storage.partitions.answers import TimestampOffset
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import Reader, facts_of
 from penstock.storage.reader.times import Source, Span, of_segment, search
 from penstock.wire.buffers import Buffer
 
@@ -21,7 +21,7 @@ class TimeSearch:
     async def first_at_or_after(
         self, partition: Partition, timestamp: int, limit_offset: int
     ) -> TimestampOffset | None:
-        span = Span(partition.log_start_offset, limit_offset, rules_of(partition), partition.leader_epoch)
+        span = Span(partition.log_start_offset, limit_offset, facts_of(partition), partition.leader_epoch)
         sources = self._sources(partition, timestamp)
         found = await search(sources, timestamp, span, self._reader.fetch, self._expanders.run)
         return TimestampOffset(*found) if found is not None else None

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.storage.ledger.flusher import Flusher
-from penstock.storage.ledger.holdings import Holdings
+from penstock.storage.partitions.holdings import Holdings
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.moving import Mover
 from penstock.storage.settling.settler import Settler

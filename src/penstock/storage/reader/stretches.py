@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extent, Extents
 from penstock.log.isolation import Isolation
@@ -41,9 +41,9 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True):
     """Below this, offsets may be missing between batches."""
 
     @property
-    def rules(self) -> Rules:
+    def facts(self) -> Facts:
         """What its batches are checked against."""
-        return Rules(self.epochs, self.compacted_end)
+        return Facts(self.epochs, self.compacted_end)
 
 
 class Window(NamedTuple):
@@ -82,7 +82,7 @@ def lost_stretch(view: PartitionView, hurt: HurtRange) -> Stretch:
 def stretch_of(view: PartitionView, low: int, high: int, isolation: Isolation) -> Stretch:
     """Where the records of a range lie. At READ_COMMITTED, `high` is at most the view's stable end: only
     below it is known what became of transactions."""
-    rules = view.rules
+    facts = view.facts
     hidden = view.aborted(low, high) if isolation is Isolation.READ_COMMITTED else ()
     return Stretch(
         view.topic,
@@ -93,29 +93,29 @@ def stretch_of(view: PartitionView, low: int, high: int, isolation: Isolation) -
         tuple((one.producer_id, one.first_offset, one.last_offset) for one in hidden),
         tuple(s for s in view.segments if s.end_offset > low and s.base_offset < high),
         tuple(view.tail(low, high)),
-        epochs=tuple(one for one in without_below(rules.epochs, low) if one[1] < high),
-        compacted_end=rules.compacted_end,
+        epochs=tuple(one for one in without_below(facts.epochs, low) if one[1] < high),
+        compacted_end=facts.compacted_end,
     )
 
 
-def windows(store: BlockingStore, plan: Stretch, start: int) -> Iterator[Read[Window]]:
+def windows(store: BlockingStore, stretch: Stretch, start: int) -> Iterator[Read[Window]]:
     """The reads that bring a stretch from `start` on, in order; `about` is the Window. HurtIndexError if the
     index of a segment is hurt beyond mending, and other StoreErrors."""
-    for segment in plan.segments:
+    for segment in stretch.segments:
         if segment.end_offset > start:
-            yield from _of_extents(_index(store, segment), [segment.key], start, plan.high)
-    tail, keys = _as_extents(plan.tail)
-    yield from _of_extents(tail, keys, start, plan.high)
+            yield from _of_extents(_index(store, segment), [segment.key], start, stretch.high)
+    tail, keys = _as_extents(stretch.tail)
+    yield from _of_extents(tail, keys, start, stretch.high)
 
 
-def verified(data: Buffer, window: Window, rules: Rules) -> Verification:
+def verified(data: Buffer, window: Window, facts: Facts) -> Verification:
     """Which batches of a window are as they were written, and what is lost."""
     view = memoryview(data)
     extents = [
         ExtentBytes(view[one.position : one.position + one.length], one.base_offset, one.last_offset)
         for one in window.extents
     ]
-    verification = Verification(extents, rules)
+    verification = Verification(extents, facts)
     while not verification.step():
         pass
     return verification

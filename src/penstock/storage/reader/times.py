@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.log.checking import Hurt, Rules, check_extent
+from penstock.log.checking import Facts, Hurt, check_extent
 from penstock.log.extents import Extent, Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.times import RecordTime, first_at_or_after
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
     start: int
     limit: int
-    rules: Rules
+    facts: Facts
     leader_epoch: int = -1
     """What is told as the epoch of records that are lost."""
 
@@ -75,7 +75,7 @@ def _in_extent(
 
 def _first_lost(stored: Buffer, extent: Extent, span: Span) -> int | None:
     """The first offset of an extent whose batch is not whole."""
-    for found in check_extent(stored, 0, extent, span.rules):
+    for found in check_extent(stored, 0, extent, span.facts):
         if isinstance(found, Hurt) and found.end > span.start:
             lost = max(found.start, span.start)
             return lost if lost < span.limit else None
@@ -86,7 +86,7 @@ async def offset_at(store: ObjectStore, view: PartitionView, time_ms: int, limit
     """The first offset of a partition below `limit` whose record has this time or a later one, or may have
     had it and is lost; None if there is none. DamagedObjectError if the index of a segment is hurt beyond
     mending, and other StoreErrors."""
-    span = Span(view.log_start, limit, view.rules)
+    span = Span(view.log_start, limit, view.facts)
     found = await search(_sources(store, view, time_ms), time_ms, span, store.get_range, _in_a_thread)
     return found.offset if found is not None else None
 

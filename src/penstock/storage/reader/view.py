@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extents
 from penstock.log.isolation import Isolation
@@ -118,9 +118,9 @@ class PartitionView:
         return without_below(self._log.epochs, self.log_start)
 
     @property
-    def rules(self) -> Rules:
+    def facts(self) -> Facts:
         """What its batches are checked against."""
-        return Rules(self._log.epochs, self._compacted_end)
+        return Facts(self._log.epochs, self._compacted_end)
 
     @property
     def _lost_at_end(self) -> HurtRange | None:

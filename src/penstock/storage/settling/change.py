@@ -10,7 +10,7 @@ from typing import NamedTuple
 from penstock.log.manifest import Manifest
 from penstock.log.markers import AbortedTransaction
 from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.settling.segment_writer import Written
 
 

@@ -31,10 +31,10 @@ from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.log.settling import lifetime, split
 from penstock.metadata.image import PartitionKey
-from penstock.storage.ledger.holdings import Holdings
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader
-from penstock.storage.ledger.settings import CleanerSettings
+from penstock.storage.partitions.holdings import Holdings
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import Reader
+from penstock.storage.partitions.settings import CleanerSettings
 from penstock.storage.settling.change import Base, Change, key_of
 from penstock.storage.settling.cleaner_pass import (
     SEGMENT_BYTES,

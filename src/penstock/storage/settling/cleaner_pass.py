@@ -19,7 +19,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from penstock.clock import Clock
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.compaction import Dirt, newest, oldest
 from penstock.log.compaction_batch import BatchSweep, KeyScan, Outcome, last_batches, place
 from penstock.log.compaction_keys import LatestOffsets
@@ -28,8 +28,8 @@ from penstock.log.manifest import SegmentRef
 from penstock.log.markers import AbortedTransaction
 from penstock.log.policy import UNLIMITED, LogPolicy
 from penstock.log.slicing import plan_ranges
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import Reader
 from penstock.storage.settling.segment_writer import Written
 from penstock.storage.stores.objects import DamagedObjectError
 from penstock.wire.batch import BatchHeader, check_batch
@@ -123,7 +123,7 @@ class CleaningPass:
         # Taken together with the last stable offset: what lies below it is decided.
         self._aborted = tuple(partition.aborted)
         # Offsets are missing wherever compaction has been, also if it did not get to an end.
-        self._rules = Rules(partition.epochs, _NO_LIMIT)
+        self._facts = Facts(partition.epochs, _NO_LIMIT)
         self._producers = last_batches(partition.producer_entries)
         self._scan = KeyScan(LatestOffsets(keys_bytes_max), self._aborted)
         self._sweep: BatchSweep | None = None
@@ -196,7 +196,7 @@ class CleaningPass:
         """In a thread: collect the keys of a window."""
         breathe = _Breathing(self._clock)
         for piece in pieces:
-            for batch, header in _batches(piece, self._rules):
+            for batch, header in _batches(piece, self._facts):
                 self._scan.see(batch, header)
                 if self._scan.latest.full:
                     return
@@ -226,7 +226,7 @@ class CleaningPass:
         breathe = _Breathing(self._clock)
         part = group.parts[-1]
         for piece in pieces:
-            for batch, header in _batches(piece, self._rules):
+            for batch, header in _batches(piece, self._facts):
                 beyond = header.base_offset >= end_offset
                 if beyond:
                     outcome = Outcome(batch, True, header.max_timestamp if header.record_count else -1)
@@ -290,7 +290,7 @@ def _span_ms_max(policy: LogPolicy) -> int:
     return max(policy.segment_ms, policy.retention_ms // _SEGMENTS_PER_RETENTION)
 
 
-def _batches(piece: _Piece, rules: Rules) -> Iterator[tuple[memoryview, BatchHeader]]:
+def _batches(piece: _Piece, facts: Facts) -> Iterator[tuple[memoryview, BatchHeader]]:
     """The batches of an extent, which must be those that the index promises: whatever is passed over here is
     gone from the log afterwards."""
     stored = piece.stored
@@ -300,7 +300,7 @@ def _batches(piece: _Piece, rules: Rules) -> Iterator[tuple[memoryview, BatchHea
             header = check_batch(stored, at)
         except BatchError as error:
             raise DamagedObjectError(f"the batch at offset {next_offset}: {error}") from error
-        problem = rules.problem(header, next_offset, piece.last_offset)
+        problem = facts.problem(header, next_offset, piece.last_offset)
         if problem is not None:
             raise DamagedObjectError(f"from offset {next_offset} on: {problem}")
         yield stored[at : at + header.size], header

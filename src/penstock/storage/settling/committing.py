@@ -24,9 +24,9 @@ from penstock.log.manifest import Manifest
 from penstock.metadata.commands import AnyCommand, Settled, SettlePartitions
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey
 from penstock.metadata.refusal import Refusal
-from penstock.storage.ledger.holdings import Holdings
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader
+from penstock.storage.partitions.holdings import Holdings
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import Reader
 from penstock.storage.settling.change import Change, Fold, key_of
 from penstock.storage.settling.garbage import Garbage
 from penstock.storage.settling.segment_writer import Attempt, SegmentWriter

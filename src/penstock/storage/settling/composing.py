@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.verifying import ExtentBytes, looks_whole
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.local import LocalDirectory
@@ -52,7 +52,7 @@ class Promised(NamedTuple):
 
     base_offset: int
     last_offset: int
-    rules: Rules
+    facts: Facts
 
 
 class CopyRange(NamedTuple):
@@ -145,7 +145,7 @@ def _looks_whole(part: Buffer, wanted: CopyRange) -> Iterator[bool]:
     """Whether these are the batches that were promised, step by step."""
     promised = wanted.promised
     stored = ExtentBytes(memoryview(part), promised.base_offset, promised.last_offset)
-    return looks_whole(stored, promised.rules)
+    return looks_whole(stored, promised.facts)
 
 
 async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:

@@ -36,8 +36,8 @@ from typing import NamedTuple
 
 from penstock.log.manifest import Manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
-from penstock.storage.ledger.holdings import Holdings
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.holdings import Holdings
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.settling.references import References
 from penstock.storage.settling.segment_writer import (
     FIRST_REPAIR_NAME,

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 
 from penstock.log.moving import Sparse, choose, is_sparse, stretches, worth_moving
 from penstock.metadata.image import PartitionKey
-from penstock.storage.ledger.holdings import Holdings
+from penstock.storage.partitions.holdings import Holdings
 from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage

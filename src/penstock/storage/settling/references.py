@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from penstock.log.moving import footprint
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey
-from penstock.storage.ledger.holdings import Holdings
+from penstock.storage.partitions.holdings import Holdings
 from penstock.storage.reader.footers import read_footer
 from penstock.storage.reader.manifests import load_object, manifest_of
 from penstock.storage.settling.segment_writer import SegmentWriter

@@ -17,8 +17,8 @@ from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.settling import lifetime
 from penstock.metadata.image import PartitionKey
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import Reader, rules_of
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import Reader, facts_of
 from penstock.storage.settling.change import Base, Change, key_of
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.segment_writer import Run, SegmentWriter, Written
@@ -52,8 +52,8 @@ class Rewriter:
                 if joined is not None and len(joined):
                     partition = stretch.partition
                     sources.append(stretch)
-                    kind, rules = lifetime(partition.policy), rules_of(partition)
-                    runs.append(Run(*key_of(partition), joined, kind, rules))
+                    kind, facts = lifetime(partition.policy), facts_of(partition)
+                    runs.append(Run(*key_of(partition), joined, kind, facts))
             copies = await self._writer.copy(runs, keys.__getitem__, attempt)
             together: dict[PartitionKey, list[tuple[Stretch, Written]]] = {}
             for stretch, copy in zip(sources, copies, strict=True):

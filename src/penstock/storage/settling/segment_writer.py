@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from penstock.clock import Clock
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
-from penstock.log.segment import Footer, PieceEntry, encode_footer
+from penstock.log.segment import Footer, PieceRef, encode_footer
 from penstock.log.settling import Layout, Source, pack
 from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
 from penstock.storage.settling.composing import CopyRange, Promised, adopt, compose, create
@@ -46,7 +46,7 @@ class Run(NamedTuple):
     extents: Extents
     kind: Hashable = None
     """Only runs of one kind share an object."""
-    rules: Rules | None = None
+    facts: Facts | None = None
     """What batches must obey that are copied."""
 
 
@@ -118,7 +118,7 @@ class SegmentWriter:
                 for start in range(0, len(extents), _STEP_EXTENTS):
                     layout.add(extents, start, min(start + _STEP_EXTENTS, len(extents)))
                     await asyncio.sleep(0)
-                ranges += (_range(s, key_of, runs[number].rules) for s in layout.sources)
+                ranges += (_range(s, key_of, runs[number].facts) for s in layout.sources)
                 layouts.append(layout)
                 position = layout.position
             placed = [
@@ -170,12 +170,12 @@ class SegmentWriter:
         `object_bytes`: the size of the object `key`, where that is not the one that they end."""
         stored = [run.extents.encode() for run in runs]
         places: list[tuple[int, int, int, int]] = []
-        entries: list[PieceEntry] = []
+        entries: list[PieceRef] = []
         for run, index in zip(runs, stored, strict=True):
             base, end = run.extents.base_offsets[0], run.extents.last_offsets[-1] + 1
             places.append((base, end, position, len(index)))
             data_key = key if key != index_key else ""
-            entries.append(PieceEntry(run.topic_id, run.partition, *places[-1], data_key))
+            entries.append(PieceRef(run.topic_id, run.partition, *places[-1], data_key))
             position += len(index)
         footer = encode_footer(Footer(tuple(entries)))
         size = position + len(footer) if object_bytes is None else object_bytes
@@ -218,7 +218,7 @@ class SegmentWriter:
         return refs
 
 
-def _range(source: Source, key_of: Callable[[int], str], rules: Rules | None) -> CopyRange:
-    assert rules is not None, "what is copied is checked"
-    promised = Promised(source.base_offset, source.last_offset, rules)
+def _range(source: Source, key_of: Callable[[int], str], facts: Facts | None) -> CopyRange:
+    assert facts is not None, "what is copied is checked"
+    promised = Promised(source.base_offset, source.last_offset, facts)
     return CopyRange(key_of(source.file), source.position, source.length, promised)

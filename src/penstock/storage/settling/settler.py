@@ -14,17 +14,17 @@ The kernel or threads copy the bytes. The work on the loop is short: columns of 
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from penstock.log.extents import Extents
 from penstock.log.settling import lifetime, merge_range, split, worth_adopting
 from penstock.metadata.image import PartitionKey
-from penstock.storage.ledger.flusher import Flusher
-from penstock.storage.ledger.holdings import Holdings
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.reading import rules_of
+from penstock.storage.partitions.holdings import Holdings
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.reading import facts_of
 from penstock.storage.settling.change import Change, Fold, key_of
 from penstock.storage.settling.committing import Committer
-from penstock.storage.settling.plan import (
+from penstock.storage.settling.jobs import (
     Job,
     PartitionState,
     begin_job,
@@ -40,6 +40,20 @@ from penstock.storage.wal.port import WalWriter
 
 _MERGE_BYTES_PER_PASS = 64 * 1024 * 1024
 _PARTITIONS_PER_STEP = 50  # Handled before other work on the loop gets its turn: about a millisecond.
+
+
+class Flushes(Protocol):
+    """The flushes of this incarnation, as far as settling must know them."""
+
+    @property
+    def ended(self) -> bool:
+        """True once this incarnation can write no more."""
+
+    @property
+    def next_number(self) -> int: ...
+
+    async def reached(self, number: int) -> bool:
+        """Wait until the flushes below `number` are durable; False if one of them failed instead."""
 
 
 class Settler:
@@ -64,14 +78,14 @@ class Settler:
 
     # Settling.
 
-    async def settle(self, flusher: Flusher, wal: WalWriter) -> bool:
+    async def settle(self, flushes: Flushes, wal: WalWriter) -> bool:
         """Settle everything up to now. False if a flush failed meanwhile, the command was refused, or some
         of it is still unsettled."""
         async with self._settling:
-            if flusher.ended:
+            if flushes.ended:
                 # The partitions are closed and will not be settled here: their records are still needed.
                 return False
-            stop = flusher.next_number
+            stop = flushes.next_number
             wal.rotate(stop)
             states = []
             surrendered = False
@@ -84,7 +98,7 @@ class Settler:
                     or len(partition.wals) > 1
                 ):
                     states.append(state_of(partition))
-            if not await flusher.reached(stop):
+            if not await flushes.reached(stop):
                 return False
             with self._committer.attempt() as attempt:
                 fold = await self._prepare(states, attempt)
@@ -161,11 +175,11 @@ class Settler:
 
     # Handing partitions over.
 
-    async def surrender(self, flusher: Flusher, partitions: Sequence[Partition]) -> list[Change]:
+    async def surrender(self, flushes: Flushes, partitions: Sequence[Partition]) -> list[Change]:
         """Settle all of these partitions, which accept no more, without committing: the manifests go into
         the command that gives them away. Until `release`, nothing else changes them."""
         async with self._settling:
-            await flusher.reached(flusher.next_number)
+            await flushes.reached(flushes.next_number)
             # What is in doubt could take effect after this is computed, and be undone by it.
             await self._committer.be_certain()
             attempt = self._committer.begin()
@@ -256,7 +270,7 @@ async def _give_way(number: int) -> None:
 
 def _runs(key: PartitionKey, job: Job, extents: Extents) -> list[Run]:
     policy = job.state.partition.policy
-    kind, rules = lifetime(policy), rules_of(job.state.partition)
+    kind, facts = lifetime(policy), facts_of(job.state.partition)
     return [
-        Run(*key, piece, kind, rules) for piece in split(extents, policy.segment_bytes, policy.segment_ms)
+        Run(*key, piece, kind, facts) for piece in split(extents, policy.segment_bytes, policy.segment_ms)
     ]

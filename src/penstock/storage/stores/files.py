@@ -31,7 +31,7 @@ _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 IOV_MAX = 1024  # Linux's limit on buffers in one vectored call.
 
 
-class Entry(NamedTuple):
+class FileInfo(NamedTuple):
     """A name in a directory."""
 
     name: str
@@ -124,7 +124,7 @@ class Files:
     def listdir(self, path: str) -> list[str]:
         return os.listdir(path)
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[FileInfo]:
         """What is in a directory. A file that goes meanwhile may be left out."""
         found = []
         with os.scandir(path) as entries:
@@ -132,7 +132,7 @@ class Files:
                 with contextlib.suppress(FileNotFoundError):
                     info = entry.stat(follow_symlinks=False)
                     is_directory = entry.is_dir(follow_symlinks=False)
-                    found.append(Entry(entry.name, is_directory, info.st_size, info.st_mtime))
+                    found.append(FileInfo(entry.name, is_directory, info.st_size, info.st_mtime))
         return found
 
     def flock(self, fd: int, operation: int) -> None:

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.stores.descriptors import Descriptors
-from penstock.storage.stores.files import Entry, Files, is_full, store_error
+from penstock.storage.stores.files import FileInfo, Files, is_full, store_error
 from penstock.storage.stores.lanes import Lane, lane_of_delete, lane_of_write
 from penstock.storage.stores.mounts import filesystem_of, is_network, resting_place
 from penstock.storage.stores.objects import ObjectMissingError, StoreError, StoreUnavailableError
@@ -275,7 +275,7 @@ class LocalDirectory:
                 with contextlib.suppress(OSError):
                     self._remove(f"{path}/{entry.name}", entry)
 
-    def _sweep_empty(self, path: str, entry: Entry, before: float) -> None:
+    def _sweep_empty(self, path: str, entry: FileInfo, before: float) -> None:
         with contextlib.suppress(OSError):
             for below in self.files.entries(path):
                 if below.is_directory:
@@ -284,7 +284,7 @@ class LocalDirectory:
                 self.files.rmdir(path)  # Fails if it is not empty.
                 self._forget_parent(path)
 
-    def _remove(self, path: str, entry: Entry) -> None:
+    def _remove(self, path: str, entry: FileInfo) -> None:
         if not entry.is_directory:
             self.files.unlink(path)
             return

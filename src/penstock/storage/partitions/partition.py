@@ -7,9 +7,9 @@ from penstock.log.manifest import HurtRange, Manifest, without_hurt_below
 from penstock.log.partition import PartitionLog
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.image import ManifestRef, WalRef
-from penstock.storage.ledger.answers import Done, ProducerView, producer_views
-from penstock.storage.ledger.tail_cache import Tail
-from penstock.storage.ledger.traffic import Traffic
+from penstock.storage.partitions.answers import Done, ProducerView, producer_views
+from penstock.storage.partitions.tail_cache import Tail
+from penstock.storage.partitions.traffic import Traffic
 
 Waiting = tuple[bytearray | memoryview, Done, float]
 """A batch that is to be written, whom to tell, and until when, by the loop's clock."""

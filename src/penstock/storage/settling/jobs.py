@@ -20,7 +20,7 @@ from penstock.log.markers import AbortedTransaction
 from penstock.log.producers import ProducerEntry
 from penstock.log.retention import bytes_from, chunks, kept_from
 from penstock.metadata.image import WalRef
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.settling.change import Base, Change
 from penstock.storage.settling.segment_writer import Written
 

@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from penstock.log.checking import Rules
+from penstock.log.checking import Facts
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.slicing import Range, cut, plan_ranges
 from penstock.log.verifying import ExtentBytes, Sums, Verification
-from penstock.storage.ledger.answers import OffsetOutOfRangeError, Slice
-from penstock.storage.ledger.partition import Partition
+from penstock.storage.partitions.answers import OffsetOutOfRangeError, Slice
+from penstock.storage.partitions.partition import Partition
 from penstock.storage.reader.indexes import decode_index
 from penstock.storage.stores.block_cache import BlockCache, DistantStore
 from penstock.storage.stores.objects import (
@@ -213,7 +213,7 @@ class Reader:
                 stored = view[start : start + length]
                 pieces.append(ExtentBytes(stored, bases[at], lasts[at], topic_id, index))
                 at += 1
-        return Verification(pieces, rules_of(wanted.partition), self._sums)
+        return Verification(pieces, facts_of(wanted.partition), self._sums)
 
     async def _check_on(self, keys: Sequence[str], wanted: "_Wanted", check: Verification) -> Slice:
         for left in reversed(range(_READS_MAX)):
@@ -308,10 +308,10 @@ class _Wanted(NamedTuple):
     limit_offset: int
 
 
-def rules_of(partition: Partition) -> Rules:
+def facts_of(partition: Partition) -> Facts:
     """What batches of a partition are checked against."""
     manifest = partition.manifest
-    return Rules(partition.epochs, manifest.compacted_end if manifest is not None else 0)
+    return Facts(partition.epochs, manifest.compacted_end if manifest is not None else 0)
 
 
 def _checked(wanted: _Wanted, check: Verification) -> Slice:

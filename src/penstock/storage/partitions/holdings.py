@@ -9,8 +9,8 @@ from penstock.clock import Clock
 from penstock.log.policy import DEFAULT_POLICY, LogPolicy
 from penstock.metadata.image import ClusterImage, PartitionKey, WalRef
 from penstock.metadata.proposing import Propose
-from penstock.storage.ledger.partition import Partition
-from penstock.storage.ledger.settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
+from penstock.storage.partitions.partition import Partition
+from penstock.storage.partitions.settings import DEFAULT_CLEANER_SETTINGS, CleanerSettings, LedgerSettings
 from penstock.storage.stores.objects import ObjectStore
 from penstock.storage.wal.files import WalFiles
 from penstock.storage.wal.port import WalStore
@@ -40,7 +40,7 @@ class Holdings:
         self.files = WalFiles()
 
 
-class Rules(Protocol):
+class LogPolicies(Protocol):
     """The settings of topics and of the cluster, as of an image."""
 
     def of(self, image: ClusterImage, topic: str) -> LogPolicy: ...
@@ -48,7 +48,7 @@ class Rules(Protocol):
     def cleaner(self, image: ClusterImage) -> CleanerSettings: ...
 
 
-class DefaultRules:
+class DefaultPolicies:
     def of(self, image: ClusterImage, topic: str) -> LogPolicy:
         return DEFAULT_POLICY
 
