@@ -8,14 +8,13 @@ ticket names one waiting request; and a shard that failed or lost its partition 
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from penstock.groups.classic.group import ClassicGroup, State, load_classic
+from penstock.groups.classic.group import ClassicGroup, load_classic
 from penstock.groups.classic.joining import ClassicJoin, Join, join_refused
 from penstock.groups.classic.syncing import ClassicSync
-from penstock.groups.consumer.draft import Draft
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.heartbeat import ConsumerHeartbeat, heartbeat_refused
-from penstock.groups.consumer.records import group_tombstones, replay
-from penstock.groups.core import Client, Context, GroupError, encoded, ignore, nothing
+from penstock.groups.consumer.records import replay
+from penstock.groups.core import Client, Context, GroupError, ignore, nothing
 from penstock.groups.describe import (
     Described,
     described_classic,
@@ -26,13 +25,14 @@ from penstock.groups.migration import Migration
 from penstock.groups.mixed import MixedGroup
 from penstock.groups.offsets.committed import NO_PRODUCER, Offsets, TopicOffsets
 from penstock.groups.offsets.requests import OffsetRequests, commit_refused, txn_commit_refused
+from penstock.groups.offsets.writing import OffsetWriting
 from penstock.groups.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from penstock.groups.records import read_record as parse_record
+from penstock.groups.removing import Removal
 from penstock.groups.table import Group
 from penstock.log.guards import Guard
 from penstock.metadata.image import ClusterImage
 from penstock.settings.groups import GroupSettings
-from penstock.shards.journal import Durable, Failed
 from penstock.shards.shard import Effects, Now, Ticket, error_after_append
 from penstock.wire.api.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from penstock.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -50,13 +50,19 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ApiMessage
 
-_EXPIRY_SLICE = 200
-"""Groups looked at in one go when offsets are checked for expiry; then others get their turn."""
-_EXPIRY_PAUSE_MS = 5
-
 
 class GroupShard:
-    __slots__ = ("_c", "_consumer", "_join", "_migration", "_mixed", "_offsets", "_sync")
+    __slots__ = (
+        "_c",
+        "_consumer",
+        "_join",
+        "_migration",
+        "_mixed",
+        "_offsets",
+        "_removal",
+        "_sync",
+        "_writing",
+    )
 
     def __init__(self, settings: GroupSettings, image: ClusterImage, new_id: Callable[[], str]) -> None:
         self._c = Context(settings, image, new_id, Offsets())
@@ -65,7 +71,9 @@ class GroupShard:
         self._migration = Migration(self._c, self._join)
         self._consumer = ConsumerHeartbeat(self._c, self._migration)
         self._mixed = MixedGroup(self._c, self._consumer, self._migration)
-        self._offsets = OffsetRequests(self._c, self._join)
+        self._writing = OffsetWriting(self._c)
+        self._offsets = OffsetRequests(self._c, self._join, self._writing)
+        self._removal = Removal(self._c, self._writing)
 
     # Load
 
@@ -76,7 +84,7 @@ class GroupShard:
             return
         match found:
             case OffsetCommitKey() as offset_key, (OffsetCommitValue() | None) as offset_value:
-                self._offsets.apply(offset_key, offset_value, producer_id)
+                self._writing.apply(offset_key, offset_value, producer_id)
             case GroupMetadataKey(group=group_id), GroupMetadataValue() as group_value:
                 self._c.groups[group_id] = load_classic(group_id, group_value)
             case GroupMetadataKey(group=group_id), None:
@@ -87,7 +95,7 @@ class GroupShard:
     def _load_classic_tombstone(self, group_id: str) -> None:
         if isinstance(self._c.groups.get(group_id), ClassicGroup):
             del self._c.groups[group_id]
-        self._offsets.keep_owner(group_id)
+        self._writing.keep_owner(group_id)
 
     def load_marker(self, producer_id: int, *, committed: bool) -> None:
         """The end of a transaction."""
@@ -97,7 +105,7 @@ class GroupShard:
         """The log has been read to its end: begin to serve."""
         self._c.now = now
         for group_id in list(self._c.offsets.groups()):
-            self._offsets.keep_owner(group_id)
+            self._writing.keep_owner(group_id)
         for group_id, known in list(self._c.groups.items()):
             # It was there for offsets that have since gone.
             unused = isinstance(known, ClassicGroup) and not known.stored
@@ -105,8 +113,8 @@ class GroupShard:
                 del self._c.groups[group_id]
         for group in list(self._c.groups.values()):
             self._restore_timers(group)
-        self._offsets.remove(self._offsets.of_missing_topics())
-        self._schedule_expiry()
+        self._writing.remove(self._writing.of_missing_topics())
+        self._removal.schedule_expiry()
         return self._effects()
 
     def _restore_timers(self, group: Group) -> None:
@@ -139,7 +147,7 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 return self._mixed.join(group, join)
-            self._delete(group, nothing, ignore)
+            self._removal.delete(group, nothing, ignore)
         return self._join.join(join)
 
     def sync_group(self, now: Now, ticket: Ticket, request: SyncGroupRequest) -> Effects:
@@ -241,7 +249,7 @@ class GroupShard:
         # become part of the next. In nearly all cases the marker's epoch shuts their sender out.
         for _, failed in self._c.journal.refuse(producer_id):
             failed(ErrorCode.INVALID_PRODUCER_EPOCH)
-        self._offsets.end_transaction(producer_id, committed=committed)
+        self._writing.end_transaction(producer_id, committed=committed)
         return self._effects()
 
     def fetch_offsets(
@@ -300,7 +308,7 @@ class GroupShard:
             result = DeletableGroupResult(group_id=group_id)
             results.append(result)
             try:
-                self._delete_group(group_id, result)
+                self._removal.delete_group(group_id, result)
             except GroupError as error:
                 result.error_code = error.code
         response = DeleteGroupsResponse(results=results)
@@ -312,51 +320,6 @@ class GroupShard:
             )
         return self._effects()
 
-    def _delete_group(self, group_id: str, result: DeletableGroupResult) -> None:
-        group = self._c.groups.get(group_id)
-        if group is None:
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND)
-        group.check_delete()
-        if isinstance(group, ClassicGroup):
-            # Those who have only been given an id hold nothing up; with the group it is gone.
-            for member_id in list(group.pending_join):
-                self._c.timers.cancel(("heartbeat", group_id, member_id))
-                group.remove(member_id)
-
-        def failed(code: ErrorCode) -> None:
-            result.error_code = error_after_append(code)
-
-        self._offsets.remove(self._offsets.tombstones(group_id))
-        self._delete(group, nothing, failed)
-
-    def _delete(self, group: Group, durable: Durable, failed: Failed) -> None:
-        """Remove an empty group; its offsets are somebody else's business."""
-        journal = self._c.journal
-        if isinstance(group, ConsumerGroup):
-            draft = Draft(self._c, group.group_id)
-            draft.emit(*group_tombstones(group))
-            draft.commit(durable, failed)
-            return
-
-        def unforgotten(code: ErrorCode) -> None:
-            group.stored = True
-            failed(code)
-
-        def forget() -> None:
-            known = self._c.groups.get(group.group_id)
-            if known is group and group.state is State.EMPTY and not group.pending_join:
-                del self._c.groups[group.group_id]
-                self._offsets.keep_owner(group.group_id)
-            durable()
-
-        if group.stored:
-            group.stored = False
-            journal.append(encoded([(group.key(), None)]), forget, unforgotten)
-        elif journal.is_idle:
-            forget()
-        else:
-            journal.then(forget, failed)
-
     # Time
 
     def tick(self, now: Now) -> Effects:
@@ -364,30 +327,6 @@ class GroupShard:
         while (action := self._c.timers.pop_due(now.ms)) is not None:
             action()
         return self._effects()
-
-    def _schedule_expiry(self) -> None:
-        self._c.timers.schedule(
-            "expiry",
-            self._c.after(self._c.settings.offsets_retention_check_interval_ms),
-            lambda: self._expire(list(self._c.groups)),
-        )
-
-    def _expire(self, group_ids: list[str]) -> None:
-        """Look at some groups now and at the rest a little later."""
-        for group_id in group_ids[:_EXPIRY_SLICE]:
-            group = self._c.groups.get(group_id)
-            if group is None:
-                continue
-            records, was_last = self._offsets.expired(group)
-            self._offsets.remove(records)
-            waits = isinstance(group, ClassicGroup) and bool(group.pending_join)
-            if was_last and group.is_empty and not waits:
-                self._delete(group, nothing, ignore)
-        rest = group_ids[_EXPIRY_SLICE:]
-        if rest:
-            self._c.timers.schedule("expiry", self._c.after(_EXPIRY_PAUSE_MS), lambda: self._expire(rest))
-        else:
-            self._schedule_expiry()
 
     # The world outside
 
@@ -413,7 +352,7 @@ class GroupShard:
                 if any(group.is_subscribed_to(topic) for topic in changed):
                     group.refresh_wanted = True
         if removed:
-            self._offsets.remove(self._offsets.of_missing_topics())
+            self._writing.remove(self._writing.of_missing_topics())
         return self._effects()
 
     def durable(self, now: Now) -> Effects:
@@ -438,7 +377,7 @@ class GroupShard:
         if isinstance(present, ClassicGroup) and present is not group:
             self._migration.refuse_parked(present, code)
         if group is None:
-            self._offsets.keep_owner(group_id)
+            self._writing.keep_owner(group_id)
             return
         self._c.groups[group_id] = group
         if isinstance(group, ConsumerGroup):

@@ -1,22 +1,20 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, TxnOffsetCommit, and the expiry of offsets.
+"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit.
 
 This module knows topics by name: its callers translate topic ids first. Every partition that was asked about
 is in the answer, with its own code.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 
-from penstock.groups.classic.group import ClassicGroup, State
+from penstock.groups.classic.group import State
 from penstock.groups.classic.joining import ClassicJoin
 from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.core import Context, GroupError, TypedRecord, encoded
-from penstock.groups.offsets.committed import NO_PRODUCER, Committed, Place
-from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
-from penstock.groups.table import Group
+from penstock.groups.core import Context, GroupError, TypedRecord
+from penstock.groups.offsets.committed import Committed, Place
+from penstock.groups.offsets.writing import NO_TIMESTAMP, OffsetWriting, offset_key
+from penstock.groups.records import OffsetCommitValue
 from penstock.log.guards import Guard
 from penstock.metadata.image import PartitionKey
-from penstock.shards.journal import Durable, Failed
 from penstock.shards.shard import Producer, Ticket, error_after_append
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -48,7 +46,6 @@ from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ZERO_UUID
 
 NO_OFFSET = -1
-NO_TIMESTAMP = -1
 NO_RETENTION = -1
 
 
@@ -85,19 +82,12 @@ def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnO
 
 
 class OffsetRequests:
-    __slots__ = ("_c", "_committing", "_entering", "_join", "_removing")
+    __slots__ = ("_c", "_join", "_writing")
 
-    def __init__(self, context: Context, join: ClassicJoin) -> None:
+    def __init__(self, context: Context, join: ClassicJoin, writing: OffsetWriting) -> None:
         self._c = context
         self._join = join
-        self._committing: Counter[Place] = Counter()
-        """Partitions with commits on their way, and how many: a tombstone that is decided on what is durable
-        would come after them, and take them along."""
-        self._entering: Counter[Place] = Counter()
-        """Those of them that are commits of a transaction. A member that reads its offsets now must know of
-        them: its predecessor was let in before it lost the partition, and may still end the transaction."""
-        self._removing: set[Place] = set()
-        """Partitions whose tombstone is on its way: a slow store is not sent another at each check."""
+        self._writing = writing
 
     # Commit
 
@@ -129,8 +119,8 @@ class OffsetRequests:
                     expire_timestamp=expires,
                     topic_id=topic_id,
                 )
-                records.append((_key(request.group_id, topic.name, asked.partition_index), value))
-        self._write(
+                records.append((offset_key(request.group_id, topic.name, asked.partition_index), value))
+        self._writing.write(
             records,
             lambda: self._c.answer(ticket, response),
             lambda code: self._c.answer(ticket, commit_refused(request, error_after_append(code))),
@@ -187,8 +177,8 @@ class OffsetRequests:
                     commit_timestamp=now,
                     topic_id=topic_id,
                 )
-                records.append((_key(request.group_id, topic.name, asked.partition_index), value))
-        self._write(
+                records.append((offset_key(request.group_id, topic.name, asked.partition_index), value))
+        self._writing.write(
             records,
             lambda: self._c.answer(ticket, response),
             lambda code: self._c.answer(ticket, txn_commit_refused(request, error_after_append(code))),
@@ -236,61 +226,6 @@ class OffsetRequests:
             for partition in topic.partitions:
                 yield topic_id, partition.partition_index
 
-    def _write(
-        self,
-        records: list[TypedRecord],
-        answer: Durable,
-        refuse: Failed,
-        producer: Producer | None = None,
-    ) -> None:
-        if not records:
-            answer()
-            return
-
-        committed = [_place(record) for record in records if record[1] is not None]
-        entering = committed if producer is not None else []
-        self._committing.update(committed)
-        self._entering.update(entering)
-
-        def arrived() -> None:
-            _count_off(self._committing, committed)
-            _count_off(self._entering, entering)
-
-        def durable() -> None:
-            arrived()
-            for key, value in records:
-                assert isinstance(key, OffsetCommitKey)
-                assert value is None or isinstance(value, OffsetCommitValue)
-                self.apply(key, value, NO_PRODUCER if producer is None else producer.id)
-            answer()
-
-        def failed(code: ErrorCode) -> None:
-            arrived()
-            refuse(code)
-
-        self._c.journal.append(encoded(records), durable, failed, producer)
-
-    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:
-        """One durable record."""
-        if value is None:
-            self._c.offsets.remove(key.group, key.topic, key.partition)
-            return
-        self._c.offsets.put(key.group, key.topic, key.partition, value, producer_id)
-        self.keep_owner(key.group)
-
-    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Its marker is durable."""
-        places = self._c.offsets.end_transaction(producer_id, committed=committed)
-        for group_id, _, _ in places:
-            self.keep_owner(group_id)
-        # Some were kept for the transaction's sake.
-        self.remove(self._of_missing_topics(places))
-
-    def keep_owner(self, group_id: str) -> None:
-        """Offsets always have a group, be it one that nobody ever joined."""
-        if group_id not in self._c.groups and self._c.offsets.has_any(group_id):
-            self._c.groups[group_id] = ClassicGroup(group_id)
-
     # Fetch
 
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
@@ -322,7 +257,7 @@ class OffsetRequests:
         return answer
 
     def _is_unstable(self, place: Place) -> bool:
-        return self._c.offsets.is_pending(*place) or place in self._entering
+        return self._c.offsets.is_pending(*place) or place in self._writing.entering
 
     # Delete
 
@@ -347,11 +282,11 @@ class OffsetRequests:
             )
             if not subscribed:
                 records.extend(
-                    (_key(request.group_id, topic.name, p.partition_index), None)
+                    (offset_key(request.group_id, topic.name, p.partition_index), None)
                     for p in topic.partitions
                     if self._exists(request.group_id, topic.name, p.partition_index)
                 )
-        self._write(
+        self._writing.write(
             records,
             lambda: self._c.answer(ticket, response),
             lambda failure: self._c.answer(
@@ -364,83 +299,6 @@ class OffsetRequests:
         return offsets.get(group_id, topic, partition) is not None or offsets.is_pending(
             group_id, topic, partition
         )
-
-    def tombstones(self, group_id: str) -> list[TypedRecord]:
-        """For everything that the group has committed, or would by transactions that are open."""
-        return [(_key(*place), None) for place in sorted(self._c.offsets.places(group_id))]
-
-    def remove(self, records: list[TypedRecord]) -> None:
-        """Write tombstones that nobody waits for."""
-        fresh = [record for record in records if _place(record) not in self._removing]
-        places = {_place(record) for record in fresh}
-        self._removing |= places
-        self._write(
-            fresh,
-            lambda: self._removing.difference_update(places),
-            lambda _: self._removing.difference_update(places),
-        )
-
-    def expired(self, group: Group) -> tuple[list[TypedRecord], bool]:
-        """Tombstones for offsets whose retention is over, and whether they are the last of the group."""
-        base = group.expiry_base()
-        offsets = self._c.offsets
-        if base is None:
-            return [], False
-        now, retention = self._c.now.wall_ms, self._c.settings.offsets_retention_ms
-        records: list[TypedRecord] = []
-        remaining = False
-        for topic, found in offsets.of_group(group.group_id).items():
-            subscribed = group.is_subscribed_to(topic)
-            for partition, offset in found.items():
-                if offset.expire_timestamp != NO_TIMESTAMP:
-                    over = now >= offset.expire_timestamp
-                else:
-                    over = now - base(offset) >= retention
-                awaited = (group.group_id, topic, partition) in self._committing
-                awaited = awaited or offsets.is_pending(group.group_id, topic, partition)
-                if over and not subscribed and not awaited:
-                    records.append((_key(group.group_id, topic, partition), None))
-                else:
-                    remaining = True
-        return records, not remaining and not offsets.pending_of(group.group_id)
-
-    def of_missing_topics(self) -> list[TypedRecord]:
-        """Tombstones for offsets in topics that do not exist, or that were deleted and made again."""
-        offsets = self._c.offsets
-        return self._of_missing_topics(
-            place for group_id in offsets.groups() for place in offsets.places(group_id)
-        )
-
-    def _of_missing_topics(self, places: Iterable[Place]) -> list[TypedRecord]:
-        records: list[TypedRecord] = []
-        for place in places:
-            known = self._c.offsets.all_of(place)
-            # A tombstone takes all there is. So an offset of a topic that is there saves the others, until
-            # its transaction ends.
-            if known and place not in self._committing and all(self._is_gone(place[1], one) for one in known):
-                records.append((_key(*place), None))
-        return records
-
-    def _is_gone(self, name: str, offset: Committed) -> bool:
-        topic = self._c.image.topics.get(name)
-        return topic is None or (offset.has_topic_id and offset.topic_id != topic.id)
-
-
-def _count_off(counter: Counter[Place], places: list[Place]) -> None:
-    for place in places:
-        counter[place] -= 1
-        if not counter[place]:
-            del counter[place]
-
-
-def _key(group_id: str, topic: str, partition: int) -> OffsetCommitKey:
-    return OffsetCommitKey(group=group_id, topic=topic, partition=partition)
-
-
-def _place(record: TypedRecord) -> Place:
-    key, _ = record
-    assert isinstance(key, OffsetCommitKey)
-    return key.group, key.topic, key.partition
 
 
 def _fetched(index: int, offset: Committed | None) -> OffsetFetchResponsePartitions:
