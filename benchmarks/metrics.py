@@ -33,7 +33,7 @@ from benchmarks.checks import Tree, quartiles, verdict
 from benchmarks.load import measure
 from penstock.broker.dispatch import make_handle
 from penstock.broker.metering import Meters
-from penstock.storage.ledger.flusher import FlushTimes
+from penstock.storage.ledger.flush_times import FlushTimes
 from penstock.testing.ports import consecutive
 from penstock.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.batch import Record, build_batch

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.monitor.monitor import Counted
     from penstock.monitor.store_meter import StoreMeter
     from penstock.server.server import Server
-    from penstock.storage.ledger.flusher import FlushTimes
+    from penstock.storage.ledger.flush_times import FlushTimes
     from penstock.storage.ledger.ledger import Ledger
     from penstock.tally import Histogram
 

@@ -23,7 +23,7 @@ from penstock.monitor.http import Asked, HttpServer, Page, plain
 from penstock.monitor.stalls import Stalls
 from penstock.monitor.store_meter import StoreMeter
 from penstock.settings.http import parse_http_address
-from penstock.storage.ledger.flusher import FlushTimes
+from penstock.storage.ledger.flush_times import FlushTimes
 from penstock.storage.partitions.traffic import TopicTraffic
 
 if TYPE_CHECKING:

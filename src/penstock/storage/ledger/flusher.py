@@ -29,15 +29,16 @@ from penstock.log.flush import (
     FLUSH_HEADER_SIZE,
     encode_flush_header,
 )
-from penstock.log.partition import Duplicate, Undo
-from penstock.storage.partitions.answers import Appended, Done, Readable, Staged
+from penstock.log.partition import Duplicate
+from penstock.storage.ledger.flush import Flush, Share
+from penstock.storage.ledger.flush_times import FlushTimes, Stopwatch
+from penstock.storage.partitions.answers import Appended, Done, Readable
 from penstock.storage.partitions.partition import Partition, Waiting
 from penstock.storage.partitions.settings import LedgerSettings
 from penstock.storage.partitions.tail_cache import TailCache
 from penstock.storage.partitions.traffic import TopicTraffic
 from penstock.storage.wal.files import WalFile
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, WalWriter
-from penstock.tally import Histogram
 from penstock.wire.batch import CONTROL, HEADER_SIZE, NO_PRODUCER_ID
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
@@ -46,67 +47,9 @@ TELL_FAILURES_SECONDS = 5.0
 TICK_SECONDS = 0.25
 """How often it is looked whether a time is over. An answer comes up to twice as much later than it is."""
 NEVER = float("inf")
-QUICK_SAMPLE = 64
-QUICK_NS = 200_000
-"""A flush that takes no longer costs little more than to time it."""
-
 _producer_id_of = Struct(">43xq").unpack_from
 
 logger = logging.getLogger(__name__)
-
-
-class _Share:
-    """The batches of one partition in one flush."""
-
-    __slots__ = ("end_offset", "first_offset", "partition", "stable_offset", "staged", "undo", "waiting")
-
-    def __init__(self, partition: Partition, waiting: list[Waiting]) -> None:
-        self.partition = partition
-        self.waiting = waiting
-        """What it was made from, but for who was told that the time is over."""
-        self.first_offset = partition.next_offset
-        self.undo: list[Undo] = []
-        self.staged: list[Staged] = []
-        self.end_offset = self.first_offset
-        self.stable_offset = self.first_offset
-
-
-class _Flush:
-    __slots__ = ("began_ns", "duplicates", "number", "shares", "size", "stands_for")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.stands_for = 0
-        """If it is timed: how many flushes this one counts as."""
-        self.began_ns = 0
-        self.shares: list[_Share] = []
-        self.duplicates: list[tuple[Partition, Staged, float]] = []
-        """Batches that were in the log, or in a flush before this one: answered when this one is."""
-        self.size = 0
-
-
-def _nobody() -> None:
-    """No log is open."""
-
-
-class FlushTimes:
-    """How long flushes wait and take, in nanoseconds, and their bytes.
-
-    Where flushes are quick, one in `QUICK_SAMPLE` is timed, and one each time `ring` was called. It stands
-    for those since the last one. A slow flush is followed by one that is timed too.
-    """
-
-    __slots__ = ("bytes", "ring", "wait", "write")
-
-    def __init__(self) -> None:
-        self.ring: Callable[[], None] = _nobody
-        """Time the next flush: some time has passed."""
-        self.wait = Histogram()
-        """From the first batch of a flush until the flush is begun. While as many flushes are under way as
-        the log takes, from when the next one may be."""
-        self.write = Histogram()
-        """Until it is durable."""
-        self.bytes = Histogram()
 
 
 class Flusher:
@@ -135,7 +78,7 @@ class Flusher:
         self._loop = asyncio.get_running_loop()
         self._failure_told_at = -TELL_FAILURES_SECONDS
         self._dirty: deque[Partition] = deque()
-        self._under_way: deque[_Flush] = deque()
+        self._under_way: deque[Flush] = deque()
         self._scheduled = False
         self._now = self._loop.time()
         """The time of the turn in which a flush was last scheduled, or of the last tick."""
@@ -153,21 +96,11 @@ class Flusher:
         self.full_at = 1 << 62
         """When so many bytes are written, `on_full` is called after each flush."""
         self.failures = 0
-        self._times = FlushTimes()
-        self._timed_next = 1 << 62
-        """The number of the next flush that is timed, if somebody watches."""
-        self._timed_last = -1
-        self._scheduled_ns = 0
+        self._stopwatch = Stopwatch()
 
     def watch(self, times: FlushTimes) -> None:
         """Time flushes from now on."""
-        self._times = times
-        self._timed_last = self.next_number - 1
-        times.ring = self._time_next
-        self._time_next()
-
-    def _time_next(self) -> None:
-        self._timed_next = self.next_number
+        self._stopwatch.begin(times, self.next_number)
 
     def append(
         self, partition: Partition, batch: bytearray | memoryview, done: Done, seconds: float = NEVER
@@ -178,8 +111,8 @@ class Flusher:
         if not self._scheduled and len(self._under_way) < self._writer.depth:
             self._scheduled = True
             self._now = self._loop.time()
-            if self.next_number >= self._timed_next:
-                self._scheduled_ns = perf_counter_ns()
+            if self.next_number >= self._stopwatch.next_number:
+                self._stopwatch.scheduled_ns = perf_counter_ns()
             self._loop.call_soon(self._begin)
         pending.append((batch, done, self._now + seconds))
 
@@ -260,15 +193,15 @@ class Flusher:
         if self.ended:
             self._refuse_all()
         while self._dirty and len(self._under_way) < self._writer.depth:
-            flush = _Flush(self.next_number)
+            flush = Flush(self.next_number)
             parts = self._stage(flush)
             if not flush.shares:
                 self._answer_without_write(flush)
                 continue
             self.next_number += 1
             self._under_way.append(flush)
-            if flush.number >= self._timed_next:
-                self._time(flush)
+            if flush.number >= self._stopwatch.next_number:
+                self._stopwatch.begun(flush)
             outcome = self._writer.write(flush.number, parts, flush.size, self._finish)
             if outcome is not None:
                 self._finish(outcome)
@@ -277,36 +210,18 @@ class Flusher:
                 self._ticking = self._loop.call_later(TICK_SECONDS, self._tick)
         self._go_on()
 
-    def _time(self, flush: _Flush) -> None:
-        """Time this flush, which is about to be written."""
-        # Numbers of flushes that failed are used again.
-        flush.stands_for = max(1, flush.number - self._timed_last)
-        self._timed_last = flush.number
-        self._timed_next = flush.number + QUICK_SAMPLE
-        flush.began_ns = perf_counter_ns()
-        times = self._times
-        times.wait.add(max(0, flush.began_ns - self._scheduled_ns), flush.stands_for)
-        times.bytes.add(flush.size, flush.stands_for)
-
-    def _timed(self, flush: _Flush) -> None:
-        """It is durable."""
-        took_ns = perf_counter_ns() - flush.began_ns
-        self._times.write.add(took_ns, flush.stands_for)
-        if took_ns > QUICK_NS:
-            self._time_next()
-
     def _go_on(self) -> None:
         if self._dirty:
             if not self._scheduled and len(self._under_way) < self._writer.depth:
                 self._scheduled = True
-                if self.next_number >= self._timed_next:
-                    self._scheduled_ns = perf_counter_ns()
+                if self.next_number >= self._stopwatch.next_number:
+                    self._stopwatch.scheduled_ns = perf_counter_ns()
                 self._loop.call_soon(self._begin)
         elif self._idle is not None and not self._under_way and not self._scheduled:
             self._idle.set_result(None)
             self._idle = None
 
-    def _stage(self, flush: _Flush) -> list[Buffer]:
+    def _stage(self, flush: Flush) -> list[Buffer]:
         """Give places to the waiting batches, as many as one flush takes."""
         now_ms = self._clock.time_ms()
         parts: list[Buffer] = [b""]
@@ -333,7 +248,7 @@ class Flusher:
 
     def _stage_partition(
         self,
-        flush: _Flush,
+        flush: Flush,
         partition: Partition,
         waiting: list[Waiting],
         now_ms: int,
@@ -344,7 +259,7 @@ class Flusher:
         if partition.closed:
             _tell(waiting, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return position
-        share = _Share(partition, waiting)
+        share = Share(partition, waiting)
         staged = share.staged
         start = position
         header_at = len(index)
@@ -386,7 +301,7 @@ class Flusher:
             self._dirty.appendleft(partition)
         partition.pending = rest + partition.pending
 
-    def _answer_without_write(self, flush: _Flush) -> None:
+    def _answer_without_write(self, flush: Flush) -> None:
         """Nothing to write: duplicates are answered at once, or with the flush that they may depend on."""
         if self._under_way:
             self._under_way[-1].duplicates.extend(flush.duplicates)
@@ -400,7 +315,7 @@ class Flusher:
         if type(outcome) is Durable:
             flush = self._under_way.popleft()
             if flush.stands_for:
-                self._timed(flush)
+                self._stopwatch.durable(flush)
             self.durable_number = flush.number + 1
             self._publish(flush, outcome)
         elif isinstance(outcome, Failed) and not outcome.fatal:
@@ -412,7 +327,7 @@ class Flusher:
             self._end(str(outcome.error))
         self._go_on()
 
-    def _publish(self, flush: _Flush, place: Durable) -> None:
+    def _publish(self, flush: Flush, place: Durable) -> None:
         file = self._file
         if file is None or file.key is not place.key:
             file = self._file = self._find_file(place.key)
@@ -445,7 +360,7 @@ class Flusher:
         if self._waiting:
             self._tell_waiting(failed=False)
 
-    def _take_back(self) -> list[_Flush]:
+    def _take_back(self) -> list[Flush]:
         """Undo everything under way, newest first."""
         undone = list(self._under_way)
         self._under_way.clear()
@@ -467,27 +382,19 @@ class Flusher:
             for share in flush.shares:
                 producers = {_producer_id_of(one[0])[0] for one in share.staged} - {NO_PRODUCER_ID}
                 self._drop(share.partition, ErrorCode.KAFKA_STORAGE_ERROR, producers=producers)
-            _answer(flush, ErrorCode.KAFKA_STORAGE_ERROR)
+            flush.answer(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _end(self, reason: str) -> None:
         self.ended = True
         undone = self._take_back()
         for flush in undone:
-            _answer(flush, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            flush.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._refuse_all()
         self._on_end(reason)
 
     def _refuse_all(self) -> None:
         while self._dirty:
             self.refuse(self._dirty.popleft(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-def _answer(flush: _Flush, code: ErrorCode) -> None:
-    for share in flush.shares:
-        for _batch, _placed, done in share.staged:
-            done(code)
-    for _partition, (_batch, _placed, done), _until in flush.duplicates:
-        done(code)
 
 
 def _tell(waiting: Iterable[Waiting], code: ErrorCode) -> None:

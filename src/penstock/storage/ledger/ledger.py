@@ -20,7 +20,8 @@ from penstock.metadata.image import (
 )
 from penstock.metadata.refusal import Refusal
 from penstock.storage.ledger.expanding import Expanders
-from penstock.storage.ledger.flusher import Flusher, FlushTimes
+from penstock.storage.ledger.flush_times import FlushTimes
+from penstock.storage.ledger.flusher import Flusher
 from penstock.storage.ledger.leading import Leading
 from penstock.storage.ledger.recovery import Recovery
 from penstock.storage.ledger.repaired import Repaired
