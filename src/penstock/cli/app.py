@@ -14,6 +14,7 @@ from penstock.cli import (
     cluster,
     completion,
     config,
+    console,
     consume,
     doctor,
     groups,
@@ -105,6 +106,7 @@ app.add_command(consume.consume)
 app.add_command(cluster.cluster)
 app.add_command(completion.completion)
 app.add_command(config.config)
+app.add_command(console.console)
 app.add_command(doctor.doctor)
 app.add_command(bench.bench)
 store.store.add_command(store_health.scrub)

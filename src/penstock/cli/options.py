@@ -38,6 +38,10 @@ def cluster_options(command: F) -> F:
     command = click.option(
         "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
     )(command)
+    return bootstrap_option(command)
+
+
+def bootstrap_option(command: F) -> F:
     return click.option(
         "--bootstrap",
         metavar="HOST:PORT,...",
@@ -63,12 +67,16 @@ def _remember(_context: click.Context, _option: click.Parameter, path: str | Non
     if path is None:
         return
     try:
+        _Chosen.security = client_security(properties_in(path))
+    except SettingsError as error:
+        raise click.ClickException(f"{path}: {error}") from None
+
+
+def properties_in(path: str) -> dict[str, str]:
+    """What a file of properties says."""
+    try:
         with open(path, encoding="utf-8") as file:
-            given = parse_properties(file.read())
+            return parse_properties(file.read())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise click.ClickException(f"{path} cannot be read: {reason}.") from None
-    try:
-        _Chosen.security = client_security(given)
-    except SettingsError as error:
-        raise click.ClickException(f"{path}: {error}") from None

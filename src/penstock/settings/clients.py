@@ -88,6 +88,19 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     return ClientSecurity(tls=tls, mechanism=mechanism, user=user, password=password)
 
 
+def visitors_security(properties: Mapping[str, str]) -> tuple[ClientSecurity, tuple[str, ...]]:
+    """The same for the console, with the mechanisms by which its visitors log in: a file that names one, and
+    no user, leaves it to them. No mechanisms: everybody acts as the file says."""
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+    protocol = PROTOCOLS.get(properties.get("security.protocol", "PLAINTEXT").upper())
+    named = any(properties.get(name) for name in ("sasl.jaas.config", "sasl.username", "sasl.password"))
+    if protocol is None or not protocol.sasl or named or mechanism not in MECHANISMS:
+        return client_security(properties), ()
+    if mechanism == "OAUTHBEARER":
+        return client_security(properties), ()
+    return ClientSecurity(tls=_tls(properties) if protocol.tls else None), (mechanism,)
+
+
 def _tokens(properties: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:
     prefix = "sasl.oauthbearer."
     url = properties.get(f"{prefix}token.endpoint.url", "")

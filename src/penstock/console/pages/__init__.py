@@ -1,0 +1,8 @@
+"""The pages of the console, one module each. What the menu shows stands here, in its order."""
+
+MODULES = ("login", "overview", "brokers", "topics")
+MENU = (
+    ("Overview", "/"),
+    ("Brokers", "/brokers"),
+    ("Topics", "/topics"),
+)

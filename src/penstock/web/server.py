@@ -1,0 +1,199 @@
+"""An HTTP server on the caller's loop: uvicorn's protocol, with limits that uvicorn leaves open.
+
+It is handed one ASGI application. It binds before it starts, so that a used port is told early, and installs
+no signal handlers. There are few connections, since only probes, collectors of metrics and people's browsers
+come here: one beyond the limit is closed on arrival. A head has a size and a time to arrive in, an idle
+connection ends, and so does one whose peer takes nothing of its answer any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from penstock.server.server import ListenError, bind_failure
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
+HEAD_BYTES_MAX = 16_384
+"""A browser's cookies and languages take a few kilobytes."""
+HEAD_SECONDS = 10.0
+"""From the first byte of a request, or from the connection, to the end of its head."""
+IDLE_SECONDS = 120.0
+"""Collectors of metrics keep their connection and come back each minute."""
+STUCK_SECONDS = 60.0
+"""A peer that has taken nothing of its answer for so long is gone."""
+TLS_SECONDS = 10.0
+
+_quiet = logging.getLogger("uvicorn.error")
+_quiet.setLevel(logging.ERROR)  # what a peer did wrong is no event of ours
+logging.getLogger("uvicorn.access").disabled = True
+
+
+class HttpServer:
+    def __init__(
+        self,
+        application: ASGI3Application,
+        connections_max: int,
+        tls: ssl.SSLContext | None = None,
+        flag: str = "--http",
+    ) -> None:
+        """`flag`: the option that says where to listen, for those who are told that it cannot be had."""
+        self.connections_max = connections_max
+        self.refused = 0
+        """Connections that were closed on arrival."""
+        self._tls = tls
+        self._flag = flag
+        self._config = Config(
+            application,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=int(IDLE_SECONDS),
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        )
+        self._state = ServerState()
+        self._socket: socket.socket | None = None
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._state.connections)
+
+    def bind(self, host: str, port: int) -> int:
+        """Reserve the address; the port, which the system chose where 0 was asked for."""
+        try:
+            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except socket.gaierror as error:
+            raise ListenError(f"The address {host}:{port} cannot be resolved: {error.strerror}.") from error
+        family, _type, _proto, _canonical, address = found[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError as error:
+            listener.close()
+            raise ListenError(bind_failure(host, port, error, self._flag)) from error
+        listener.setblocking(False)
+        self._socket = listener
+        bound: int = listener.getsockname()[1]
+        return bound
+
+    async def start(self) -> None:
+        assert self._socket is not None, "no address is bound"
+        self._config.load()
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(
+                lambda: HttpConnection(self, self._config, self._state),
+                sock=self._socket,
+                ssl=self._tls,
+                ssl_handshake_timeout=TLS_SECONDS if self._tls else None,
+                ssl_shutdown_timeout=TLS_SECONDS if self._tls else None,
+            )
+        except OSError as error:
+            host, port = self._socket.getsockname()[:2]
+            raise ListenError(bind_failure(host, port, error, self._flag)) from error
+
+    async def close(self) -> None:
+        """Accept no more and close what is open, answered or not."""
+        if self._listener is not None:
+            self._listener.close()
+        elif self._socket is not None:
+            self._socket.close()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        tasks = list(self._state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's, which bounds neither how long a head may take nor how long an answer may not be taken."""
+
+    def __init__(self, server: HttpServer, config: Config, state: ServerState) -> None:
+        super().__init__(config, state, {})
+        self._http = server
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if self._http.connections >= self._http.connections_max:
+            self._http.refused += 1
+            self.transport = transport
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._within(HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._unset_keepalive_if_required()
+        if self.flow is None:
+            return  # it was refused
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.flow is None or self.transport.is_closing():
+            return
+        idle = self._idle
+        if idle and self._timer is None:
+            self._within(HEAD_SECONDS)
+        super().data_received(data)
+        if not self._idle:
+            self._stop_timer()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._within(STUCK_SECONDS)
+
+    def resume_writing(self) -> None:
+        self._stop_timer()
+        super().resume_writing()
+
+    @property
+    def _idle(self) -> bool:
+        """No request has come whole."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and (
+            self.cycle is None or self.cycle.response_complete
+        )
+
+    def _within(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def https_context(key_file: str) -> ssl.SSLContext:
+    """TLS from a PEM file with a key and its certificates. TlsError says what is wrong with it."""
+    from penstock.settings.doors import TlsSettings
+    from penstock.tls import server_context
+
+    return server_context(
+        TlsSettings(
+            key_file=key_file,
+            key_pem=None,
+            chain_pem=None,
+            key_password=None,
+            trust_file=None,
+            trust_pem=None,
+            client_auth="none",
+            versions=("TLSv1.2", "TLSv1.3"),
+            mapping_rules="DEFAULT",
+            checks_names=False,
+        )
+    )

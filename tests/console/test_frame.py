@@ -1,0 +1,72 @@
+"""What every page has, and which requests no page sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.console.guard import POLICY, way_back
+from penstock.console.options import ConsoleOptions
+from tests.console.browser import Browser, text_of
+
+
+def test_every_answer_has_the_headers_that_browsers_need(browser: Browser) -> None:
+    for path in ("/", "/brokers", "/topics", "/static/console.css", "/no-such-page"):
+        answer = browser.answer(path)
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_page_has_scripts_or_styles_inside_or_asks_other_hosts(browser: Browser) -> None:
+    for path in ("/", "/brokers", "/topics", "/no-such-page"):
+        page = browser.answer(path).text
+        assert "<style" not in page
+        assert ' style="' not in page
+        assert " onclick" not in page
+        assert page.count("<script") == page.count('<script src="/static/') + page.count(
+            '<script type="module" src="/static/'
+        )
+        assert "https://" not in page.replace("https://127.0.0.1", "")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8080", 200),
+        ("localhost:8080", 200),
+        ("[::1]:8080", 200),
+        ("10.1.2.3", 200),
+        ("kafka.example.org", 200),
+        ("evil.example.com", 421),
+        ("127.0.0.1.evil.example.com:8080", 421),
+        ("", 421),
+        ("[bad", 421),
+    ],
+)
+def test_names_that_nobody_gave_it_are_turned_away(host: str, status: int) -> None:
+    browser = Browser(ConsoleOptions(bootstrap="127.0.0.1:1", names=("kafka.example.org",)))
+    assert browser.answer("/static/console.css", host=host).status_code == status
+    browser.close()
+
+
+def test_a_page_that_is_not_there(browser: Browser) -> None:
+    assert "There is no such page." in text_of(browser.get("/nothing", 404))
+
+
+def test_a_cluster_that_is_not_there_is_told_in_a_sentence() -> None:
+    browser = Browser(ConsoleOptions(bootstrap="127.0.0.1:1"))
+    assert "No broker answers at 127.0.0.1:1" in text_of(browser.get("/topics", 502))
+    browser.close()
+
+
+def test_a_link_from_another_site_is_loaded_again_so_that_strict_cookies_come_along(browser: Browser) -> None:
+    page = browser.get("/topics", sec_fetch_site="cross-site", sec_fetch_mode="navigate")
+    assert 'http-equiv="refresh"' in page
+    browser.get("/")
+    page = browser.get("/topics", sec_fetch_site="cross-site", sec_fetch_mode="navigate")
+    assert "Topics" in text_of(page)
+
+
+def test_after_a_login_one_goes_back_to_this_console_only() -> None:
+    assert way_back("/topics?find=a") == "/topics?find=a"
+    for text in ("//evil.example.com", "/\\evil.example.com", "https://evil", "", "/a\r\nb"):
+        assert way_back(text) == "/"
