@@ -71,6 +71,9 @@ async def run_link(bootstrap: str, link: Link) -> None:
 
     aiokafka commits offsets without naming the member, so that the group does not fence it. Its transactional id
     does: whoever takes over the partitions has the same one, and asks where to go on after it has been initialised.
+    It takes any refusal of that question (a coordinator that is loading, say) for a group that never committed:
+    `_do_fetch_commit_offsets` does not look at the error of the whole answer. With a place to begin at, such as
+    "earliest", it would then do again what was done. Without one it ends, and another link asks again.
     """
     assert link.assigned is not None, "aiokafka cannot be fenced by its group"
     producer = AIOKafkaProducer(
@@ -86,7 +89,7 @@ async def run_link(bootstrap: str, link: Link) -> None:
             bootstrap_servers=bootstrap,
             group_id=link.group,
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset="none",
             isolation_level="read_committed",
             fetch_max_wait_ms=POLL_MS,
             request_timeout_ms=10_000,

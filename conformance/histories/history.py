@@ -56,7 +56,8 @@ class Transaction(msgspec.Struct):
     """In the order in which they were sent."""
     moves: list[Move] = []
     read: list[str] = []
-    """Values that it was made from, besides those that its moves passed."""
+    """Values that it was made from: those that were visible where its moves went, and others. None: it did not
+    tell. It began after it had read them."""
     began: float = LONG_AGO
     asked: float = LONG_AGO
     """When a commit was first asked for."""

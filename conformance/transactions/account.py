@@ -55,6 +55,7 @@ class Account:
                         producer=link,
                         appends=[Append(place, value) for place, value in said["appends"]],
                         moves=[Move(group, *move) for move in said["moves"]],
+                        read=sorted({made_from(value) for _, value in said["appends"]}),
                         began=at,
                     )
                 case "asked":
@@ -129,6 +130,11 @@ class Account:
             for one in transactions:
                 one.moves = [_from_the_last(move, shown) for move in one.moves]
             return History(transactions, list(self.readings.values()), list(self.offsets))
+
+
+def made_from(value: str) -> str:
+    """What a link consumed when it made this value."""
+    return value.rpartition("|")[0]
 
 
 def origin(value: str) -> str:

@@ -28,6 +28,8 @@ LEFT_WITHIN_S = 45.0
 HANGS_S = 25.0
 """A transaction that takes longer than any time-out of its client. librdkafka waits for ever in
 send_offsets_to_transaction when the only broker was restarted meanwhile, whichever that is."""
+TIMEOUT_MS = 6_000
+"""A transaction of a link takes no longer."""
 RESTLESS: dict[str, Any] = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 250,
@@ -50,7 +52,7 @@ class Part:
     partitions: int
     assigned: tuple[int, ...] | None = None
     batch: int = 10
-    timeout_ms: int = 6_000
+    timeout_ms: int = TIMEOUT_MS
     abort_every: int = 6
 
 

@@ -91,6 +91,7 @@ class Copier(Session):
             return
         end = found[-1] + 1
         transaction = self.scene.transactions.notes.begun(self.name)
+        transaction.read = [self._input.records[offset].decode() for offset in found]
         commit = self.rng.random() < 0.85
         try:
             await self._copy(transaction, found, end)

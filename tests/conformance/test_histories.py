@@ -182,6 +182,49 @@ def test_two_transactions_cannot_have_read_each_other() -> None:
     )
 
 
+def _consumed(*read: str, outcome: Outcome = COMMITTED) -> History:
+    """`t1` wrote two values and asked for its commit at 5; `t2`, which began at 6, consumed `read` of them."""
+    writer = _transaction("t1", COMMITTED, "a0", "a1")
+    writer.asked, writer.ended = 5.0, 5.5
+    reader = Transaction("t2", outcome, read=list(read), moves=[Move("g", "a", 0, 2)], began=6.0)
+    return History([writer, reader])
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_what_a_transaction_was_made_from_was_committed_before(outcome: Outcome) -> None:
+    """Whatever becomes of it: what a client consumed at read_committed, it was shown."""
+    history = _consumed("t1.a0", "t1.a1", outcome=outcome)
+    assert check(history) == []
+    history.transactions[0].asked, history.transactions[0].ended = 7.0, 7.5
+    found = {one.kind for one in check(history)}
+    assert found == {"early read"}
+    history.transactions[0].outcome = ABORTED
+    assert {one.kind for one in check(history)} == {"aborted read"}
+    history.transactions[1].read.append("t1.a9")
+    assert {one.kind for one in check(history)} == {"aborted read", "made up"}
+
+
+def test_a_transaction_that_consumed_part_of_another_is_torn() -> None:
+    text = _only(_consumed("t1.a0"), "torn")
+    assert text == "t2 went through a from 0 to 2 without t1.a1 of t1, which was committed"
+
+
+def test_a_transaction_that_passed_over_another_lost_it() -> None:
+    history = _consumed("t3.b0")
+    history.transactions.append(_transaction("t3", COMMITTED, "b0"))
+    assert [one.kind for one in check(history)] == ["lost", "lost"]
+    history.thinned = {"a"}
+    assert check(history) == []
+
+
+def test_a_transaction_of_unknown_outcome_that_another_was_made_from_was_committed() -> None:
+    history = _consumed("t1.a0", "t1.a1")
+    history.transactions[0].outcome = UNKNOWN
+    assert check(history) == []
+    history.readings = [_reading("a", 3)]
+    assert "without t1.a0, t1.a1 of t1, which was committed" in _only(history, "lost")
+
+
 def test_a_transaction_cannot_go_on_from_an_offset_of_its_future() -> None:
     first = _transaction("t1", COMMITTED, "a0", producer="p")
     second = _transaction("t2", COMMITTED, "a1", producer="p")
