@@ -128,7 +128,10 @@ PROOFS = (
             "conformance.transactions.tools",
             "conformance.transactions.flink",
         ),
-        TRANSACTIONS,
+        (
+            *TRANSACTIONS,
+            *_python("conformance.transactions.streams --short", "conformance.transactions.tools"),
+        ),
     ),
     Proof(
         "compaction",

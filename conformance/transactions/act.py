@@ -1,11 +1,12 @@
 """An act of a chain: its topics, links and helpers, from the first value to the last look of every reader."""
 
+import contextlib
 import random
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from conformance.client import BY_NAME, ClientFailed, Session
 from conformance.clients.protocol import Record
@@ -165,10 +166,16 @@ class Act:
 
 def begin_at_zero(place: Place, group: str, topic: str) -> None:
     """The group of links that are yet to come goes on at the start of each partition."""
+    offsets = [TopicPartition(topic, at, 0) for at in range(PARTITIONS)]
     consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": group, **QUIET})
+
+    def committed() -> bool:
+        with contextlib.suppress(KafkaException):
+            consumer.commit(offsets=offsets, asynchronous=False)
+            return True
+        return False
+
     try:
-        consumer.commit(
-            offsets=[TopicPartition(topic, at, 0) for at in range(PARTITIONS)], asynchronous=False
-        )
+        until(committed, GO_ON_WITHIN_S, f"an offset of {group}", every_s=0.2)
     finally:
         consumer.close()
