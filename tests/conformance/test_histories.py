@@ -183,7 +183,7 @@ def test_two_transactions_cannot_have_read_each_other() -> None:
 
 
 def _consumed(*read: str, outcome: Outcome = COMMITTED) -> History:
-    """`t1` wrote two values and asked for its commit at 5; `t2`, which began at 6, consumed `read` of them."""
+    """`t1` wrote two values and asked for its commit at 5; `t2` began at 6, after it had consumed `read`."""
     writer = _transaction("t1", COMMITTED, "a0", "a1")
     writer.asked, writer.ended = 5.0, 5.5
     reader = Transaction("t2", outcome, read=list(read), moves=[Move("g", "a", 0, 2)], began=6.0)
