@@ -34,6 +34,11 @@ class Cluster:
         self._closed = False
         self._remembered: dict[Hashable, _Remembered] = {}
 
+    @property
+    def closed(self) -> bool:
+        """Its visitor is gone."""
+        return self._closed
+
     @contextmanager
     def client(self, seconds: float = PATIENCE_SECONDS) -> Iterator[Client]:
         """Borrow a client. One that met a broken connection is not lent again."""
