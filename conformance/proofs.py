@@ -123,6 +123,7 @@ PROOFS = (
             "conformance.transactions",
             "conformance.transactions.chains",
             "conformance.transactions.copier",
+            "conformance.transactions.tables",
             "conformance.transactions.streams",
             "conformance.transactions.etl",
             "conformance.transactions.tools",
