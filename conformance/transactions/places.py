@@ -1,7 +1,8 @@
 """The brokers under test: Apache Kafka as one node, or Penstock as several processes on one store."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
@@ -10,6 +11,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from conformance.cluster.processes import Cluster
 from conformance.cluster.streams import QUIET
+from conformance.s3.proxy import Bursts, Proxy, Rule
+from conformance.s3.server import BUCKET, S3Server
 from conformance.server import Server
 from conformance.target import server_named
 from penstock.testing.waiting import until
@@ -33,6 +36,8 @@ class Place:
     server: Server | None = None
     cluster: Cluster | None = None
     topics: list[str] = field(default_factory=list)
+    weather: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+    """While it lasts, the store is sick."""
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -59,6 +64,39 @@ class Place:
     def problems(self) -> list[str]:
         """What brokers logged that nobody foresaw."""
         return [] if self.cluster is None else self.cluster.tracebacks()
+
+
+@contextlib.contextmanager
+def place_on_sick_s3(settings: Mapping[str, str] | None = None, seed: int = 1) -> Iterator[Place]:
+    """Three Penstock brokers on an S3 server behind a proxy: every kind of request is refused, repeated, late, cut or
+    left without its answer now and then."""
+    rules = [
+        Rule("refuse", share=0.5, status=503),
+        Rule("refuse", share=0.5, status=403),
+        Rule("lose", "PUT", share=0.2),
+        Rule("delay", share=0.3, seconds=(0.1, 2.0)),
+        Rule("repeat", "PUT", share=0.3, seconds=(0.2, 3.0)),
+        Rule("haunt", "PUT", share=0.3, seconds=(0.2, 3.0)),
+        Rule("cut", "GET", share=0.3),
+        Rule("flip", "GET", share=0.3),
+        Rule("hold", "PUT", share=0.3),
+        Rule("release"),
+    ]
+    chosen = {**SETTINGS, **PENSTOCK_SETTINGS, **(settings or {})}
+    with S3Server() as store, Proxy(store.port, f"{BUCKET}/cluster", seed) as proxy:
+        environment = {
+            **os.environ,
+            **store.environment,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
+        }
+        with Cluster(BROKERS, chosen, environment=lambda _: environment, store=store.url) as cluster:
+            cluster.start()
+            place = Place(
+                f"{BROKERS} Penstock brokers on a sick S3 server", cluster.bootstrap, cluster=cluster
+            )
+            place.weather = lambda: Bursts(proxy, rules, seed, (0.5, 2.0))
+            yield place
+            print(f"{proxy.requests} requests to the store, faults: {dict(proxy.faults)}")
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from conformance.cluster.streams import QUIET
 from conformance.server import ServerFailed, interrupted_cleanly
 from conformance.spark.driver import session
 from conformance.transactions import asking
-from conformance.transactions.places import Place, place_named
+from conformance.transactions.places import Place, place_named, place_on_sick_s3
 from conformance.transactions.programs import bounce
 from penstock.testing.waiting import Late, until
 
@@ -240,13 +240,14 @@ def play(place: Place, kills: int, chance: random.Random) -> tuple[Book, list[st
     for thread in threads:
         thread.start()
     try:
-        for number in range(kills):
-            deadline = time.monotonic() + 4
-            while time.monotonic() < deadline:
-                problems += book.wrong(rows(place))
-                readings += 1
-            bounce(place, broker=1 + number % 3)
-            print(f"kill {number + 1}, {readings} times read from the beginning", flush=True)
+        with place.weather():
+            for number in range(kills):
+                deadline = time.monotonic() + 4
+                while time.monotonic() < deadline:
+                    problems += book.wrong(rows(place))
+                    readings += 1
+                bounce(place, broker=1 + number % 3)
+                print(f"kill {number + 1}, {readings} times read from the beginning", flush=True)
     finally:
         for worker in book.workers:
             worker.ended.set()
@@ -303,9 +304,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true", help="three kills")
+    parser.add_argument("--sick", action="store_true", help="on an S3 server that is sick all the while")
     options = parser.parse_args(arguments)
     try:
-        with interrupted_cleanly(), place_named(options.against, BROKER_SETTINGS) as place:
+        chosen = (
+            place_on_sick_s3(BROKER_SETTINGS, options.seed)
+            if options.sick
+            else place_named(options.against, BROKER_SETTINGS)
+        )
+        with interrupted_cleanly(), chosen as place:
             problems = run(place, 3 if options.short else options.kills, options.seed)
     except parts.PartMissing as why:
         return parts.not_run(why)
