@@ -141,10 +141,11 @@ def initialised(
     new_producer_id: Callable[[], int],
 ) -> Transaction | Fence | Answer:
     """A producer begins with this id, or goes on (`given`) after an error."""
+    if present.is_prepared:
+        # Whoever that is: the producer may have been told of the id that comes with completion.
+        return BUSY
     if given is not None and not _may_go_on(present, given):
         return FENCED
-    if present.is_prepared:
-        return BUSY
     if present.state is State.ONGOING:
         return Fence(fenced(present, now_ms, new_producer_id))
     if present.epoch_is_used_up and (given is None or given.epoch == present.epoch):
