@@ -6,10 +6,9 @@ the scratch. The connection keeps the remaining bytes: a few in `_backlog`, or, 
 that, in a buffer of its own into which the rest is then received directly. So an idle connection holds no
 buffer at all, and a large batch is not copied on its way to the log.
 
-A frame's own buffer grows with the bytes that really came (`incoming`).
-
-Requests are started one after the other. `_queue` holds the answers that are not sent yet, in request order.
-A request is held back (`_backlog` then keeps whole frames) while
+A frame's own buffer grows with the bytes that really came (`incoming`). `requests` starts the requests and
+has their answers in order, `outgoing` sends them. Here is what comes in, and when a request is held back
+(`_backlog` then keeps whole frames), namely while
 
 - an exclusive reply is under way (Kafka's rule: the next request of a connection starts after it);
 - too many replies are under way;
@@ -19,149 +18,82 @@ A request is held back (`_backlog` then keeps whole frames) while
 - the connection has had its time in this turn of the loop, and others wait for theirs;
 - the server holds too many bytes for its peers, and it is not this connection's turn to go on (`memory`).
 
-So a peer that asks and does not listen holds one answer and a little more, however much it asks for. If the
-kernel has taken all of an answer except its last bytes, the answer still holds all of its buffers. So it
-counts in full until the last byte is taken, however large the kernel's buffers are. While requests are held
-back the connection goes on reading up to a limit, so it notices a vanished peer.
+So a peer that asks and does not listen holds one answer and a little more, however much it asks for. While
+requests are held back the connection goes on reading up to a limit, so it notices a vanished peer.
 
-This is the hot path: it is written plainly, with few calls per request.
+This is the hot path: it is written plainly, with few calls per request. A connection is one object, and its
+three parts are one class each that the next one extends, because a part that is asked costs a call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from penstock.server.entrance import OPEN, Entrance
-from penstock.server.framed import FramedRequest
 from penstock.server.incoming import IncomingFrame
-from penstock.server.memory import pinned_bytes
+from penstock.server.outgoing import pack_size
+from penstock.server.requests import Requests
 from penstock.server.sizes import (
     FRAME_BYTES_MIN,
     JOINED_BYTES_MAX,
-    JOINED_PIECE_BYTES,
     KEPT_BYTES_MAX,
     PROGRESS_BYTES,
     TRUSTED_MAX,
     TURN_REQUESTS,
     TURN_SECONDS,
 )
-from penstock.wire.buffers import Buffer
-from penstock.wire.errors import WireError
-from penstock.wire.exchange import Reply, Session
 
 if TYPE_CHECKING:
     from penstock.server.server import Handle, Server
 
 log = logging.getLogger(__name__)
 
-_VERSION = sys.version_info
-_WRITELINES_NEVER_PAUSES = (3, 12) <= _VERSION < (3, 12, 9) or (3, 13) <= _VERSION < (3, 13, 2)
-"""CVE-2024-12254: writelines of asyncio's own transports does not look whether the peer takes what it is sent
-(uvloop's does). Setting the limits again makes it look."""
-
-_SIZE = Struct(">i")
-_unpack_size = _SIZE.unpack_from
-_pack_size = _SIZE.pack
+_unpack_size = Struct(">i").unpack_from
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Requests):
     __slots__ = (
         "_backlog",
-        "_busy",
-        "_closed",
-        "_done",
         "_eof",
         "_frame",
         "_frame_max",
         "_frame_min",
         "_halted",
-        "_handle",
         "_held_bytes",
         "_kept",
-        "_large",
         "_login",
-        "_memory",
         "_muted_until",
-        "_out",
-        "_queue",
-        "_queued",
-        "_queued_bytes",
         "_reading",
-        "_ready",
-        "_server",
         "_stalled_at",
-        "_stopping",
-        "_transport",
         "_trusted",
-        "_under_way",
-        "_unsent",
-        "_untaken",
         "_waits_its_turn",
-        "_write_paused",
-        "active",
-        "dirty",
         "entrance",
         "idle_since",
-        "listener",
-        "session",
     )
 
     def __init__(self, server: Server, listener: str, entrance: Entrance = OPEN) -> None:
-        self._server = server
-        self._memory = server.memory
-        self._handle = server.handle
+        super().__init__(server, listener)
         self._frame_min, self._frame_max = FRAME_BYTES_MIN, server.limits.frame_bytes_max
         self.entrance = entrance
-        self._done: Callable[[Reply], None] = self._on_done
-        """Bound once, not once per request. Given up with the connection, for it refers to it."""
-        self._transport: asyncio.Transport
-        self._queue: deque[Reply] = deque()
-        self._queued: dict[Reply, int] = {}
-        """Those in `_queue` that are complete and not small, with the bytes they hold."""
-        self._queued_bytes = self._kept = self._held_bytes = 0
-        self._out: list[Buffer] = []
-        self._large = False
-        """Something in `_out` is better not copied."""
-        self._ready = 0
-        """Bytes in `_out`, of answers that were there at once."""
+        self._kept = self._held_bytes = 0
         self._backlog = bytearray()
         self._frame: IncomingFrame | None = None
         self._trusted = 0
         """How large a frame the peer has sent before."""
-        self._unsent = 0
-        """Bytes that answers hold which the transport has, and of which the peer has not taken all."""
-        self._untaken = 0
-        """How much of that was in the transport when it was last looked at."""
         self._stalled_at = 0.0
         """When the peer last began to hold memory of ours, or took some of what it holds."""
         self._waits_its_turn = False
-        self._busy: Reply | None = None
-        self._under_way = 0
-        """Replies in `_queue` that are not complete."""
         self._reading = True
-        self._write_paused = self._halted = False
+        self._halted = False
         """The peer takes no answers, or the connection is muted: start no further request."""
         self._muted_until = self.idle_since = 0.0
         self._eof = False
         """The peer sends no more: close when all is answered."""
-        self._stopping = False
-        """Start no further request: close when what is under way is answered."""
-        self._closed = False
-        """Nothing more can be sent."""
-        self.dirty = False
-        """A reply of this connection was completed and the server will call `flush`."""
-        self.active = True
-        """Bytes moved since the server last looked."""
-        self.listener = listener
-        self.session = Session(listener)
-        self.session.memory = server.memory
         self._login = None if entrance.logins is None else entrance.logins.begin(self, server)
         self.session.mute = self.mute
 
@@ -370,81 +302,13 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._memory.free(-change)
 
-    # -- requests and answers -------------------------------------------------------------------------
+    def serve(self, handle: Handle, frame_min: int, frame_max: int) -> None:
+        """From here on requests go to `handle`, and have these sizes."""
+        self._handle = handle
+        self._frame_min = frame_min
+        self._frame_max = frame_max
 
-    def _start(self, frame: memoryview, owned: bool) -> None:
-        try:
-            fast = self.session.fast
-            answer: list[Buffer] | Reply | None = None
-            if fast is not None:
-                answer = fast(frame, owned)
-            if answer is None:
-                answer = self._handle(FramedRequest(self.session, frame, owned))
-        except WireError as error:
-            self._reject(str(error))
-            return
-        except Exception:
-            log.exception("a request failed outside its handler; peer=%s", self.session.peer_host)
-            self._reject("the request failed")
-            return
-        if isinstance(answer, Reply):
-            if answer.done:
-                self._add_done(answer)
-                return
-            self._queue.append(answer)
-            self._under_way += 1
-            if answer.exclusive:
-                self._busy = answer
-            answer.weight = weight = len(frame)
-            memory = self._memory
-            memory.used += weight
-            if memory.used > memory.limit and not memory.short:
-                memory.run_short()
-            answer.when_done(self._done)
-        elif answer is not None:
-            reply = Reply()
-            reply.complete(answer)
-            self._add_done(reply)
-
-    def _add_done(self, reply: Reply) -> None:
-        if not self._queue:
-            self._finish(reply)
-            return
-        self._queue.append(reply)
-        self._count_queued(reply)
-        if reply.closed:
-            self.stop()
-
-    def _count_queued(self, reply: Reply) -> None:
-        """A complete answer waits for one before it."""
-        size = pinned_bytes(reply.buffers) if reply.buffers is not None else 0
-        if size > JOINED_BYTES_MAX:
-            self._queued[reply] = size
-            self._queued_bytes += size
-            self._memory.hold(size)
-
-    def _leave_queue(self, reply: Reply) -> None:
-        size = self._queued.pop(reply, 0)
-        self._queued_bytes -= size
-        self._memory.free(size)
-
-    def _on_done(self, reply: Reply) -> None:
-        """A reply that was under way is complete. Send it with the others that come up in this turn of the
-        loop; at once if it is the last that was under way."""
-        memory = self._memory
-        if memory.short:
-            memory.free(reply.weight)
-        else:
-            memory.used -= reply.weight
-        self._under_way -= 1
-        if reply.exclusive and self._queue and self._queue[0] is not reply:
-            self._count_queued(reply)  # Those that are not are Produce's, and small.
-        if not self._under_way:
-            # Nothing else of this connection is coming up.
-            self._server.flush(self)
-        elif not self.dirty:
-            self.dirty = True
-            self._server.mark(self)
+    # -- flow -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Send the answers whose turn has come, then go on with what was held back."""
@@ -457,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._leave_queue(reply)
             buffers = reply.buffers
             if buffers is not None and len(buffers) == 1 and len(buffers[0]) <= JOINED_BYTES_MAX:
-                out.append(_pack_size(len(buffers[0])))
+                out.append(pack_size(len(buffers[0])))
                 out.append(buffers[0])
             else:
                 self._finish(reply)
@@ -468,60 +332,6 @@ class Connection(asyncio.BufferedProtocol):
             self._send()
         if self._backlog or self._stopping or self._eof or not self._reading:
             self.proceed()
-
-    def _finish(self, reply: Reply) -> None:
-        if reply.closed:
-            self.close()
-        elif reply.buffers is not None:
-            self._put(reply.buffers)
-
-    def _put(self, buffers: list[Buffer]) -> None:
-        """Add one answer, with its length before it, to what is sent next."""
-        size = 0
-        for buffer in buffers:
-            size += len(buffer)
-        self._out.append(_pack_size(size))
-        self._ready += size
-        if size > JOINED_BYTES_MAX:
-            self._large = True
-            if size < JOINED_PIECE_BYTES * len(buffers):
-                self._out.append(b"".join(buffers))
-                return
-        self._out += buffers
-
-    def _send(self) -> None:
-        """Send what is ready. Small answers go as one piece: cheaper than to describe them to the kernel."""
-        out, self._out = self._out, []
-        large, self._large = self._large, False
-        self._ready = 0
-        self.active = True
-        if self._closed:
-            return
-        if large:
-            self._transport.writelines(out)
-            if _WRITELINES_NEVER_PAUSES:
-                self._transport.set_write_buffer_limits(high=0)
-            if self._write_paused:
-                self._hold_unsent(pinned_bytes(out))
-        else:
-            joined = b"".join(out)
-            self._transport.write(joined)
-            if self._write_paused:
-                self._hold_unsent(len(joined))
-
-    def _hold_unsent(self, size: int) -> None:
-        """The peer did not take all of an answer: until it has, all of its buffers are held."""
-        self._unsent += size
-        self._untaken = self._transport.get_write_buffer_size()
-        self._memory.hold(size)
-
-    def serve(self, handle: Handle, frame_min: int, frame_max: int) -> None:
-        """From here on requests go to `handle`, and have these sizes."""
-        self._handle = handle
-        self._frame_min = frame_min
-        self._frame_max = frame_max
-
-    # -- flow -----------------------------------------------------------------------------------------
 
     def proceed(self) -> None:
         """Go on with requests that were held back, if nothing holds them back any more."""
@@ -578,12 +388,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the end --------------------------------------------------------------------------------------
 
-    def _reject(self, why: str) -> None:
-        """Nothing that follows can be understood: answer what came before, then close."""
-        log.info("closed a connection: %s; peer=%s listener=%s", why, self.session.peer_host, self.listener)
-        self._server.closed["protocol"] += 1
-        self.stop()
-
     def stop(self) -> None:
         """Start no further request; close once those under way are answered."""
         self._stopping = True
@@ -594,19 +398,6 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
         else:
             self.close()
-
-    def close(self) -> None:
-        """Send what is ready, then close. Requests under way go on, but nobody hears of them."""
-        if self._out:
-            self._send()
-        if not self._closed:
-            self._stopping = self._closed = True
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close now, whatever is unsent."""
-        self._stopping = self._closed = True
-        self._transport.abort()
 
     @property
     def waiting(self) -> bool:

@@ -19,6 +19,7 @@ from penstock.server.half_open import HalfOpen
 from penstock.server.limits import Limits
 from penstock.server.memory import Memory, give_back_memory
 from penstock.server.rates import ConnectionRates
+from penstock.server.requests import Requests
 from penstock.server.sizes import SCRATCH_BYTES
 from penstock.wire.buffers import Buffer
 from penstock.wire.exchange import Reply, Request
@@ -75,7 +76,7 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._connections: dict[Connection, None] = {}
         self._hosts: dict[str, int] = {}
-        self._marked: list[Connection] = []
+        self._marked: list[Requests] = []
         self._relieving = False
         self._shedding: asyncio.Handle | None = None
         self._giving_back: asyncio.TimerHandle | None = None
@@ -205,7 +206,7 @@ class Server:
     def connections(self) -> int:
         return len(self._connections)
 
-    def mark(self, connection: Connection) -> None:
+    def mark(self, connection: Requests) -> None:
         """A connection has an answer to send. All that come up in one turn of the loop go together."""
         if not self._marked:
             self._loop.call_soon(self._flush_marked)
@@ -217,7 +218,7 @@ class Server:
             if connection.dirty:
                 self.flush(connection)
 
-    def flush(self, connection: Connection) -> None:
+    def flush(self, connection: Requests) -> None:
         """Let a connection send. Its trouble is not that of the caller, who may be serving others too."""
         try:
             connection.flush()
