@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from penstock.broker.produce.producer_ids import ProducerIds
     from penstock.broker.produce.route import Routes
     from penstock.broker.security.tokens import ExpiredTokens
+    from penstock.broker.topics.demands import TopicDemands
     from penstock.broker.topics.kept_answers import KeptAnswers
     from penstock.broker.topics.replicas import Replicas
-    from penstock.broker.topics.rules import TopicRules
     from penstock.broker.transactions.asking import Admission
     from penstock.broker.transactions.coordinator import TransactionCoordinator
     from penstock.entropy import Entropy
@@ -73,10 +73,10 @@ class Services:
         return TopicConfigs(self._broker.broker_id, self._broker.settings.given)
 
     @cached_property
-    def topic_rules(self) -> TopicRules:
-        from penstock.broker.topics.rules import TopicRules
+    def topic_demands(self) -> TopicDemands:
+        from penstock.broker.topics.demands import TopicDemands
 
-        return TopicRules(self.topic_configs)
+        return TopicDemands(self.topic_configs)
 
     @cached_property
     def replicas(self) -> Replicas:

@@ -305,7 +305,7 @@ class Fetch(Reply):
         image = self._broker.image
         zstd_topic = (
             wanted.name in image.topics
-            and self._broker.services.topic_rules.of(image, wanted.name).codec == ZSTD
+            and self._broker.services.topic_demands.of(image, wanted.name).codec == ZSTD
         )
         return refused_to_old(result, self._version, zstd_topic=zstd_topic)
 

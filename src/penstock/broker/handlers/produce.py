@@ -13,7 +13,7 @@
   of magic 2. zstd from version 7 (KIP-110).
 - Record errors and messages from version 8 (KIP-467), the present leader and its address from version 10
   (KIP-951), topic ids from version 13 (KIP-516).
-- `broker.produce.checks` has the rules for batches; the log checks sequences and epochs of idempotent
+- `broker.produce.checks` has the checks of batches; the log checks sequences and epochs of idempotent
   producers.
 - Transactional records need a transactional id in the request (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) and
   one producer (else INVALID_PRODUCER_ID_MAPPING). The first of a producer's epoch in a partition need the
@@ -37,7 +37,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from penstock.broker.produce.answers import Key, Target
-from penstock.broker.produce.checks import INLINE_BYTES, NO_BATCH, Refused, Rules, check, first_batch
+from penstock.broker.produce.checks import INLINE_BYTES, NO_BATCH, Demands, Refused, check, first_batch
 from penstock.broker.produce.pending import Accepted, Pending, is_transactional, producer_of
 from penstock.broker.produce.route import FLEXIBLE_FROM, TOPIC_IDS_FROM, Route
 from penstock.broker.rights import WRITE_TOPIC, WRITE_TRANSACTION
@@ -68,7 +68,7 @@ BATCHES_FROM = 3
 """Before it, versions carry message sets of magic 0 and 1."""
 
 
-class Entry(NamedTuple):
+class Asked(NamedTuple):
     """One partition of the request. `topic` is None where the cluster has no such topic."""
 
     target: Target
@@ -84,22 +84,22 @@ class Unexpanded(NamedTuple):
     """The verdict on them, in any thread. BatchError(MESSAGE_TOO_LARGE) beyond the limit."""
 
 
-Judge = Callable[["Partition", Rules, int, memoryview, int | None], Accepted | Refused]
+Judge = Callable[["Partition", Demands, int, memoryview, int | None], Accepted | Refused]
 
 NOTHING = Refused(ErrorCode.NONE)
 """A message set without messages, which old clients may send: answered as appended, at no offset."""
 
 
 def handle(broker: Broker, request: Request, message: ProduceRequest, permit: Permit) -> Pending:
-    entries = _entries(broker.image, message, request.api_version)
-    whole = _whole_refusal(entries.values(), message, permit)
-    pending = Pending(broker, request, message, {key: entry.target for key, entry in entries.items()})
+    asked_for = _asked_for(broker.image, message, request.api_version)
+    whole = _whole_refusal(asked_for.values(), message, permit)
+    pending = Pending(broker, request, message, {key: asked.target for key, asked in asked_for.items()})
     accepted: dict[Key, Accepted] = {}
     unexpanded: dict[Key, Unexpanded] = {}
     owned = request.owned
     judge = _Judgement(broker, request, message, permit).of
-    for key, entry in entries.items():
-        outcome = whole or judge(entry)
+    for key, asked in asked_for.items():
+        outcome = whole or judge(asked)
         if isinstance(outcome, Refused):
             pending.outcomes[key] = outcome
         elif isinstance(outcome, Unexpanded):
@@ -117,9 +117,9 @@ def handle(broker: Broker, request: Request, message: ProduceRequest, permit: Pe
     if not accepted:
         return pending.finish()
     pending.append_all(accepted)
-    if len(entries) == 1:
-        ((key, entry),) = entries.items()
-        _remember(broker, request, message, entry, accepted[key], permit)
+    if len(asked_for) == 1:
+        ((key, asked),) = asked_for.items()
+        _remember(broker, request, message, asked, accepted[key], permit)
     return pending
 
 
@@ -177,9 +177,9 @@ async def _expand(
         pending.append_all(accepted)
 
 
-def _entries(image: ClusterImage, message: ProduceRequest, version: int) -> dict[Key, Entry]:
+def _asked_for(image: ClusterImage, message: ProduceRequest, version: int) -> dict[Key, Asked]:
     """The partitions asked for, in order. Of one that is named twice the last counts."""
-    entries: dict[Key, Entry] = {}
+    asked_for: dict[Key, Asked] = {}
     for topic_data in message.topic_data:
         name, topic_id = topic_data.name, topic_data.topic_id
         if version >= TOPIC_IDS_FROM:
@@ -190,8 +190,8 @@ def _entries(image: ClusterImage, message: ProduceRequest, version: int) -> dict
         for data in topic_data.partition_data:
             records = cast("memoryview | None", data.records)
             key = (topic_id if version >= TOPIC_IDS_FROM else name, data.index)
-            entries[key] = Entry(Target(name, topic_id, data.index), topic, records)
-    return entries
+            asked_for[key] = Asked(Target(name, topic_id, data.index), topic, records)
+    return asked_for
 
 
 def _has_transactional_id(message: ProduceRequest, permit: Permit) -> bool:
@@ -199,13 +199,13 @@ def _has_transactional_id(message: ProduceRequest, permit: Permit) -> bool:
     return name is not None and permit.allows(WRITE_TRANSACTION, name)
 
 
-def _whole_refusal(entries: Iterable[Entry], message: ProduceRequest, permit: Permit) -> Refused | None:
+def _whole_refusal(asked_for: Iterable[Asked], message: ProduceRequest, permit: Permit) -> Refused | None:
     """Transactional records without a transactional id, with another's, or of several producers refuse the
     whole request."""
     if _has_transactional_id(message, permit):
-        senders = {sender[0] for entry in entries if (sender := producer_of(entry.records)) is not None}
+        senders = {sender[0] for asked in asked_for if (sender := producer_of(asked.records)) is not None}
         return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING) if len(senders) > 1 else None
-    if any(is_transactional(entry.records) for entry in entries):
+    if any(is_transactional(asked.records) for asked in asked_for):
         return Refused(WRITE_TRANSACTION.code)
     return None
 
@@ -224,8 +224,8 @@ class _Judgement:
         self._acks_are_known = message.acks in (-1, 0, 1)
         self._is_admin = request.client_id == ADMIN_CLIENT_ID
 
-    def of(self, entry: Entry) -> Accepted | Refused | Unexpanded:
-        (name, _topic_id, index), topic, records = entry
+    def of(self, asked: Asked) -> Accepted | Refused | Unexpanded:
+        (name, _topic_id, index), topic, records = asked
         if topic is None and self._version >= TOPIC_IDS_FROM:
             return Refused(ErrorCode.UNKNOWN_TOPIC_ID)
         if not self._permit.allows(WRITE_TOPIC, name):
@@ -249,47 +249,47 @@ class _Judgement:
             return Refused(ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if records is None:
             return NO_BATCH
-        rules = broker.services.topic_rules.of(self._image, name)
+        demands = broker.services.topic_demands.of(self._image, name)
         try:
-            return judge(partition, rules, self._now_ms, records, INLINE_BYTES)
+            return judge(partition, demands, self._now_ms, records, INLINE_BYTES)
         except BatchError:
-            return Unexpanded(records, partial(judge, partition, rules, self._now_ms))
+            return Unexpanded(records, partial(judge, partition, demands, self._now_ms))
 
 
 def _judge_batch(
-    partition: Partition, rules: Rules, now_ms: int, batch: memoryview, limit: int | None
+    partition: Partition, demands: Demands, now_ms: int, batch: memoryview, limit: int | None
 ) -> Accepted | Refused:
-    checked = check(batch, rules, now_ms, limit)
+    checked = check(batch, demands, now_ms, limit)
     if isinstance(checked, Refused):
         return checked
-    return Accepted(partition, checked, rules, checked is batch and rules.skims)
+    return Accepted(partition, checked, demands, checked is batch and demands.skims)
 
 
 def _judge_message_set(
-    partition: Partition, rules: Rules, now_ms: int, records: memoryview, limit: int | None
+    partition: Partition, demands: Demands, now_ms: int, records: memoryview, limit: int | None
 ) -> Accepted | Refused:
     """What versions 0 to 2 send: messages of magic 0 or 1, in any number, or even a batch of magic 2."""
     from penstock.broker.produce.legacy import converted
 
-    batch = converted(records, rules, limit)
+    batch = converted(records, demands, limit)
     if batch is None:
         return NOTHING
     if isinstance(batch, Refused):
         return batch
-    checked = check(memoryview(batch), rules, now_ms, limit)
-    return checked if isinstance(checked, Refused) else Accepted(partition, checked, rules, False)
+    checked = check(memoryview(batch), demands, now_ms, limit)
+    return checked if isinstance(checked, Refused) else Accepted(partition, checked, demands, False)
 
 
 def _remember(
     broker: Broker,
     request: Request,
     message: ProduceRequest,
-    entry: Entry,
+    asked: Asked,
     accepted: Accepted,
     permit: Permit,
 ) -> None:
     """Make a route of this request if the next one may be like it."""
-    records = entry.records
+    records = asked.records
     if not accepted.plain or records is None:
         request.session.fast = None
         return
@@ -317,8 +317,8 @@ def _remember(
         request,
         permit,
         accepted.partition,
-        accepted.rules,
-        entry.target.name,
+        accepted.demands,
+        asked.target.name,
         message.acks,
         message.timeout_ms,
         at,

@@ -1,9 +1,9 @@
-"""The rules for batches of producers: those of Kafka's ProduceRequest, UnifiedLog and LogValidator.
+"""The checks of batches of producers: those of Kafka's ProduceRequest, UnifiedLog and LogValidator.
 
 There are two steps, as in Kafka, because the checks between them (acks, leadership) have their own codes:
 
 1. `first_batch(records, version)`: is there exactly one batch of the right form for this version?
-2. `check(found, rules, now_ms)`: size, checksum, counts, kinds, times and keys.
+2. `check(found, demands, now_ms)`: size, checksum, counts, kinds, times and keys.
 
 Both return a `Refused`, or the input of the next step. The records are taken out of their codec once,
 whatever follows. They are read one by one if the topic asks for it (compaction needs keys, a bound on past
@@ -64,7 +64,7 @@ is not tried."""
 _SIZE = Struct(">i")
 
 
-class Rules(NamedTuple):
+class Demands(NamedTuple):
     """The demands of a topic's settings on a batch."""
 
     max_message_bytes: int
@@ -152,7 +152,7 @@ def first_batch(records: memoryview | None, version: int) -> memoryview | Refuse
 
 
 def check(
-    batch: memoryview, rules: Rules, now_ms: int, limit: int | None = None
+    batch: memoryview, demands: Demands, now_ms: int, limit: int | None = None
 ) -> memoryview | bytearray | Refused:
     """The batch as it is to be appended, or why it is not. The batch is whole and of magic 2. BatchError with
     MESSAGE_TOO_LARGE if that would take longer than it takes to read a `limit` of bytes record by record."""
@@ -163,9 +163,9 @@ def check(
     attributes, count = header.attributes, header.record_count
     if header.base_offset != 0:
         return INVALID
-    if size > rules.max_message_bytes:
+    if size > demands.max_message_bytes:
         return TOO_LARGE
-    expands_to = limit if limit is None or not rules.skims else limit * SKIM_FACTOR
+    expands_to = limit if limit is None or not demands.skims else limit * SKIM_FACTOR
     if expands_to is not None and header.codec and _COMPRESSED_BY * size > expands_to:
         raise too_large(expands_to)
     if crc32c(batch[CRC_FROM:]) != header.crc:
@@ -177,11 +177,11 @@ def check(
     if attributes & CONTROL or (header.producer_id != NO_PRODUCER_ID and header.base_sequence < 0):
         return INVALID
     limits = None
-    if not rules.log_append_time:
-        limits = TimestampLimits(now_ms, rules.before_max_ms, rules.after_max_ms)
+    if not demands.log_append_time:
+        limits = TimestampLimits(now_ms, demands.before_max_ms, demands.after_max_ms)
     try:
         block = open_block(batch, 0, header, expands_to)
-        refused = _check_records(header, block, rules, limits, limit)
+        refused = _check_records(header, block, demands, limits, limit)
     except WireError as error:
         if is_beyond(error, limit):
             raise
@@ -189,15 +189,15 @@ def check(
     if refused is not None:
         return refused
     if attributes & LOG_APPEND_TIME:
-        if rules.log_append_time:
+        if demands.log_append_time:
             return _claimed_append_time(count)
         batch = _with_create_time(batch, header.max_timestamp)
-    if rules.codec is None or rules.codec == attributes & CODEC_MASK:
+    if demands.codec is None or demands.codec == attributes & CODEC_MASK:
         return batch
     if limit is not None and len(block) > limit:
         raise too_large(limit)
-    changed = recompress(read_header(batch), block, rules.codec, rules.codec_level)
-    return TOO_LARGE if len(changed) > rules.max_message_bytes else changed
+    changed = recompress(read_header(batch), block, demands.codec, demands.codec_level)
+    return TOO_LARGE if len(changed) > demands.max_message_bytes else changed
 
 
 def skimmed(block: memoryview, codec: int, count: int) -> bool:
@@ -214,17 +214,17 @@ def skimmed(block: memoryview, codec: int, count: int) -> bool:
 
 
 def _check_records(
-    header: BatchHeader, block: Buffer, rules: Rules, limits: TimestampLimits | None, limit: int | None
+    header: BatchHeader, block: Buffer, demands: Demands, limits: TimestampLimits | None, limit: int | None
 ) -> Refused | None:
     """Look at the records as far as the topic or the header demands it. WireError if they do not parse."""
-    each_counts = rules.compacted or (
-        limits is not None and (rules.before_max_ms != UNLIMITED or not limits.allow(header.max_timestamp))
+    each_counts = demands.compacted or (
+        limits is not None and (demands.before_max_ms != UNLIMITED or not limits.allow(header.max_timestamp))
     )
     if not each_counts and in_order(block, header.record_count):
         return None
     if limit is not None and len(block) > limit:
         raise too_large(limit)
-    faults = validate_records(block, header, limits, keys_required=rules.compacted)
+    faults = validate_records(block, header, limits, keys_required=demands.compacted)
     if not faults:
         return None
     named = tuple((fault.index, fault.message) for fault in faults[:_RECORD_ERRORS_MAX])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.broker.produce.checks import (
     CORRUPT,
     TOO_LARGE,
+    Demands,
     Refused,
-    Rules,
     batch_size,
     is_beyond,
     refused_expanding,
@@ -15,7 +15,7 @@ from penstock.wire.errors import BatchError, ErrorCode
 from penstock.wire.legacy import upconvert
 
 
-def converted(records: memoryview, rules: Rules, limit: int | None) -> bytearray | Refused | None:
+def converted(records: memoryview, demands: Demands, limit: int | None) -> bytearray | Refused | None:
     """The records as one batch; None if there is not one whole message among them. BatchError with
     MESSAGE_TOO_LARGE if they exceed a `limit`."""
     at = 0
@@ -25,7 +25,7 @@ def converted(records: memoryview, rules: Rules, limit: int | None) -> bytearray
             break
         if isinstance(size, Refused):
             return size
-        if size > rules.max_message_bytes:
+        if size > demands.max_message_bytes:
             return TOO_LARGE
         at += size
     if at == 0:

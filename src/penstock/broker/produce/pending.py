@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.produce.answers import Asked, Key, Outcome, Target, encoded, is_refused
-from penstock.broker.produce.checks import Refused, Rules
+from penstock.broker.produce.checks import Demands, Refused
 from penstock.broker.produce.route import seconds_for
 from penstock.log.guards import Guard, GuardedBatch
 from penstock.transactions.admission import denied_produce, manner_of_produce
@@ -37,7 +37,7 @@ class Accepted(NamedTuple):
 
     partition: Partition
     batch: memoryview | bytearray
-    rules: Rules
+    demands: Demands
     plain: bool
 
 

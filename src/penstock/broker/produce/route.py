@@ -2,7 +2,7 @@
 
 Nearly every producer sends one request after the other with the same client id, acks and time-out to the same
 partition: all bytes up to the length of the records are those of the request before. A `Route` remembers
-these bytes and their consequences (the partition, the topic's rules, the shape of the answer). One Struct
+these bytes and their consequences (the partition, the topic's demands, the shape of the answer). One Struct
 takes a request apart that begins with them: the repeated part, the length of the records, the header of the
 batch, and the first bytes of the records. Another packs the answer.
 
@@ -23,7 +23,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from penstock.broker.produce.answers import Asked, Target, encoded
-from penstock.broker.produce.checks import Rules, skimmed
+from penstock.broker.produce.checks import Demands, skimmed
 from penstock.wire.batch import (
     CODEC_MASK,
     CONTROL,
@@ -120,7 +120,7 @@ class Route:
         request: Request,
         permit: Permit,
         partition: Partition,
-        rules: Rules,
+        demands: Demands,
         name: str,
         acks: int,
         timeout_ms: int,
@@ -152,8 +152,8 @@ class Route:
         self.silent = acks == 0
         self.transactional = transactional
         self.seconds = seconds_for(acks, timeout_ms)
-        self.max_message_bytes = rules.max_message_bytes
-        self.after_max_ms = _NEVER if rules.log_append_time else rules.after_max_ms
+        self.max_message_bytes = demands.max_message_bytes
+        self.after_max_ms = _NEVER if demands.log_append_time else demands.after_max_ms
         self.late_ms = 0
         """Times up to this one are not too late: computed when a later one comes, for the clock goes on."""
         self.shape: bytes | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.produce.checks import Rules
+from penstock.broker.produce.checks import Demands
 from penstock.wire.compression import CODEC_NAMES
 
 if TYPE_CHECKING:
@@ -13,39 +13,39 @@ if TYPE_CHECKING:
     from penstock.settings.topics import TopicConfig
 
 _KEPT_MAX = 1000
-"""How many different sets of rules are kept; beyond it all are forgotten and computed again."""
+"""How many different sets of demands are kept; beyond it all are forgotten and computed again."""
 
 
-class TopicRules:
-    """Rules by the settings they follow from. Topics with the same settings share them."""
+class TopicDemands:
+    """Demands by the settings they follow from. Topics with the same settings share them."""
 
     def __init__(self, configs: TopicConfigs) -> None:
         self._configs = configs
-        self._kept: dict[int, tuple[TopicConfig, Rules]] = {}
+        self._kept: dict[int, tuple[TopicConfig, Demands]] = {}
         self._image: ClusterImage | None = None
-        self._found: dict[str, Rules] = {}
+        self._found: dict[str, Demands] = {}
 
-    def of(self, image: ClusterImage, topic: str) -> Rules:
+    def of(self, image: ClusterImage, topic: str) -> Demands:
         if image is not self._image:
             self._image = image
             self._found = {}
-        rules = self._found.get(topic)
-        if rules is None:
-            rules = self._found[topic] = self._look_up(image, topic)
-        return rules
+        demands = self._found.get(topic)
+        if demands is None:
+            demands = self._found[topic] = self._look_up(image, topic)
+        return demands
 
-    def _look_up(self, image: ClusterImage, topic: str) -> Rules:
+    def _look_up(self, image: ClusterImage, topic: str) -> Demands:
         config = self._configs.get(image, topic)
         kept = self._kept.get(id(config))
         if kept is None:
             if len(self._kept) >= _KEPT_MAX:
                 self._kept.clear()
             # Keeping the settings keeps their identity from being given to others.
-            kept = self._kept[id(config)] = (config, _rules(config))
+            kept = self._kept[id(config)] = (config, _demands(config))
         return kept[1]
 
 
-def _rules(config: TopicConfig) -> Rules:
+def _demands(config: TopicConfig) -> Demands:
     codec: int | None = None
     level: int | None = None
     if config.compression_type == "uncompressed":
@@ -58,7 +58,7 @@ def _rules(config: TopicConfig) -> Rules:
             "zstd": config.compression_zstd_level,
         }
         level = levels.get(config.compression_type)
-    return Rules(
+    return Demands(
         max_message_bytes=config.max_message_bytes,
         codec=codec,
         codec_level=level,
