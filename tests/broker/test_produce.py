@@ -602,7 +602,7 @@ async def test_a_bug_is_an_error_for_all_that_was_asked(rig: Rig, monkeypatch: p
 
     monkeypatch.setattr("penstock.broker.handlers.produce.check", broken)
     assert (await produce(rig, "t", GOOD)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    monkeypatch.setattr("penstock.broker.handlers.produce._entries", broken)
+    monkeypatch.setattr("penstock.broker.handlers.produce._asked_for", broken)
     assert (await produce(rig, "unknown", GOOD)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     silent = rig.send(request(rig, "t", GOOD, acks=0), 7)
     assert isinstance(silent, Reply)
