@@ -2,12 +2,15 @@
 
 `Files` is what production uses. A test passes one that runs out of space, turns read-only, or forgets at
 "power loss" whatever was not synced.
+
+Directories are stores on Linux and macOS. What macOS lacks has its nearest counterpart here. Elsewhere this
+module can be imported, as readers of buckets need it, and nothing more.
 """
 
 import contextlib
 import errno
-import fcntl
 import os
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +23,15 @@ from penstock.storage.stores.objects import (
     StoreUnavailableError,
 )
 from penstock.wire.buffers import Buffer
+
+if sys.platform != "win32":
+    import fcntl
+
+    _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    """On macOS fsync leaves data in the drive's own memory, and there is no fdatasync."""
+
+LOCK_SHARED, LOCK_EXCLUSIVE, LOCK_NOW = 1, 2, 4
+"""As everywhere: LOCK_SH, LOCK_EX and LOCK_NB."""
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _REFUSED = frozenset((errno.EACCES, errno.EPERM))
@@ -78,17 +90,24 @@ class Files:
 
     def allocate(self, fd: int, length: int) -> None:
         """Make sure that there is space for the first `length` bytes."""
-        os.posix_fallocate(fd, 0, length)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, length)
+        elif os.fstat(fd).st_size < length:
+            os.ftruncate(fd, length)  # Whether there is space is then seen at each write.
 
     def ftruncate(self, fd: int, length: int) -> None:
         os.ftruncate(fd, length)
 
     def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        if _FULL_SYNC is None:
+            os.fdatasync(fd)
+        else:
+            fcntl.fcntl(fd, _FULL_SYNC)
 
     def drop_cached(self, fd: int, position: int) -> None:
         """Forget what is in memory of a file from `position` on, unless it is yet to be written."""
-        os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
 
     def sync_directory(self, path: str) -> None:
         """Make the entries of a directory survive a loss of power."""

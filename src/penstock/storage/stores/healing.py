@@ -13,12 +13,11 @@ entry that is torn on the disk. A healer that dies half-way leaves less to heal.
 """
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.storage.stores.files import store_error
+from penstock.storage.stores.files import LOCK_EXCLUSIVE, store_error
 from penstock.storage.stores.local import TORN, LocalDirectory
 
 _INCARNATIONS: Final = ("wal", "segments", "manifests")
@@ -48,7 +47,7 @@ def replace_torn(
     except OSError as error:
         raise store_error(error, f"could not lock {store.root}/meta") from error
     try:
-        files.flock(lock, fcntl.LOCK_EX)
+        files.flock(lock, LOCK_EXCLUSIVE)
         if beyond is not None and files.exists(store.path(beyond)):
             return []
         if not all(is_torn(key, _contents(store, key)) for key in replacements):

@@ -12,11 +12,10 @@ process whose state is unknown, for whatever reason, counts as "not gone".
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 
-from penstock.storage.stores.files import Files
+from penstock.storage.stores.files import LOCK_EXCLUSIVE, LOCK_NOW, LOCK_SHARED, Files
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ def hold(files: Files, path: str, token: str) -> int:
     unnamed = f"{path}.{token}"
     fd = files.open(unnamed, os.O_RDWR | os.O_CREAT)
     try:
-        files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.flock(fd, LOCK_EXCLUSIVE | LOCK_NOW)
         if not is_held(files, unnamed):
             raise OSError(errno.ENOLCK, "the file system does not keep locks")
         files.rename(unnamed, path)
@@ -46,7 +45,7 @@ def is_held(files: Files, path: str) -> bool:
     fd = files.open(path, os.O_RDONLY)
     try:
         # Shared: several who look at once do not take each other for the holder.
-        files.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        files.flock(fd, LOCK_SHARED | LOCK_NOW)
     except BlockingIOError:
         return True
     finally:
