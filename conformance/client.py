@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -112,11 +113,12 @@ OLD = frozenset(("kafka-python-0.10", "sarama-0.10.2"))
 class Session:
     """One running client program."""
 
-    def __init__(self, client: Client, bootstrap: str) -> None:
+    def __init__(self, client: Client, bootstrap: str, security: Path | None = None) -> None:
         self.client = client
+        login = [] if security is None else ["--security", str(security)]
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self.process = subprocess.Popen(
-            [*client.program(), "--bootstrap", bootstrap],
+            [*client.program(), "--bootstrap", bootstrap, *login],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

@@ -6,6 +6,7 @@ that says which, and why.
 """
 
 import argparse
+import hashlib
 import os
 import shutil
 import subprocess
@@ -104,10 +105,10 @@ def java_client() -> list[str]:
     """The command that runs the Java client program."""
     classpath = kafka_classpath(KAFKA_NEWEST)
     sources = sorted((CLIENTS / "java").glob("*.java"))
-    classes = PARTS / "java-client"
-    compiled = classes / "Client.class"
-    newest = max(source.stat().st_mtime for source in sources)
-    if not compiled.exists() or compiled.stat().st_mtime < newest:
+    # By content: several trees may share the folder of parts, and times say nothing about what was compiled.
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    classes = PARTS / f"java-client-{digest}"
+    if not (classes / "Client.class").exists():
         classes.mkdir(parents=True, exist_ok=True)
         command = ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *map(str, sources)]
         fetch("the Java client program", command, ROOT)

@@ -94,6 +94,7 @@ PROOFS = (
         "security",
         _python(
             "conformance.security.clients",
+            "conformance.security.tools",
             "conformance.security.tls",
             "conformance.security.handshakes",
             "conformance.security.quotas",

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from conformance.clients.aiokafka_transactions import AiokafkaTransactor, run_link
 from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.secured import Security, arguments
 from conformance.clients.transactor import Link, Transactor
 from conformance.clients.voice import (
     HEARTBEAT_INTERVAL_MS,
@@ -23,15 +25,35 @@ from conformance.clients.voice import (
 )
 
 
+def _login(security: Security) -> dict[str, Any]:
+    if security.protocol == "PLAINTEXT":
+        return {}
+    login = {"security_protocol": security.protocol, "ssl_context": security.context}
+    if not security.mechanism:
+        return login
+    login["sasl_mechanism"] = security.mechanism
+    if security.tokens:
+        return login | {"sasl_oauth_token_provider": Tokens(security)}
+    return login | {"sasl_plain_username": security.user, "sasl_plain_password": security.password}
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, security: Security) -> None:
+        self.security = security
+
+    async def token(self) -> str:
+        return self.security.token()
+
+
 class Aiokafka(Program):
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        self.common: dict[str, Any] = {"bootstrap_servers": bootstrap, **_login(security)}
 
     def create(self, topic: str, partitions: int) -> None:
         asyncio.run(self._create(topic, partitions))
 
     async def _create(self, topic: str, partitions: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        admin = AIOKafkaAdminClient(**self.common)
         await admin.start()
         try:
             answer = await admin.create_topics([NewTopic(topic, partitions, 1)])
@@ -46,7 +68,7 @@ class Aiokafka(Program):
 
     async def _produce(self, topic: str, partition: int, codec: str, records: list[Record]) -> list[int]:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self.common,
             compression_type=None if codec == "none" else codec,
             acks="all",
             linger_ms=50,
@@ -77,7 +99,7 @@ class Aiokafka(Program):
         self, topic: str, partition: int, offset: int, count: int, timeout_s: float, committed: bool
     ) -> list[Record]:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap,
+            **self.common,
             group_id=None,
             auto_offset_reset="none",
             enable_auto_commit=False,
@@ -141,14 +163,14 @@ class Aiokafka(Program):
             await consumer.stop()
 
     def transactor(self) -> Transactor:
-        return AiokafkaTransactor(self.bootstrap)
+        return AiokafkaTransactor(self.common)
 
     def link(self, link: Link) -> None:
-        asyncio.run(run_link(self.bootstrap, link))
+        asyncio.run(run_link(self.common, link))
 
     def _group_settings(self, group: str, instance: str | None) -> dict[str, Any]:
         return {
-            "bootstrap_servers": self.bootstrap,
+            **self.common,
             "group_id": group,
             "group_instance_id": instance,
             "auto_offset_reset": "earliest",
@@ -191,8 +213,9 @@ def _to_commit(topic: str, offsets: dict[int, int]) -> dict[TopicPartition, int]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", required=True)
-    serve(Aiokafka(parser.parse_args().bootstrap))
+    arguments(parser)
+    options = parser.parse_args()
+    serve(Aiokafka(options.bootstrap, Security.read(options.security)))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ LINK_TIMEOUT_S = 30.0
 class AiokafkaTransactor(Transactor):
     """Its event loop outlives commands, as the producer does."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, common: dict[str, Any]) -> None:
+        self.common = common
         self.runner = asyncio.Runner()
         self.producer: Any = None
 
@@ -30,7 +30,7 @@ class AiokafkaTransactor(Transactor):
 
     async def _open(self, id: str, timeout_ms: int) -> None:
         self.producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self.common,
             transactional_id=id,
             transaction_timeout_ms=timeout_ms,
             linger_ms=5,
@@ -66,7 +66,7 @@ class AiokafkaTransactor(Transactor):
         self._run(self.producer.stop())
 
 
-async def run_link(bootstrap: str, link: Link) -> None:
+async def run_link(common: dict[str, Any], link: Link) -> None:
     """Until told to leave, on partitions that are its own.
 
     aiokafka commits offsets without naming the member, so that the group does not fence it. Its transactional id
@@ -77,7 +77,7 @@ async def run_link(bootstrap: str, link: Link) -> None:
     """
     assert link.assigned is not None, "aiokafka cannot be fenced by its group"
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap,
+        **common,
         transactional_id=link.id,
         transaction_timeout_ms=link.timeout_ms,
         request_timeout_ms=10_000,
@@ -86,7 +86,7 @@ async def run_link(bootstrap: str, link: Link) -> None:
     await producer.start()
     try:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
+            **common,
             group_id=link.group,
             enable_auto_commit=False,
             auto_offset_reset="none",

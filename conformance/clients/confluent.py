@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from conformance.clients.confluent_transactions import ConfluentTransactor, run_link
 from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.secured import Security, arguments
 from conformance.clients.transactor import Link, Transactor
 from conformance.clients.voice import (
     HEARTBEAT_INTERVAL_MS,
@@ -46,6 +47,7 @@ FLOOD: dict[str, Any] = {
     "log_level": 0,
 }
 FLOOD_TIMEOUT_S = 90.0
+TOKEN_LIFE_S = 300.0
 REFUSED_IN_REBALANCE = (
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
@@ -54,13 +56,32 @@ REFUSED_IN_REBALANCE = (
 
 
 class Confluent(Program):
-    def __init__(self, bootstrap: str) -> None:
-        self.common: dict[str, Any] = {"bootstrap.servers": bootstrap}
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        self.common: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "error_cb": self._noticed,
+            **security.librdkafka(),
+        }
+        if security.tokens:
+            self.common["oauth_cb"] = lambda _: (security.token(), time.time() + TOKEN_LIFE_S)
+        self.refused: KafkaError | None = None
         self.flooder: Any = None
+
+    def _noticed(self, error: KafkaError) -> None:
+        """It goes on trying whatever happens; whether a refused login is the end, the application says. That a
+        certificate is refused is said after the handshake in TLS 1.3, so it comes as what was received."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) or "SSL routines" in error.str():
+            self.refused = error
 
     def create(self, topic: str, partitions: int) -> None:
         admin = AdminClient(self.common)  # the futures fail when it is collected before they are done
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        made = admin.create_topics([NewTopic(topic, partitions, 1)])[topic]
+        deadline = time.monotonic() + 30
+        while not made.done() and self.refused is None and time.monotonic() < deadline:
+            admin.poll(0.1)
+        if self.refused is not None:
+            raise KafkaException(self.refused)
+        made.result(0)
 
     def produce(self, topic: str, partition: int, codec: str, records: list[Record]) -> list[int]:
         producer = Producer({**self.common, "compression.type": codec, "acks": "all", "linger.ms": 50})
@@ -235,8 +256,9 @@ def _record(message: Message) -> Record:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", required=True)
-    serve(Confluent(parser.parse_args().bootstrap))
+    arguments(parser)
+    options = parser.parse_args()
+    serve(Confluent(options.bootstrap, Security.read(options.security)))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import CommitFailedError, RebalanceInProgressError
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.structs import OffsetAndMetadata
 
 from conformance.clients.kafka_python_transactions import KafkaPythonTransactor
 from conformance.clients.protocol import Program, Record, Share, serve
+from conformance.clients.secured import Security, arguments
 from conformance.clients.transactor import Transactor
 from conformance.clients.voice import (
     HEARTBEAT_INTERVAL_MS,
@@ -24,10 +26,13 @@ from conformance.clients.voice import (
     Voice,
 )
 
+# It goes on trying for as long, although its login was refused.
+BOOTSTRAP_TIMEOUT_MS = 5_000
+
 
 class KafkaPython(Program):
-    def __init__(self, bootstrap: str, api_version: tuple[int, ...] | None) -> None:
-        self.common: dict[str, Any] = {"bootstrap_servers": bootstrap}
+    def __init__(self, bootstrap: str, security: Security, api_version: tuple[int, ...] | None) -> None:
+        self.common: dict[str, Any] = {"bootstrap_servers": bootstrap, **_login(security)}
         if api_version is not None:
             self.common["api_version"] = api_version
         self.pinned = api_version is not None
@@ -135,6 +140,31 @@ class KafkaPython(Program):
         return records
 
 
+def _login(security: Security) -> dict[str, Any]:
+    if security.protocol == "PLAINTEXT":
+        return {}
+    login = {
+        "security_protocol": security.protocol,
+        "ssl_context": security.context,
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+    }
+    if not security.mechanism:
+        return login
+    login["sasl_mechanism"] = security.mechanism
+    if security.tokens:
+        return login | {"sasl_oauth_token_provider": Tokens(security)}
+    return login | {"sasl_plain_username": security.user, "sasl_plain_password": security.password}
+
+
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, security: Security) -> None:
+        super().__init__()
+        self.security = security
+
+    def token(self) -> str:
+        return self.security.token()
+
+
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
     """Rebalances happen inside poll()."""
 
@@ -168,11 +198,11 @@ def _to_commit(topic: str, offsets: dict[int, int]) -> dict[TopicPartition, Offs
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", required=True)
+    arguments(parser)
     parser.add_argument("--api-version")
     options = parser.parse_args()
     pinned = tuple(int(part) for part in options.api_version.split(".")) if options.api_version else None
-    serve(KafkaPython(options.bootstrap, pinned))
+    serve(KafkaPython(options.bootstrap, Security.read(options.security), pinned))
 
 
 if __name__ == "__main__":

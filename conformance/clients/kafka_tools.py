@@ -10,6 +10,7 @@ import tempfile
 
 from conformance import parts
 from conformance.clients.protocol import Program, Record, serve
+from conformance.clients.secured import Security, arguments
 
 FIELD = "\x1f\x1e\x1d\x1e\x1f"
 PAIR = "\x1f\x1d\x1d\x1f"
@@ -20,9 +21,16 @@ MAX_BYTES = "4194304"
 
 
 class KafkaTools(Program):
-    def __init__(self, bootstrap: str) -> None:
-        self.java = parts.java(parts.kafka_classpath(parts.KAFKA_NEWEST), heap_mb=256)
-        self.bootstrap = ["--bootstrap-server", bootstrap]
+    def __init__(self, bootstrap: str, security: Security) -> None:
+        java, *rest = parts.java(parts.kafka_classpath(parts.KAFKA_NEWEST), heap_mb=256)
+        self.java = [java, *security.java_options(), *rest]
+        self.login = tempfile.NamedTemporaryFile("w", suffix=".properties")  # noqa: SIM115 (closed by close)
+        self.login.writelines(f"{name}={text}\n" for name, text in security.java().items())
+        self.login.flush()
+        self.shared = ["--bootstrap-server", bootstrap, "--command-config", self.login.name]
+
+    def close(self) -> None:
+        self.login.close()
 
     def create(self, topic: str, partitions: int) -> None:
         sizes = ["--partitions", str(partitions), "--replication-factor", "1"]
@@ -80,7 +88,7 @@ class KafkaTools(Program):
         return [_record(line) for line in output.split(END.encode())[:-1]]
 
     def _run(self, tool: str, options: list[str], timeout_s: float, given: bytes = b"") -> bytes:
-        command = [*self.java, f"org.apache.kafka.tools.{_home(tool)}{tool}", *self.bootstrap, *options]
+        command = [*self.java, f"org.apache.kafka.tools.{_home(tool)}{tool}", *self.shared, *options]
         done = subprocess.run(command, input=given, capture_output=True, timeout=timeout_s, check=False)
         if done.returncode != 0 or b"ERROR" in done.stderr:
             raise RuntimeError(
@@ -124,8 +132,9 @@ def _bytes(text: bytes) -> bytes | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bootstrap", required=True)
-    serve(KafkaTools(parser.parse_args().bootstrap))
+    arguments(parser)
+    options = parser.parse_args()
+    serve(KafkaTools(options.bootstrap, Security.read(options.security)))
 
 
 if __name__ == "__main__":

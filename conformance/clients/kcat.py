@@ -15,13 +15,16 @@ from typing import Any
 
 from conformance import parts
 from conformance.clients.protocol import Program, Record, serve
+from conformance.clients.secured import Security, arguments
 
 KEY_END = b"\x1d"
 
 
 class Kcat(Program):
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security) -> None:
         self.base = [parts.kcat(), "-b", bootstrap, "-X", "broker.address.family=v4"]
+        for name, text in security.librdkafka().items():
+            self.base += ["-X", f"{name}={text}"]
 
     def create(self, topic: str, partitions: int) -> None:
         self._run(["-L", "-t", topic, "-X", "allow.auto.create.topics=true"], 30)
@@ -107,8 +110,9 @@ def _bytes(text: str | None) -> bytes | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bootstrap", required=True)
-    serve(Kcat(parser.parse_args().bootstrap))
+    arguments(parser)
+    options = parser.parse_args()
+    serve(Kcat(options.bootstrap, Security.read(options.security)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The line protocol that every client program speaks, whatever its language.
 
-A program is started with `--bootstrap HOST:PORT` and perhaps options of its own. It reads one JSON command
+A program is started with `--bootstrap HOST:PORT`, with `--security FILE` (secured.py) if it has to log in, and perhaps
+with options of its own. It reads one JSON command
 a line from standard input and answers one JSON object a line on standard output; anything else it has to
 say goes to standard error. It ends when its input ends. Bytes are base64, absent keys and values are null.
 

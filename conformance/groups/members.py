@@ -1,11 +1,13 @@
 """Client programs that stay in a group, and the history of their events."""
 
 import json
+import os
 import subprocess
 import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from conformance import parts
@@ -13,6 +15,7 @@ from conformance.client import BY_NAME
 from conformance.groups.history import Event
 
 ANSWER_TIMEOUT_S = 60.0
+COMPLAINT_BYTES_MAX = 1 << 20
 
 
 class MemberFailed(Exception):
@@ -52,7 +55,15 @@ class History:
 class Member:
     """One program, started but not yet joined."""
 
-    def __init__(self, name: str, client: str, variant: str, bootstrap: str, history: History) -> None:
+    def __init__(
+        self,
+        name: str,
+        client: str,
+        variant: str,
+        bootstrap: str,
+        history: History,
+        security: Path | None = None,
+    ) -> None:
         self.name = name
         self.variant = variant
         self.history = history
@@ -60,8 +71,9 @@ class Member:
         self._ending = False
         self._left = threading.Event()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        login = [] if security is None else ["--security", str(security)]
         self.process = subprocess.Popen(
-            [*BY_NAME[client].program(), "--bootstrap", bootstrap],
+            [*BY_NAME[client].program(), "--bootstrap", bootstrap, *login],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -73,6 +85,12 @@ class Member:
     @property
     def alive(self) -> bool:
         return not self._ending
+
+    @property
+    def complaint(self) -> str:
+        """What it last said to standard error."""
+        said = os.pread(self._errors.fileno(), COMPLAINT_BYTES_MAX, 0).decode(errors="replace")
+        return " | ".join(said.strip().splitlines()[-3:])
 
     def join(self, group: str, topic: str, instance: str | None = None) -> None:
         with self.history.heard:
@@ -142,9 +160,7 @@ class Member:
                 break
         else:
             if not self._ending:
-                self._errors.seek(0)
-                last = self._errors.read().decode(errors="replace").strip().splitlines()[-3:]
-                self.failure = f"{self.name} ended: {' | '.join(last)}"
+                self.failure = f"{self.name} ended: {self.complaint}"
         self._left.set()
         with self.history.heard:
             self.history.heard.notify_all()

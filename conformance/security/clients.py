@@ -1,275 +1,185 @@
 """Each mechanism with each client that has it: records go in and come back; a wrong secret is refused.
 
-    python -m conformance.security.clients [--short]
+    python -m conformance.security.clients [--short] [--client NAME ...]
 
---short: the clients that are Python packages. Else Kafka's own command line tools, too (needs Java, Maven).
+Each client logs in with PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER over SASL_SSL and over SASL_PLAINTEXT, and
+with a certificate over SSL. It makes a topic, writes records and reads them as a member of a group. With a guess, a token
+that is over or a certificate that a stranger vouches for it must be refused, and must say so within 15 seconds. Then all
+of them stay in groups where a login lasts for a few seconds: they must miss nothing, and those that can log in anew on
+an open connection must keep theirs. --short: fewer doors, and no Java.
 """
 
 import argparse
-import asyncio
-import logging
-import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 from conformance import parts
-from conformance.security.stage import MECHANISMS, PASSWORD, USER, Stage, stage
+from conformance.client import BY_NAME, Client, ClientFailed, Session
+from conformance.clients.protocol import Record
+from conformance.security.again import logins_again
+from conformance.security.stage import MECHANISMS, Stage, own_properties, stage
+from conformance.server import interrupted_cleanly
 
 COUNT = 5
-SECONDS = 20.0
+REFUSED_MAX_S = 15.0
+DOORS = (
+    *(("SASL_SSL", mechanism) for mechanism in MECHANISMS),
+    *(("SASL_PLAINTEXT", mechanism) for mechanism in MECHANISMS),
+    ("SSL", ""),
+)
+SHORT_DOORS = (("SASL_SSL", "SCRAM-SHA-512"), ("SASL_PLAINTEXT", "PLAIN"), ("SSL", ""))
+OWN = "penstock"
+SHORT = ("confluent-kafka", "kafka-python", "aiokafka", "franz-go", "sarama", "sarama-0.10.2", "kafkajs", OWN)
+ALL = (*SHORT, "java")
+LACKS = frozenset({("sarama-0.10.2", "OAUTHBEARER")})
+"""Sarama has OAUTHBEARER with SaslHandshake 1 alone, and at this version it says 0."""
+
+NO_SESSIONS = frozenset((OWN, "sarama-0.10.2"))
+"""Those that do not stay, and those that SaslHandshake 0 does not tell how long a login lasts."""
+AT_ONCE = 4
+
+Proof = Callable[[Stage, str, str], str]
+"""Stage, protocol and mechanism; why it did not hold, or nothing."""
 
 
-def with_confluent(stage: Stage, mechanism: str, password: str) -> list[bytes]:
-    from confluent_kafka import Consumer, KafkaError, Producer
-
-    given: dict[str, Any] = {
-        "bootstrap.servers": stage.login,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": mechanism,
-        "ssl.ca.location": stage.ca,
-        "logger": logging.getLogger("quiet"),
-    }
-    if mechanism == "OAUTHBEARER":
-        token = stage.token() if password == PASSWORD else stage.token(exp=int(time.time()) - 300)
-        given["oauth_cb"] = lambda _: (token, time.time() + 300)
-    else:
-        given |= {"sasl.username": USER, "sasl.password": password}
-    refused: list[KafkaError] = []
-    producer = Producer({**given, "error_cb": refused.append})
-    topic = f"confluent-{mechanism}"
-    for number in range(COUNT):
-        producer.produce(topic, b"%d" % number)
-    left = COUNT
-    deadline = time.monotonic() + SECONDS
-    while (
-        left
-        and time.monotonic() < deadline
-        and not any(e.code() == KafkaError._AUTHENTICATION for e in refused)
-    ):
-        left = producer.flush(0.5)
-    if left:
-        producer.purge()
-        raise PermissionError(str(refused[-1] if refused else "nothing was acknowledged"))
-    consumer = Consumer({**given, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    found: list[bytes] = []
-    while len(found) < COUNT and time.monotonic() < deadline:
-        record = consumer.poll(0.5)
-        if record is not None and record.error() is None:
-            found.append(record.value() or b"")
-    consumer.close()
-    return found
+def address(ready: Stage, protocol: str) -> str:
+    return {"SASL_SSL": ready.login, "SASL_PLAINTEXT": ready.naked, "SSL": ready.mutual}[protocol]
 
 
-def with_kafka_python(stage: Stage, mechanism: str, password: str) -> list[bytes]:
-    from kafka import KafkaConsumer, KafkaProducer
-    from kafka.errors import KafkaError
-
-    given: dict[str, Any] = {
-        "bootstrap_servers": stage.login,
-        "security_protocol": "SASL_SSL",
-        "ssl_cafile": stage.ca,
-        "sasl_mechanism": mechanism,
-        "bootstrap_timeout_ms": 3000,
-    }
-    if mechanism == "OAUTHBEARER":
-        from kafka.net.sasl.oauth import AbstractTokenProvider
-
-        text = stage.token() if password == PASSWORD else stage.token(exp=int(time.time()) - 300)
-
-        class Provider(AbstractTokenProvider):  # type: ignore[misc]
-            def token(self) -> str:
-                return text
-
-        given["sasl_oauth_token_provider"] = Provider()
-    else:
-        given |= {"sasl_plain_username": USER, "sasl_plain_password": password}
-    topic = f"kafka-python-{mechanism}"
-    try:
-        producer = KafkaProducer(**given, max_block_ms=8000)
-        for number in range(COUNT):
-            producer.send(topic, b"%d" % number).get(10)
-        producer.close()
-    except KafkaError as error:
-        raise PermissionError(str(error)) from error
-    consumer = KafkaConsumer(topic, **given, auto_offset_reset="earliest", consumer_timeout_ms=8000)
-    found: list[bytes] = []
-    for record in consumer:
-        found.append(record.value)
-        if len(found) == COUNT:
-            break
-    consumer.close()
-    return found
+def reads_back(client: Client, ready: Stage, protocol: str, mechanism: str) -> str:
+    topic = f"{client.name}-{protocol}-{mechanism}"
+    file = ready.security(protocol, mechanism).write(ready.folder / f"{topic}.json")
+    sent = [Record(None, b"%d" % number) for number in range(COUNT)]
+    with Session(client, address(ready, protocol), file) as session:
+        session.create(topic, 1)
+        session.produce(topic, 0, "none", sent)
+        found, committed = session.group(topic, topic, COUNT, COUNT, "classic")
+    values = [record.value for record in found]
+    if values != [record.value for record in sent] or committed != {0: COUNT}:
+        return f"read {values}, committed {committed}"
+    return ""
 
 
-def with_aiokafka(stage: Stage, mechanism: str, password: str) -> list[bytes]:
-    return asyncio.run(_with_aiokafka(stage, mechanism, password))
+def is_refused(client: Client, ready: Stage, protocol: str, mechanism: str) -> str:
+    file = ready.security(protocol, mechanism, right=False).write(ready.folder / f"{client.name}-wrong.json")
+    with Session(client, address(ready, protocol), file) as session:
+        began = time.monotonic()
+        try:
+            session.create(f"{client.name}-refused", 1)
+        except ClientFailed:
+            return _in_time(began)
+    return "was let in"
 
 
-async def _with_aiokafka(stage: Stage, mechanism: str, password: str) -> list[bytes]:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-    from aiokafka.abc import AbstractTokenProvider
-    from aiokafka.errors import KafkaError
-
-    given: dict[str, Any] = {
-        "bootstrap_servers": stage.login,
-        "security_protocol": "SASL_SSL",
-        "ssl_context": ssl.create_default_context(cafile=stage.ca),
-        "sasl_mechanism": mechanism,
-    }
-    if mechanism == "OAUTHBEARER":
-        text = stage.token() if password == PASSWORD else stage.token(exp=int(time.time()) - 300)
-
-        class Provider(AbstractTokenProvider):  # type: ignore[misc]
-            async def token(self) -> str:
-                return text
-
-        given["sasl_oauth_token_provider"] = Provider()
-    else:
-        given |= {"sasl_plain_username": USER, "sasl_plain_password": password}
-    topic = f"aiokafka-{mechanism}"
-    producer = AIOKafkaProducer(**given)
-    try:
-        await producer.start()
-        for number in range(COUNT):
-            await producer.send_and_wait(topic, b"%d" % number)
-    except KafkaError as error:
-        raise PermissionError(str(error)) from error
-    finally:
-        await producer.stop()
-    consumer = AIOKafkaConsumer(topic, **given, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        async with asyncio.timeout(SECONDS):
-            return [(await consumer.getone()).value for _ in range(COUNT)]
-    finally:
-        await consumer.stop()
+def _in_time(began: float) -> str:
+    took_s = time.monotonic() - began
+    return "" if took_s < REFUSED_MAX_S else f"was refused after {took_s:.1f} s"
 
 
-def with_penstock(stage: Stage, mechanism: str, password: str) -> list[bytes]:
-    file = stage.folder / "own.properties"
-    text = stage.own_properties(mechanism, password)
-    if mechanism == "OAUTHBEARER":
-        stage.token_file.write_text(
-            stage.token() if password == PASSWORD else stage.token(exp=int(time.time()) - 300)
-        )
-    file.write_text("".join(f"{name}={value}\n" for name, value in text.items()))
-    shared = ["--bootstrap", stage.login, "--command-config", str(file)]
-    topic = f"penstock-{mechanism}"
+def own_reads_back(ready: Stage, protocol: str, mechanism: str) -> str:
+    """Penstock's own commands."""
+    topic = f"{OWN}-{protocol}-{mechanism}"
     lines = b"".join(b"%d\n" % number for number in range(COUNT))
-    _command(["produce", topic, *shared], lines)
-    out = _command(["consume", topic, "--max", str(COUNT), *shared])
-    return out.split()
+    _command(ready, protocol, mechanism, ["produce", topic], given=lines)
+    out = _command(ready, protocol, mechanism, ["consume", topic, "--max", str(COUNT)])
+    return "" if out == lines else f"read {out!r}"
 
 
-def _command(arguments: list[str], given: bytes = b"") -> bytes:
-    command = [sys.executable, "-m", "penstock", *arguments]
+def own_is_refused(ready: Stage, protocol: str, mechanism: str) -> str:
+    began = time.monotonic()
+    try:
+        _command(ready, protocol, mechanism, ["topics", "list"], right=False)
+    except ClientFailed:
+        return _in_time(began)
+    return "was let in"
+
+
+def _command(
+    ready: Stage,
+    protocol: str,
+    mechanism: str,
+    arguments: Sequence[str],
+    right: bool = True,
+    given: bytes = b"",
+) -> bytes:
+    file = ready.folder / "own.properties"
+    told = own_properties(ready.security(protocol, mechanism, right))
+    file.write_text("".join(f"{name}={text}\n" for name, text in told.items()))
+    shared = ["--bootstrap", address(ready, protocol), "--command-config", str(file)]
+    command = [sys.executable, "-m", "penstock", *arguments, *shared]
     done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=60)
     if done.returncode:
-        raise PermissionError(done.stderr.decode().strip())
+        raise ClientFailed(done.stderr.decode().strip())
     return done.stdout
 
 
-def with_java(stage: Stage, mechanism: str, password: str) -> list[bytes]:
-    java = parts.java(parts.kafka_classpath(parts.KAFKA_NEWEST), heap_mb=256)
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{stage.token_file}"
-    allowed_files = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={stage.token_file}"
-    if mechanism == "OAUTHBEARER":
-        stage.token_file.write_text(
-            stage.token() if password == PASSWORD else stage.token(exp=int(time.time()) - 300)
-        )
-    file = stage.folder / "client.properties"
-    given = stage.properties(mechanism, password) | {
-        "default.api.timeout.ms": "15000",
-        "request.timeout.ms": "10000",
-    }
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    topic = f"java-{mechanism}"
-    tools = [java[0], allowed, allowed_files, *java[1:]]
-    make = ["--create", "--topic", topic, "--command-config", str(file)]
-    _java([*tools, "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", stage.login, *make])
-    lines = b"".join(b"%d\n" % number for number in range(COUNT))
-    write = ["--topic", topic, "--command-config", str(file)]
-    _java(
-        [*tools, "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", stage.login, *write], lines
-    )
-    read = ["--topic", topic, "--from-beginning", "--max-messages", str(COUNT), "--command-config", str(file)]
-    out = _java(
-        [*tools, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", stage.login, *read]
-    )
-    return out.split()
+def proofs_of(name: str) -> tuple[Proof, Proof]:
+    if name == OWN:
+        return own_reads_back, own_is_refused
+    client = BY_NAME[name]
+    return partial(reads_back, client), partial(is_refused, client)
 
 
-def _java(command: list[str], given: bytes = b"") -> bytes:
-    done = subprocess.run(["nice", *command], input=given, capture_output=True, check=False, timeout=90)
-    if done.returncode:
-        said = (done.stdout + done.stderr).decode(errors="replace")
-        raise PermissionError(" ".join(said.split())[-400:])
-    return done.stdout
+def held(what: str, proof: Callable[[], str]) -> bool:
+    began = time.monotonic()
+    try:
+        why = proof()
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"[:400]
+    print(f"{'FAILED' if why else 'held  '} {what} ({time.monotonic() - began:.1f} s) {why}", flush=True)
+    return not why
 
 
-PYTHON: dict[str, Callable[[Stage, str, str], list[bytes]]] = {
-    "confluent-kafka": with_confluent,
-    "kafka-python": with_kafka_python,
-    "aiokafka": with_aiokafka,
-    "penstock": with_penstock,
-}
+def at_hand(names: Sequence[str]) -> tuple[list[str], parts.PartMissing | None]:
+    """Build or fetch the programs, so that nobody is timed with it; those that there are, and what is missing."""
+    found: list[str] = []
+    lacking = None
+    for name in names:
+        try:
+            if name != OWN:
+                BY_NAME[name].program()
+            found.append(name)
+        except parts.PartMissing as missing:
+            lacking = missing
+    return found, lacking
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true")
-    parser.add_argument("--client", help="this one alone")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="fewer doors, and no Java")
+    parser.add_argument("--client", action="append", choices=ALL, help="this one alone; may be repeated")
     options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    chosen = dict(PYTHON)
-    lacking = None
-    if not options.short:
-        try:
-            parts.kafka_classpath(parts.KAFKA_NEWEST)
-            chosen["java"] = with_java
-        except parts.PartMissing as missing:
-            lacking = missing
-    if options.client:
-        chosen = {options.client: chosen[options.client]}
-    failures = 0
-    with stage() as ready:
-        for name, client in chosen.items():
-            for mechanism in MECHANISMS:
-                right = partial(_read_back, client, ready, mechanism)
-                wrong = partial(_refused, client, ready, mechanism)
-                failures += not _held(f"{name} {mechanism}", right)
-                failures += not _held(f"{name} {mechanism}, a wrong secret", wrong)
+    chosen, lacking = at_hand(options.client or (SHORT if options.short else ALL))
+    doors = SHORT_DOORS if options.short else DOORS
+    again = ("SCRAM-SHA-512",) if options.short else ("SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
+    # Most of them mostly wait: a few at once.
+    with interrupted_cleanly(), stage() as ready, ThreadPoolExecutor(AT_ONCE) as pool:
+        parted = [pool.submit(all_doors, name, ready, doors) for name in chosen]
+        results = [result for one in parted for result in one.result()]
+        for mechanism in again:
+            able = [name for name in chosen if name not in NO_SESSIONS]
+            for name, why in logins_again(ready, able, mechanism).items():
+                results.append(held(f"{name} stays longer than its login, {mechanism}", partial(str, why)))
+    failures = results.count(False)
+    print(f"{len(results) - failures} held, {failures} failed")
     if failures:
-        print(f"FAILED: {failures}")
         return 1
     return 0 if lacking is None else parts.not_run(lacking)
 
 
-def _read_back(client: Callable[[Stage, str, str], list[bytes]], ready: Stage, mechanism: str) -> bool:
-    return client(ready, mechanism, PASSWORD) == [b"%d" % number for number in range(COUNT)]
-
-
-def _refused(client: Callable[[Stage, str, str], list[bytes]], ready: Stage, mechanism: str) -> bool:
-    try:
-        client(ready, mechanism, "a guess")
-    except PermissionError:
-        return True
-    return False
-
-
-def _held(what: str, proof: Callable[[], bool]) -> bool:
-    began = time.monotonic()
-    try:
-        held, why = proof(), ""
-    except Exception as error:
-        held, why = False, f"{type(error).__name__}: {error}"[:300]
-    print(f"{'held  ' if held else 'FAILED'} {what} ({time.monotonic() - began:.1f} s) {why}", flush=True)
-    return held
+def all_doors(name: str, ready: Stage, doors: Sequence[tuple[str, str]]) -> list[bool]:
+    right, wrong = proofs_of(name)
+    results = []
+    for protocol, mechanism in doors:
+        if (name, mechanism) not in LACKS:
+            door = " ".join(filter(None, (name, protocol, mechanism)))
+            results.append(held(door, partial(right, ready, protocol, mechanism)))
+            results.append(held(f"{door}, wrongly", partial(wrong, ready, protocol, mechanism)))
+    return results
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A secured broker, started from a `server.properties` as Kafka's is, with all that clients need to log in.
 
-Its listeners: LOGIN (SASL_SSL, every mechanism), NAKED (SASL_PLAINTEXT), MUTUAL (SSL with client certificates).
+Its listeners: LOGIN (SASL_SSL, every mechanism), NAKED (SASL_PLAINTEXT), MUTUAL (SSL with client certificates), and
+BRIEF (SASL_SSL), where a login lasts for some seconds.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 from tests.certificates import Authority
 
+from conformance.clients.secured import Security
 from conformance.parts import ROOT
 from penstock.client import Client
 from penstock.settings.clients import client_security
@@ -35,7 +38,9 @@ from penstock.wire.api.alter_user_scram_credentials import (
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 USER, PASSWORD = "alice", "wonder,land=1"
 AUDIENCE, ISSUER = "penstock", "https://issuer.example"
-START_SECONDS = 30.0
+PORTS = 4
+LOGIN_LASTS_MS = 3_000
+"""At BRIEF: short enough to see several, and long enough for clients that log in anew some seconds ahead."""
 
 
 class Stage:
@@ -43,7 +48,8 @@ class Stage:
 
     def __init__(self, folder: Path, first_port: int) -> None:
         self.folder = folder
-        self.login, self.naked, self.mutual = (f"127.0.0.1:{first_port + number}" for number in range(3))
+        addresses = [f"127.0.0.1:{first_port + number}" for number in range(PORTS)]
+        self.login, self.naked, self.mutual, self.brief = addresses
         self.authority = Authority("the stage")
         self.ca = self.authority.write(folder / "ca.pem")
         self.keys = self.authority.vouch().write(folder / "broker.pem")
@@ -64,27 +70,20 @@ class Stage:
         body = {"sub": USER, "aud": AUDIENCE, "iss": ISSUER, "iat": now, "exp": now + 600, **claims}
         return jwt.encode(body, self.signing_key if key is None else key, algorithm, headers={"kid": "one"})
 
-    def properties(self, mechanism: str, password: str = PASSWORD, naked: bool = False) -> dict[str, str]:
-        """What a client of Java is given to log in."""
-        found = {"security.protocol": "SASL_PLAINTEXT" if naked else "SASL_SSL", "sasl.mechanism": mechanism}
-        if not naked:
-            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
-        module = {"PLAIN": "plain.Plain", "OAUTHBEARER": "oauthbearer.OAuthBearer"}.get(
-            mechanism, "scram.Scram"
-        )
-        head = f"org.apache.kafka.common.security.{module}LoginModule required"
-        if mechanism == "OAUTHBEARER":
-            return found | {
-                "sasl.jaas.config": f"{head};",
-                "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
-                "sasl.oauthbearer.token.endpoint.url": f"file://{self.token_file}",
-            }
-        return found | {"sasl.jaas.config": f'{head} username="{USER}" password="{password}";'}
+    def security(self, protocol: str, mechanism: str = "", right: bool = True) -> Security:
+        """How a client logs in; wrongly: with a guess, a token that is over, or keys that a stranger vouches for."""
+        given = Security(protocol, mechanism, ca=self.ca if protocol.endswith("SSL") else "")
+        if not mechanism:
+            return replace(given, keys=self.client_keys(None if right else Authority("strangers")))
+        if mechanism != "OAUTHBEARER":
+            return replace(given, user=USER, password=PASSWORD if right else "a guess")
+        file = self.token_file if right else self.folder / "token-that-is-over"
+        file.write_text(self.token() if right else self.token(exp=int(time.time()) - 300))
+        return replace(given, tokens=str(file))
 
-    def own_properties(self, mechanism: str, password: str = PASSWORD) -> dict[str, str]:
-        """The same for Penstock's own client."""
-        given = self.properties(mechanism, password)
-        return {name: text for name, text in given.items() if not name.endswith(".class")}
+    def own_properties(self, mechanism: str) -> dict[str, str]:
+        """For Penstock's own client."""
+        return own_properties(self.security("SASL_SSL", mechanism))
 
     def client_keys(self, authority: Authority | None = None, days: int = 1) -> str:
         made = (authority or self.authority).vouch((NameOID.COMMON_NAME, USER), days=days)
@@ -96,8 +95,10 @@ class Stage:
             "process.roles": "broker",
             "node.id": "1",
             "log.dirs": "/nowhere",
-            "listeners": f"LOGIN://{self.login},NAKED://{self.naked},MUTUAL://{self.mutual}",
-            "listener.security.protocol.map": "LOGIN:SASL_SSL,NAKED:SASL_PLAINTEXT,MUTUAL:SSL",
+            "listeners": f"LOGIN://{self.login},NAKED://{self.naked},MUTUAL://{self.mutual},BRIEF://{self.brief}",
+            "listener.security.protocol.map": "LOGIN:SASL_SSL,NAKED:SASL_PLAINTEXT,MUTUAL:SSL,BRIEF:SASL_SSL",
+            "group.initial.rebalance.delay.ms": "0",
+            "listener.name.brief.connections.max.reauth.ms": str(LOGIN_LASTS_MS),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.keys,
             "ssl.truststore.type": "PEM",
@@ -108,6 +109,7 @@ class Stage:
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "listener.name.login.plain.sasl.jaas.config": plain,
             "listener.name.naked.plain.sasl.jaas.config": plain,
+            "listener.name.brief.plain.sasl.jaas.config": plain,
             "sasl.oauthbearer.jwks.endpoint.url": f"file://{self.folder / 'jwks.json'}",
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "sasl.oauthbearer.expected.issuer": ISSUER,
@@ -154,10 +156,15 @@ class Stage:
                 assert not any(result.error_code for result in answer.results), answer
 
 
+def own_properties(given: Security) -> dict[str, str]:
+    """By the names of Java's clients, without the classes that only Java has."""
+    return {name: text for name, text in given.java().items() if not name.endswith(".class")}
+
+
 @contextlib.contextmanager
 def stage() -> Iterator[Stage]:
     folder = Path(tempfile.mkdtemp(prefix="locked-doors-"))
-    with consecutive(3) as first_port:
+    with consecutive(PORTS) as first_port:
         made = Stage(folder, first_port)
         try:
             made.start()

@@ -63,7 +63,7 @@ func group(seed kgo.Opt, asked command, answer map[string]any) error {
 	if instance != nil {
 		options = append(options, kgo.SessionTimeout(staticSessionTimeout))
 	}
-	client, err := kgo.NewClient(options...)
+	client, err := newClient(options...)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func member(seed kgo.Opt, asked command) error {
 		}),
 		kgo.OnPartitionsLost(sayPartitions("lost")),
 	)
-	client, err := kgo.NewClient(options...)
+	client, err := newClient(options...)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,13 @@ var input = bufio.NewReaderSize(os.Stdin, 1<<20)
 
 func main() {
 	bootstrap := flag.String("bootstrap", "", "HOST:PORT of a broker")
+	file := flag.String("security", "", "a file that says how to log in")
 	flag.Parse()
+	var err error
+	if login, err = secured(*file); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	for {
 		line, err := input.ReadBytes('\n')
 		if err != nil {
@@ -112,7 +118,7 @@ func run(bootstrap string, asked command, answer map[string]any) error {
 }
 
 func create(seed kgo.Opt, asked command) error {
-	client, err := kgo.NewClient(seed)
+	client, err := newClient(seed)
 	if err != nil {
 		return err
 	}
@@ -124,7 +130,7 @@ func create(seed kgo.Opt, asked command) error {
 }
 
 func produce(seed kgo.Opt, asked command, answer map[string]any) error {
-	client, err := kgo.NewClient(
+	client, err := newClient(
 		seed,
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[asked.Codec]),
@@ -165,7 +171,7 @@ var flooder *kgo.Client
 
 func flood(seed kgo.Opt, asked command, answer map[string]any) error {
 	if flooder == nil {
-		client, err := kgo.NewClient(
+		client, err := newClient(
 			seed,
 			kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.ProducerLinger(2*time.Millisecond),
@@ -196,7 +202,7 @@ func flood(seed kgo.Opt, asked command, answer map[string]any) error {
 
 func consume(seed kgo.Opt, asked command, answer map[string]any) error {
 	start := map[int32]kgo.Offset{asked.Partition: kgo.NewOffset().At(asked.Offset)}
-	client, err := kgo.NewClient(
+	client, err := newClient(
 		seed,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{asked.Topic: start}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),

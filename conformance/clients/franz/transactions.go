@@ -58,7 +58,7 @@ func kindOf(err error) string {
 }
 
 func openProducer(seed kgo.Opt, asked command, _ map[string]any) error {
-	client, err := kgo.NewClient(
+	client, err := newClient(
 		seed,
 		kgo.TransactionalID(asked.ID),
 		kgo.TransactionTimeout(time.Duration(asked.TimeoutMs)*time.Millisecond),
@@ -166,7 +166,7 @@ func tell(event, name string, details map[string]any) {
 }
 
 func link(seed kgo.Opt, asked command) error {
-	session, err := kgo.NewGroupTransactSession(
+	session, err := newGroupSession(
 		seed,
 		kgo.TransactionalID(asked.ID),
 		kgo.TransactionTimeout(time.Duration(asked.TimeoutMs)*time.Millisecond),

@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
@@ -5,6 +6,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -33,13 +35,13 @@ public final class Client {
     private static final BufferedReader commands =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
-    private final String bootstrap;
+    private final Map<String, Object> common;
     private final Transactions transactions;
     private KafkaProducer<byte[], byte[]> flooder;
 
-    private Client(String bootstrap) {
-        this.bootstrap = bootstrap;
-        this.transactions = new Transactions(bootstrap);
+    private Client(Map<String, Object> common) {
+        this.common = common;
+        this.transactions = new Transactions(common);
     }
 
     /** The name of the error that is behind the others. */
@@ -49,7 +51,11 @@ public final class Client {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Client client = new Client(arguments[1]);
+        Map<String, Object> common = new HashMap<>(Map.of("bootstrap.servers", arguments[1]));
+        if (arguments.length > 2) {
+            common.putAll(security(JSON.readTree(Path.of(arguments[3]).toFile())));
+        }
+        Client client = new Client(common);
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             ObjectNode answer = JSON.createObjectNode();
             try {
@@ -65,6 +71,16 @@ public final class Client {
         }
     }
 
+    /** See conformance/clients/secured.py. Tokens are read only from files that are named. */
+    private static Map<String, Object> security(JsonNode given) {
+        if (given.has("tokens")) {
+            String file = given.get("tokens").asText();
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", "file://" + file);
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.files", file);
+        }
+        return JSON.convertValue(given.get("java"), new TypeReference<Map<String, Object>>() {});
+    }
+
     private void answer(JsonNode command, ObjectNode answer) throws Exception {
         switch (command.get("do").asText()) {
             case "create" -> create(command);
@@ -73,22 +89,21 @@ public final class Client {
             case "consume" -> consume(command, answer);
             case "group" -> new Membership(command, consumerSettings()).group(answer);
             case "member" -> new Membership(command, consumerSettings()).member(commands);
-            case "link" -> new Link(command, bootstrap).run(commands);
+            case "link" -> new Link(command, common).run(commands);
             case "open", "begin", "send", "offsets", "commit", "abort", "close" -> transactions.step(command, answer);
             default -> throw new IllegalArgumentException("no such command");
         }
     }
 
     private void create(JsonNode command) throws Exception {
-        try (Admin admin = Admin.create(Map.<String, Object>of("bootstrap.servers", bootstrap))) {
+        try (Admin admin = Admin.create(common)) {
             NewTopic topic = new NewTopic(command.get("topic").asText(), command.get("partitions").asInt(), (short) 1);
             admin.createTopics(List.of(topic)).all().get(30, TimeUnit.SECONDS);
         }
     }
 
     private void produce(JsonNode command, ObjectNode answer) throws Exception {
-        Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", bootstrap);
+        Map<String, Object> settings = new HashMap<>(common);
         settings.put("compression.type", command.get("codec").asText());
         settings.put("acks", "all");
         settings.put("linger.ms", "50");
@@ -107,8 +122,7 @@ public final class Client {
     /** Comes back soon after the broker does; idempotence is the default. */
     private void flood(JsonNode command, ObjectNode answer) throws Exception {
         if (flooder == null) {
-            Map<String, Object> settings = new HashMap<>();
-            settings.put("bootstrap.servers", bootstrap);
+            Map<String, Object> settings = new HashMap<>(common);
             settings.put("acks", "all");
             settings.put("linger.ms", "2");
             settings.put("reconnect.backoff.ms", "10");
@@ -151,8 +165,7 @@ public final class Client {
     }
 
     private Map<String, Object> consumerSettings() {
-        Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", bootstrap);
+        Map<String, Object> settings = new HashMap<>(common);
         settings.put("enable.auto.commit", "false");
         return settings;
     }

@@ -42,17 +42,17 @@ final class Link {
     private final KafkaConsumer<byte[], byte[]> consumer;
     private int number = 0;
 
-    Link(JsonNode command, String bootstrap) {
+    Link(JsonNode command, Map<String, Object> common) {
         this.command = command;
         this.input = command.get("input").asText();
         this.name = command.get("name").asText();
-        Map<String, Object> producing = common(bootstrap);
+        Map<String, Object> producing = brisk(common);
         producing.put("transactional.id", command.get("id").asText());
         producing.put("transaction.timeout.ms", command.get("timeout_ms").asInt());
         producing.put("linger.ms", "0");
         producing.put("delivery.timeout.ms", "60000");
         producer = new KafkaProducer<>(producing, new ByteArraySerializer(), new ByteArraySerializer());
-        Map<String, Object> consuming = common(bootstrap);
+        Map<String, Object> consuming = brisk(common);
         consuming.put("group.id", command.get("group").asText());
         consuming.put("enable.auto.commit", "false");
         consuming.put("auto.offset.reset", "earliest");
@@ -66,9 +66,8 @@ final class Link {
     }
 
     /** Comes back soon after a broker does. */
-    private static Map<String, Object> common(String bootstrap) {
-        Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", bootstrap);
+    private static Map<String, Object> brisk(Map<String, Object> common) {
+        Map<String, Object> settings = new HashMap<>(common);
         settings.put("reconnect.backoff.ms", "10");
         settings.put("reconnect.backoff.max.ms", "250");
         settings.put("retry.backoff.ms", "20");

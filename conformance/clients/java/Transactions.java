@@ -18,11 +18,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** The steps of a transaction, by one Java producer that outlives commands. */
 final class Transactions {
-    private final String bootstrap;
+    private final Map<String, Object> common;
     private KafkaProducer<byte[], byte[]> producer;
 
-    Transactions(String bootstrap) {
-        this.bootstrap = bootstrap;
+    Transactions(Map<String, Object> common) {
+        this.common = common;
     }
 
     void step(JsonNode command, ObjectNode answer) throws Exception {
@@ -39,8 +39,7 @@ final class Transactions {
     }
 
     private void open(JsonNode command) {
-        Map<String, Object> settings = new HashMap<>();
-        settings.put("bootstrap.servers", bootstrap);
+        Map<String, Object> settings = new HashMap<>(common);
         settings.put("transactional.id", command.get("id").asText());
         settings.put("transaction.timeout.ms", command.get("timeout_ms").asInt());
         settings.put("linger.ms", "5");

@@ -3,6 +3,7 @@
 // KafkaJS has no public way to read a partition outside a group, so "consume" drives the broker object that its own
 // consumer drives: the same Fetch versions and the same decoder, without the group around them.
 
+const fs = require('node:fs')
 const readline = require('node:readline')
 const { AssignerProtocol, Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
 const Batch = require('kafkajs/src/consumer/batch')
@@ -11,8 +12,28 @@ const lz4 = require('lz4js')
 const xxh32 = require('lz4js/xxh32.js')
 const { ZstdCodec } = require('zstd-codec')
 
-const bootstrap = process.argv[process.argv.indexOf('--bootstrap') + 1]
-const kafka = new Kafka({ clientId: 'conformance', brokers: bootstrap.split(','), logLevel: logLevel.NOTHING })
+const option = name => (process.argv.includes(name) ? process.argv[process.argv.indexOf(name) + 1] : null)
+
+// How to log in: see conformance/clients/secured.py.
+function secured(file) {
+  if (file === null) return {}
+  const given = JSON.parse(fs.readFileSync(file))
+  const keys = given.keys && fs.readFileSync(given.keys)
+  const ssl = given.protocol.endsWith('SSL') && { ca: [fs.readFileSync(given.ca)], key: keys, cert: keys }
+  if (!given.mechanism) return { ssl }
+  const mechanism = given.mechanism.toLowerCase()
+  const oauthBearerProvider = async () => ({ value: fs.readFileSync(given.tokens, 'utf8') })
+  const sasl = given.tokens ? { mechanism, oauthBearerProvider } : { mechanism, username: given.user, password: given.password }
+  // Unasked it logs in anew ten seconds before a session ends, which is all the time in one that is shorter.
+  return { ssl, sasl, reauthenticationThreshold: 1000 }
+}
+
+const kafka = new Kafka({
+  clientId: 'conformance',
+  brokers: option('--bootstrap').split(','),
+  logLevel: logLevel.NOTHING,
+  ...secured(option('--security')),
+})
 const CODECS = {
   none: CompressionTypes.None,
   gzip: CompressionTypes.GZIP,

@@ -62,24 +62,29 @@ var codecs = map[string]sarama.CompressionCodec{
 
 var input = bufio.NewReaderSize(os.Stdin, 1<<20)
 
-// program is one client: the bootstrap address and the protocol version it is held to.
+// program is one client: the bootstrap address, the protocol version it is held to, and how it logs in.
 type program struct {
 	brokers []string
 	version sarama.KafkaVersion
+	login   security
 }
 
 func main() {
 	bootstrap := flag.String("bootstrap", "", "HOST:PORT of a broker")
 	version := flag.String("version", "newest", "a Kafka version such as 0.10.2.0, or newest")
+	file := flag.String("security", "", "a file that says how to log in")
 	flag.Parse()
-	speaker := program{brokers: strings.Split(*bootstrap, ","), version: sarama.MaxVersion}
-	if *version != "newest" {
-		parsed, err := sarama.ParseKafkaVersion(*version)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(2)
-		}
-		speaker.version = parsed
+	login, err := readSecurity(*file)
+	speaker := program{brokers: strings.Split(*bootstrap, ","), version: sarama.MaxVersion, login: login}
+	if err == nil && *version != "newest" {
+		speaker.version, err = sarama.ParseKafkaVersion(*version)
+	}
+	if err == nil {
+		err = login.secure(speaker.config())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
 	}
 	for {
 		line, err := input.ReadBytes('\n')
@@ -122,6 +127,7 @@ func (p program) config() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = p.version
 	config.ClientID = "conformance"
+	_ = p.login.secure(config) // main has tried it
 	return config
 }
 

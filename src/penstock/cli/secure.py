@@ -8,7 +8,9 @@ owner can read it.
     broker-N.pem             key and certificate of broker N, for the names that it is reached by
     users.properties         the passwords of the administrator and of the brokers themselves
     client.properties        for Java's tools, Spark and Penstock's own commands: the administrator
-    librdkafka.properties    the same by librdkafka's names; kcat -F and confluent-kafka take it as it is
+    librdkafka.properties    the same by librdkafka's names; confluent-kafka and kcat -F take it as it is
+
+librdkafka before 2.6.1 repeats its nonce wrongly, and cannot log in by SCRAM, here as with Kafka 4.
 
 Clients log in by SCRAM over TLS, access rules are on, and the administrator and the brokers are super users.
 The passwords of users are in the metadata log from the first start on (`Node`), as keys that SCRAM derives.
