@@ -33,7 +33,9 @@ def connections(pid: int, bootstrap: str) -> set[int]:
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             own.add(str(link.readlink()))
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    # Java's sockets are of the newer kind whatever the address is.
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
     return {
         int(row[1].partition(":")[2], 16)
         for row in rows

@@ -10,6 +10,7 @@ an open connection must keep theirs. --short: fewer doors, and no Java.
 """
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import time
@@ -67,6 +68,8 @@ def reads_back(client: Client, ready: Stage, protocol: str, mechanism: str) -> s
 def is_refused(client: Client, ready: Stage, protocol: str, mechanism: str) -> str:
     file = ready.security(protocol, mechanism, right=False).write(ready.folder / f"{client.name}-wrong.json")
     with Session(client, address(ready, protocol), file) as session:
+        with contextlib.suppress(ClientFailed):
+            session.step("nothing")  # it is refused, and the program has started
         began = time.monotonic()
         try:
             session.create(f"{client.name}-refused", 1)
