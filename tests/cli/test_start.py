@@ -374,7 +374,7 @@ def test_nothing_of_the_http_port_is_loaded_without_it(tmp_path: Path) -> None:
         "    await node.start()\n"
         "    await node.kill()\n"
         "asyncio.run(run())\n"
-        "ours = ('penstock.monitor', 'prometheus', 'http.')\n"
+        "ours = ('penstock.monitor', 'penstock.web', 'penstock.console', 'uvicorn', 'prometheus', 'http.')\n"
         "print([name for name in sys.modules if name.startswith(ours)])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -40,10 +40,12 @@ async def test_a_broker_that_serves_is_ready(start: Start) -> None:
     assert (ready.status, ready.json) == (200, {"status": "ready"})
 
 
-async def test_other_paths_are_not_found(start: Start) -> None:
-    node = await start()
+async def test_other_paths_are_not_found_without_a_console(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path / "store", http_address="127.0.0.1:0", console_enable="false")
+    await nodes.start(1)
     for path in ("/", "/health", "/health/ready/", "/etc/passwd", "//metrics"):
-        assert (await get(node.http_address, path)).status == 404
+        assert (await get(nodes.nodes[1].http_address, path)).status == 404
+    await nodes.close()
 
 
 async def test_not_ready_while_it_starts(tmp_path: Path) -> None:

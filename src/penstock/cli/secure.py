@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from penstock.settings import SettingsError, parse_listeners
 from penstock.settings.access import STANDARD_AUTHORIZER
+from penstock.settings.http import is_loopback, parse_http_address
 from penstock.settings.jaas import jaas_text
 from penstock.settings.listeners import Address
 from penstock.settings.properties import parse_properties
@@ -56,6 +57,9 @@ def secured(given: dict[str, str]) -> Secured:
         raise SettingsError("--secure makes the listener itself: give its address with --listen.")
     directory = os.path.abspath(_directory(given))
     names = {one.host for one in (*parse_listeners(listeners), *parse_listeners(told))}
+    http = given.get("http.address", "")
+    http_host = parse_http_address(http)[0] if http else ""
+    names |= {http_host} - {"", "0.0.0.0", "::"}
     # One at a time: the mode is for the last one alone, and the store's directory may be new, too.
     for one in (os.path.dirname(directory), directory):
         os.makedirs(one, mode=0o700, exist_ok=True)
@@ -76,6 +80,9 @@ def secured(given: dict[str, str]) -> Secured:
         f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": login,
         "authorizer.class.name": STANDARD_AUTHORIZER,
     }
+    if http and not is_loopback(http_host):
+        # Passwords for the console come over it.
+        values["http.ssl.keystore.location"] = keys
     return Secured({**values, **given, "super.users": ";".join(supers)}, users, properties)
 
 

@@ -164,7 +164,8 @@ def serve(settings: Settings, values: Values, secure: Secured | None = None) -> 
         gc.set_threshold(50_000, 20, 50)
         gc.enable()
         broker = node.broker
-        http = f", http://{node.http_address}" if node.http_address else ""
+        scheme = "https" if settings.http_ssl_keystore_location else "http"
+        http = f", {scheme}://{node.http_address}" if node.http_address else ""
         print(
             f"penstock broker {broker.broker_id} is serving on {', '.join(node.addresses)} "
             f"(cluster {broker.image.cluster_id}, store {settings.store}{http})",

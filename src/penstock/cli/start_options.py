@@ -61,7 +61,8 @@ OPTIONS = (
     Option(
         "--http",
         "HOST:PORT",
-        "Serve /metrics and /health here; port 0 takes a free one. With --brokers: consecutive ports.",
+        "Serve the console, /metrics and /health here; port 0 takes a free one. With --brokers: consecutive "
+        "ports.",
         "http.address",
     ),
     Option("--rack", "R", "The rack of this broker.", "broker.rack"),

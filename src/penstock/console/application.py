@@ -177,9 +177,7 @@ class Console:
 
     def _check_form(self, visit: Visit) -> None:
         request = visit.request
-        if not origin_fits(
-            request.headers.get("origin"), request.url.scheme, request.headers.get("host", "")
-        ):
+        if not origin_fits(request.headers.get("origin"), request.headers.get("host", "")):
             raise HTTPException(403, "The form was not sent from a page of this console.")
         if not self.tokens.fits(visit.form.pop("token", ""), visit.name):
             raise HTTPException(

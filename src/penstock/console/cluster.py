@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, TypeVar
 
-from penstock.client import AnswerError, Client, ClientError
+from penstock.client import AnswerError, Client, ClientError, ClientRefusedError
 from penstock.settings.clients import ClientSecurity
 from penstock.wire.api.metadata import MetadataResponse
 
@@ -66,7 +66,7 @@ class Cluster:
         try:
             with self.client() as client:
                 return question(client)
-        except AnswerError:
+        except (AnswerError, ClientRefusedError):
             raise
         except ClientError:
             with self._lock:

@@ -39,9 +39,10 @@ def host_fits(host: str, names: Sequence[str]) -> bool:
     return True
 
 
-def origin_fits(origin: str | None, scheme: str, host: str) -> bool:
-    """Whether a form was sent from a page of this console, if the browser says from where."""
-    return origin is None or origin.lower() == f"{scheme}://{host}".lower()
+def origin_fits(origin: str | None, host: str) -> bool:
+    """Whether a form was sent from a page of this console, if the browser says from where. A proxy may speak
+    TLS for it, so the scheme does not count."""
+    return origin is None or origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
 
 
 def way_back(text: str) -> str:

@@ -17,14 +17,14 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics_form
 
 from penstock.monitor import collecting
-from penstock.monitor.http import Page
 from penstock.monitor.lag import GroupLags
+from penstock.web.pages import Page
 
 if TYPE_CHECKING:
-    from penstock.monitor.http import HttpServer
     from penstock.monitor.monitor import Counted
     from penstock.monitor.subject import Serving, Subject
     from penstock.settings import Settings
+    from penstock.web.server import HttpServer
 
 STEP_SECONDS = 0.001
 PIECE_SAMPLES = 100

@@ -18,8 +18,8 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from penstock.monitor.http import Page
 from penstock.storage.stores.objects import StoreError
+from penstock.web.pages import Page
 
 if TYPE_CHECKING:
     from penstock.monitor.subject import Serving, Subject

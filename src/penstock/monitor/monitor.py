@@ -4,8 +4,9 @@
     /health/live    200 as long as the broker's loop turns
     /health/ready   200 while the broker really serves (`health`), else 503 with the reasons
 
-Every other path is 404. A console would be one more entry in `Monitor.pages`, with prefixes after the exact
-paths. What only /metrics needs is loaded by a thread when it is first asked for: the loop does not wait.
+Every other path belongs to the console, which is a process of its own (`web/relay.py`), or is 404 where it is
+switched off. What only /metrics needs is loaded by a thread when it is first asked for: the loop does not
+wait.
 """
 
 from __future__ import annotations
@@ -15,23 +16,33 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from importlib import import_module
 from time import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.metering import Meters
 from penstock.monitor.health import Health
-from penstock.monitor.http import Asked, HttpServer, Page, plain
 from penstock.monitor.stalls import Stalls
 from penstock.monitor.store_meter import StoreMeter
 from penstock.settings.http import parse_http_address
 from penstock.storage.ledger.flush_times import FlushTimes
 from penstock.storage.partitions.traffic import TopicTraffic
+from penstock.web.pages import Page, plain, send_page
+from penstock.web.relay import Relay
+from penstock.web.server import HttpServer
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from uvicorn._types import ASGIReceiveCallable, ASGISendCallable
+
     from penstock.monitor.exposition import Exposition
     from penstock.monitor.subject import Subject
     from penstock.settings import Settings
     from penstock.storage.ledger.ledger import Ledger
     from penstock.storage.stores.objects import ObjectStore
+
+FOR_PROBES = 8
+"""Connections that pages of the console do not take."""
+Headers = dict[bytes, bytes]
 
 
 class Counted(NamedTuple):
@@ -52,7 +63,14 @@ class Counted(NamedTuple):
 class Monitor:
     """One for each broker process."""
 
-    def __init__(self, subject: Subject, settings: Settings) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        settings: Settings,
+        console: Callable[[], dict[str, Any]] | None = None,
+        tls: SSLContext | None = None,
+    ) -> None:
+        """`console`: what the console is told when it starts; None: there is none."""
         self._subject = subject
         self._settings = settings
         self.counted = Counted(
@@ -65,12 +83,14 @@ class Monitor:
             time(),
         )
         self.health = Health(subject)
-        self.pages: dict[str, Callable[[Asked], Awaitable[Page]]] = {
+        self.pages: dict[str, Callable[[Headers], Awaitable[Page]]] = {
             "/metrics": self._metrics,
             "/health/live": self._live,
             "/health/ready": self._ready,
         }
-        self.server = HttpServer(self._answer, settings.http_max_connections)
+        most = settings.http_max_connections
+        self._console = None if console is None else Relay(console, max(1, most - FOR_PROBES))
+        self.server = HttpServer(self, most, tls)
         host, port = parse_http_address(settings.http_address)
         port = self.server.bind(host, port)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -84,6 +104,8 @@ class Monitor:
     async def close(self) -> None:
         self.counted.stalls.stop()
         await self.server.close()
+        if self._console is not None:
+            await self._console.close()
         if self._exposition is not None:
             await (await self._exposition).stop()
 
@@ -108,21 +130,28 @@ class Monitor:
 
     # -- pages ----------------------------------------------------------------------------------------
 
-    async def _answer(self, asked: Asked) -> Page:
-        page = self.pages.get(asked.path)
-        return await page(asked) if page is not None else plain(HTTPStatus.NOT_FOUND)
+    async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        page = self.pages.get(scope["path"])
+        if page is None and self._console is not None:
+            await self._console(scope, receive, send)
+        elif page is None:
+            await send_page(send, plain(HTTPStatus.NOT_FOUND))
+        elif scope["method"] not in ("GET", "HEAD"):
+            await send_page(send, plain(HTTPStatus.METHOD_NOT_ALLOWED))
+        else:
+            await send_page(send, await page(dict(scope["headers"])))
 
-    async def _live(self, _asked: Asked) -> Page:
+    async def _live(self, _headers: Headers) -> Page:
         return self.health.live()
 
-    async def _ready(self, _asked: Asked) -> Page:
+    async def _ready(self, _headers: Headers) -> Page:
         return await self.health.ready()
 
-    async def _metrics(self, asked: Asked) -> Page:
+    async def _metrics(self, headers: Headers) -> Page:
         if self._exposition is None:
             self._exposition = asyncio.ensure_future(self._load())
         exposition = await asyncio.shield(self._exposition)
-        return await exposition.page(asked.headers.get("accept", ""))
+        return await exposition.page(headers.get(b"accept", b"").decode("latin-1"))
 
     async def _load(self) -> Exposition:
         module = await asyncio.to_thread(import_module, "penstock.monitor.exposition")

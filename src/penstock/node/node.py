@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.metering import Meters
@@ -310,13 +311,20 @@ class Node:
         """Health can be asked for while the broker starts, and until it has ended."""
         if self.settings.http_address:
             from penstock.monitor.monitor import Monitor
+            from penstock.node.console import console_options, https
 
-            self._monitor = Monitor(self, self.settings)
+            options = partial(console_options, self.settings, self.bound)
+            self._monitor = Monitor(
+                self,
+                self.settings,
+                options if self.settings.console_enable else None,
+                await https(self.settings),
+            )
             await self._monitor.start()
 
     async def _close_store(self) -> None:
-        await self._entrances.close()
         """The last step of an end: nothing of the broker is left but its HTTP port."""
+        await self._entrances.close()
         if self._monitor is not None:
             await self._monitor.close()
         if self._store is not None:

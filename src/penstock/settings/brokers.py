@@ -392,12 +392,29 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
     http_address: str = row(
         STRING,
         "",
-        "The address of the HTTP port, HOST:PORT, with /metrics and /health (`--http`); port 0 takes a free "
-        "one; empty: there is none.",
+        "The address of the HTTP port, HOST:PORT, with the console, /metrics and /health (`--http`); port 0 "
+        "takes a free one; empty: there is none.",
         ours=True,
     )
     http_max_connections: int = row(
-        INT, 64, "Connections to the HTTP port at once; further ones are closed.", at_least(1), ours=True
+        INT, 256, "Connections to the HTTP port at once; further ones are closed.", at_least(1), ours=True
+    )
+    http_ssl_keystore_location: str = row(
+        STRING,
+        "",
+        "A PEM file with the key and the certificates of the HTTP port, which then speaks https.",
+        ours=True,
+    )
+    http_names: str = row(
+        STRING,
+        "",
+        "Names by which browsers reach the console, comma-separated, beside addresses and localhost: other "
+        "sites cannot use it under a name of theirs.",
+        ours=True,
+    )
+    console_enable: bool = row(BOOLEAN, True, "Serve the console on the HTTP port.", ours=True)
+    console_registry_url: str = row(
+        STRING, "", "A schema registry, by which the console shows Avro and Protobuf.", ours=True
     )
     metrics_topics_max: int = row(
         INT,

@@ -2,8 +2,9 @@
 
 It is handed one ASGI application. It binds before it starts, so that a used port is told early, and installs
 no signal handlers. There are few connections, since only probes, collectors of metrics and people's browsers
-come here: one beyond the limit is closed on arrival. A head has a size and a time to arrive in, an idle
-connection ends, and so does one whose peer takes nothing of its answer any more.
+come here. Beyond the limit the one that was idle longest makes room, and if all are being answered the new
+one is closed on arrival. A head has a size and a time to arrive in, an idle connection ends, and so does one
+whose peer takes nothing of its answer any more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import socket
 import ssl
 from typing import TYPE_CHECKING
 
-import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -33,6 +33,7 @@ IDLE_SECONDS = 120.0
 STUCK_SECONDS = 60.0
 """A peer that has taken nothing of its answer for so long is gone."""
 TLS_SECONDS = 10.0
+_ABSENT = object()
 
 _quiet = logging.getLogger("uvicorn.error")
 _quiet.setLevel(logging.ERROR)  # what a peer did wrong is no event of ours
@@ -55,7 +56,9 @@ class HttpServer:
         self._flag = flag
         self._config = Config(
             application,
+            interface="asgi3",
             lifespan="off",
+            forwarded_allow_ips="127.0.0.1,::1",  # a proxy on this machine may say that it speaks TLS
             ws="none",
             log_config=None,
             access_log=False,
@@ -63,12 +66,26 @@ class HttpServer:
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
         self._state = ServerState()
+        self.open: dict[HttpConnection, None] = {}
+        """The connections, those that were answered longest ago first."""
         self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
 
     @property
     def connections(self) -> int:
-        return len(self._state.connections)
+        return len(self.open)
+
+    def admit(self, connection: HttpConnection) -> bool:
+        """Make room for one more; False if there is none."""
+        if len(self.open) >= self.connections_max:
+            idle = next((one for one in self.open if one.idle), None)
+            if idle is None:
+                self.refused += 1
+                return False
+            del self.open[idle]
+            idle.transport.abort()
+        self.open[connection] = None
+        return True
 
     def bind(self, host: str, port: int) -> int:
         """Reserve the address; the port, which the system chose where 0 was asked for."""
@@ -111,7 +128,7 @@ class HttpServer:
             self._listener.close()
         elif self._socket is not None:
             self._socket.close()
-        for connection in list(self._state.connections):
+        for connection in list(self.open):
             connection.transport.abort()
         tasks = list(self._state.tasks)
         for task in tasks:
@@ -128,30 +145,32 @@ class HttpConnection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if self._http.connections >= self._http.connections_max:
-            self._http.refused += 1
-            self.transport = transport
+        if not self._http.admit(self):
             transport.abort()
             return
         super().connection_made(transport)
         self._within(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._http.open.pop(self, None)
         self._stop_timer()
         self._unset_keepalive_if_required()
-        if self.flow is None:
-            return  # it was refused
-        super().connection_lost(exc)
+        if self.transport is not None:
+            super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.flow is None or self.transport.is_closing():
-            return
-        idle = self._idle
-        if idle and self._timer is None:
+        if self.transport is None or self.transport.is_closing():
+            return  # it was refused, or is over
+        if self.idle and self._timer is None:
             self._within(HEAD_SECONDS)
         super().data_received(data)
-        if not self._idle:
+        if not self.idle:
             self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        if self._http.open.pop(self, _ABSENT) is None:
+            self._http.open[self] = None
+        super().on_response_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -162,11 +181,9 @@ class HttpConnection(H11Protocol):
         super().resume_writing()
 
     @property
-    def _idle(self) -> bool:
-        """No request has come whole."""
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and (
-            self.cycle is None or self.cycle.response_complete
-        )
+    def idle(self) -> bool:
+        """No request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
 
     def _within(self, seconds: float) -> None:
         self._stop_timer()
