@@ -19,7 +19,7 @@ class Port:
     """A server with a page that shows what was asked for."""
 
     def __init__(self) -> None:
-        self.server = HttpServer(self.answer, connections_max=3)  # type: ignore[arg-type]
+        self.server = HttpServer(self.answer, connections_max=3)
         self.address = f"127.0.0.1:{self.server.bind('127.0.0.1', 0)}"
         self.seen: list[str] = []
         self.hold: asyncio.Event | None = None

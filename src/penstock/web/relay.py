@@ -152,7 +152,7 @@ async def _send_request(
             if message["type"] == "http.disconnect":
                 writer.close()
                 return
-            await write_message(writer, message)  # type: ignore[arg-type]
+            await write_message(writer, message)
 
 
 def _spawn(control: socket.socket) -> subprocess.Popen[bytes]:
