@@ -12,6 +12,12 @@ from penstock.broker import freshness
 from penstock.metadata.commands import AssignLeaders, CreateTopic, FenceBroker
 from penstock.metadata.placement import successors
 from penstock.metadata.refusal import Refusal
+from penstock.wire.api.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
+)
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.list_offsets import (
@@ -117,6 +123,30 @@ async def test_who_slept_and_was_replaced_says_so_at_the_first_question(nodes: N
     assert await told(nodes, 2) == expected
     assert await named(nodes, 2) == (1, 1)
     assert await told(nodes, 1) == [ErrorCode.NONE] * 3
+
+
+async def quorum(nodes: Nodes, broker: int) -> tuple[int, int]:
+    """Where the metadata log ends, and where the broker itself is, by what the broker says."""
+    topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
+    answer = await nodes.ask(broker, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse, 2)
+    found = answer.topics[0].partitions[0]
+    own = next(one for one in found.current_voters if one.replica_id == broker)
+    return found.high_watermark, own.log_end_offset
+
+
+async def test_who_holds_its_lease_is_seen_to_lag_and_who_slept_looks_first(nodes: Nodes) -> None:
+    two = nodes.nodes[2].broker
+    await two.metadata.catch_up()
+    before = nodes.image(2).version
+    sleep(nodes, 2)
+    assert two.membership is not None
+    two.membership.heartbeats.lease_until = float("inf")
+    await propose(nodes, 1, CreateTopic(b"u" * 16, "u", ((1,),)))
+    newest = nodes.image(1).version
+    assert newest > before
+    assert (await quorum(nodes, 2))[1] == before
+    two.membership.heartbeats.lease_until = 0.0
+    assert await quorum(nodes, 2) == (newest, newest)
 
 
 async def test_who_slept_and_cannot_look_sends_readers_elsewhere(

@@ -150,7 +150,7 @@ _ROWS = (
     Api(49, "AlterClientQuotas", 0, 1, ALTER_CLUSTER_CONFIGS),
     Api(50, "DescribeUserScramCredentials", 0, 0, DESCRIBE_CLUSTER, (), _NEWEST),
     Api(51, "AlterUserScramCredentials", 0, 0, ALTER_CLUSTER),
-    Api(55, "DescribeQuorum", 0, 2, DESCRIBE_CLUSTER),
+    Api(55, "DescribeQuorum", 0, 2, DESCRIBE_CLUSTER, (), _KNOWN | Fresh.SURE),
     Api(57, "UpdateFeatures", 0, 2, ALTER_CLUSTER),
     Api(60, "DescribeCluster", 0, 2, None, (DESCRIBE_CLUSTER,), _NEWEST),
     Api(61, "DescribeProducers", 0, 0, None, (READ_TOPIC,), _NEWEST | Fresh.OPEN | Fresh.LED),

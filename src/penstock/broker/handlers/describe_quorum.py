@@ -5,8 +5,11 @@ propose. So the voters are the live brokers, the leader is the controller (the l
 watermark is the newest entry that any of them has come to, and a voter's log end offset is the entry that its
 image has come to, as its lease last said. `last_fetch_timestamp` is when it said so, and
 `last_caught_up_timestamp` when it last knew that its image held the whole log, both by its own clock (from
-version 1). The broker that is asked does not catch up first: it would never be seen to lag. Observers are
-brokers that are registered and fenced; -1 for what is not known of them.
+version 1). Observers are brokers that are registered and fenced; -1 for what is not known of them.
+
+In Kafka the leader answers, wherever the question is put. Here the broker that is asked does, and it does not
+catch up first: it would never be seen to lag. But a broker that was silent for a session time-out does, because
+it may know another leader and other voters than everybody else.
 
 - Only partition 0 of `__cluster_metadata` exists: anything else is UNKNOWN_TOPIC_OR_PARTITION.
 - The leader epoch is the broker epoch of the leader. Directory ids are zero; nodes (version 2) come with the
@@ -36,6 +39,7 @@ from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
+    from penstock.broker.freshness import Named
     from penstock.cluster.leases import Lease
     from penstock.metadata.image import BrokerInfo, ClusterImage
     from penstock.wire.exchange import Request
@@ -43,6 +47,11 @@ if TYPE_CHECKING:
 METADATA_TOPIC = "__cluster_metadata"
 NODES_FROM = 2
 UNKNOWN = -1
+
+
+def named(broker: Broker, message: DescribeQuorumRequest, version: int) -> Named:
+    """Nothing that could be unknown here."""
+    return ()
 
 
 async def handle(broker: Broker, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
