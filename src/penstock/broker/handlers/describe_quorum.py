@@ -8,8 +8,8 @@ image has come to, as its lease last said. `last_fetch_timestamp` is when it sai
 version 1). Observers are brokers that are registered and fenced; -1 for what is not known of them.
 
 In Kafka the leader answers, wherever the question is put. Here the broker that is asked does, and it does not
-catch up first: it would never be seen to lag. But a broker that was silent for a session time-out does, because
-it may know another leader and other voters than everybody else.
+catch up first: it would never be seen to lag. But a broker that was silent for a session time-out does: it
+may know another leader and other voters than everybody else.
 
 - Only partition 0 of `__cluster_metadata` exists: anything else is UNKNOWN_TOPIC_OR_PARTITION.
 - The leader epoch is the broker epoch of the leader. Directory ids are zero; nodes (version 2) come with the
