@@ -38,6 +38,8 @@ class Place:
     topics: list[str] = field(default_factory=list)
     weather: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """While it lasts, the store is sick."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What a reader of the store needs beside its address."""
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -94,6 +96,7 @@ def place_on_sick_s3(settings: Mapping[str, str] | None = None, seed: int = 1) -
             place = Place(
                 f"{BROKERS} Penstock brokers on a sick S3 server", cluster.bootstrap, cluster=cluster
             )
+            place.environment = store.environment
             place.weather = lambda: Bursts(proxy, rules, seed, (0.5, 2.0))
             yield place
             print(f"{proxy.requests} requests to the store, faults: {dict(proxy.faults)}")

@@ -8,13 +8,14 @@ away, and Spark reads the same rows from the store when no broker runs.
 """
 
 import argparse
+import os
 import random
 import sys
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -215,8 +216,9 @@ def _allowed(updates: Sequence[Update]) -> set[int | None]:
     return {*allowed, None}
 
 
-def spark_rows(store: str) -> list[list[Row]]:
+def spark_rows(store: str, environment: Mapping[str, str]) -> list[list[Row]]:
     """The same from the store alone."""
+    os.environ.update(environment)  # Spark's processes inherit it.
     found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
     with tempfile.TemporaryDirectory() as home:
         spark = session(Path(home))
@@ -277,7 +279,10 @@ def run(place: Place, kills: int, seed: int) -> list[str]:
     problems += [*book.wrong(end), *book.final(end)]
     if place.cluster is not None:
         place.cluster.kill()
-        read = [[row for row in part if row[1] != b"nudge"] for part in spark_rows(place.cluster.store)]
+        read = [
+            [row for row in part if row[1] != b"nudge"]
+            for part in spark_rows(place.cluster.store, place.environment)
+        ]
         problems += [f"Spark: {problem}" for problem in (*book.wrong(read), *book.final(read))]
     updates = sum(len(each) for worker in book.workers for each in worker.updates.values())
     outcomes: dict[str, int] = defaultdict(int)
