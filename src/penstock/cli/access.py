@@ -65,7 +65,7 @@ def change_store(
 
 def read_store(location: str) -> ClusterImage:
     """The cluster that lives in a store, as it is."""
-    from penstock.cli.store import opened
+    from penstock.admin.stores import opened
     from penstock.cluster.reading import ImageReader
 
     async def run() -> ClusterImage:

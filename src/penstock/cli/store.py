@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.admin.stores import GRACE_SECONDS
+from penstock.admin.stores import audit as compare
 from penstock.cli.output import show, wants_json
 
 if TYPE_CHECKING:
     from penstock.cluster.audit import Report
-    from penstock.storage.stores.objects import DatedStore
 
 DEFAULT_STORE = "./penstock-data"
-GRACE_SECONDS = 3600
-"""Settling takes seconds, and readers of deleted records get a minute by default: an hour is beyond doubt."""
 SHOWN_MAX = 20
 
 
@@ -66,7 +62,7 @@ def audit(location: str, grace: int, delete_orphans: bool, as_json: bool) -> Non
     \b
     Example: penstock store audit --store ./penstock-data
     """
-    report = asyncio.run(_audit(location, grace, delete_orphans))
+    report = asyncio.run(compare(location, grace, delete_orphans=delete_orphans))
     if wants_json(as_json):
         import msgspec
 
@@ -74,46 +70,6 @@ def audit(location: str, grace: int, delete_orphans: bool, as_json: bool) -> Non
     else:
         _tell(report, location)
     raise SystemExit(1 if report.missing else 0)
-
-
-async def _audit(location: str, grace: int, delete_orphans: bool) -> Report:
-    from penstock.cluster.audit import Audit
-
-    async with opened(location) as found:
-        auditing = Audit(found, time.time_ns() // 1_000_000, grace * 1000)
-        report = await auditing.run()
-        if delete_orphans:
-            await auditing.delete(report)
-        return report
-
-
-@contextlib.asynccontextmanager
-async def opened(location: str) -> AsyncIterator[DatedStore]:
-    """The store, while somebody looks at it. Errors become one sentence."""
-    from penstock.cluster.reading import NoClusterError
-    from penstock.metadata.codec import FormatError
-    from penstock.storage.stores.objects import StoreError
-
-    try:
-        found = _open(location)
-        try:
-            yield found
-        finally:
-            await found.close()
-    except NoClusterError:
-        raise click.ClickException(f"No Penstock cluster lives in {location}.") from None
-    except (StoreError, FormatError) as error:
-        raise click.ClickException(f"The store {location} cannot be read: {error}") from None
-
-
-def _open(location: str) -> DatedStore:
-    from penstock.storage.stores.objects import DatedStore, StoreError
-    from penstock.storage.stores.opening import open_store
-
-    opened = open_store(location)
-    if not isinstance(opened, DatedStore):
-        raise StoreError("it is no place for records")
-    return opened
 
 
 def _tell(report: Report, location: str) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.admin.stores import opened
 from penstock.cli.output import wants_json
-from penstock.cli.store import json_option, location_option, opened
+from penstock.cli.store import json_option, location_option
 
 if TYPE_CHECKING:
     from penstock.cluster.health.findings import Report

@@ -18,7 +18,7 @@ def find_store(bootstrap: str, security: ClientSecurity = OPEN_CLIENT) -> str:
     """The store of the cluster that a broker of this list belongs to."""
     try:
         with Client(bootstrap, CONNECT_SECONDS, security) as client:
-            return _ask_store(client, bootstrap)
+            return ask_store(client, bootstrap)
     except ClientError as error:
         raise StoreAccessError(
             f"The store could not be learned from the brokers: {error}"
@@ -26,7 +26,7 @@ def find_store(bootstrap: str, security: ClientSecurity = OPEN_CLIENT) -> str:
         ) from None
 
 
-def _ask_store(client: Client, bootstrap: str) -> str:
+def ask_store(client: Client, bootstrap: str) -> str:
     brokers = client.metadata([]).brokers
     if not brokers:
         raise ClientError(f"What answers at {bootstrap} lists no brokers.")
