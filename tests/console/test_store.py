@@ -6,9 +6,8 @@ import shutil
 from pathlib import Path
 
 from penstock.client import Client
-from penstock.cluster.audit import Report, Tally
 from penstock.console.options import ConsoleOptions
-from penstock.console.pages.store import _costs
+from penstock.console.pages.store import reckoned
 from penstock.settings.access import STANDARD_AUTHORIZER
 from penstock.testing import Broker
 from tests.console.browser import Browser, text_of
@@ -42,8 +41,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
 
 
 def test_reckoning() -> None:
-    report = Report("c", 1, {"segments": Tally(bytes=2**31), "metadata": Tally(bytes=0)})
-    assert [(one.kind, one.month) for one in _costs(report, 0.5)] == [("segments", 1.0), ("metadata", 0.0)]
+    assert [reckoned(size, 0.5) for size in (2**31, 2**20, 0)] == ["1.00", "< 0.01", "0.00"]
 
 
 def test_who_may_not_see_settings_does_not_see_the_store(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from penstock.console.samples import Sample
 
-WIDTH, HEIGHT = 720, 180
-LEFT, RIGHT, TOP, BOTTOM = 64, 8, 10, 24
-_STEPS = (1, 2, 5)
+WIDTH, HEIGHT = 1000, 200
+_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 GAP_SECONDS = 35.0
 """Between samples that are so far apart there is no line: nobody looked."""
 
@@ -18,9 +17,10 @@ GAP_SECONDS = 35.0
 class Chart(NamedTuple):
     lines: list[str]
     """Points of polylines; a gap in the samples ends one."""
-    rules: list[tuple[float, int]]
-    """Where a horizontal line stands, and its value."""
-    times: list[tuple[float, str]]
+    top: int
+    """What stands at its upper edge; 0 is at the lower one."""
+    times: tuple[str, str]
+    """At its left and right edge."""
     words: str
     """What a reader who does not see it is told."""
     width: int = WIDTH
@@ -37,10 +37,10 @@ def lag_chart(samples: Sequence[Sample]) -> Chart | None:
     top = _ceiling(most)
 
     def across(time: float) -> float:
-        return round(LEFT + (time - start) / max(end - start, 1e-6) * (WIDTH - LEFT - RIGHT), 1)
+        return round((time - start) / max(end - start, 1e-6) * WIDTH, 1)
 
     def down(lag: float) -> float:
-        return round(HEIGHT - BOTTOM - lag / top * (HEIGHT - TOP - BOTTOM), 1)
+        return round(HEIGHT - lag / top * HEIGHT, 1)
 
     lines: list[list[str]] = [[]]
     before = start
@@ -55,20 +55,18 @@ def lag_chart(samples: Sequence[Sample]) -> Chart | None:
     )
     return Chart(
         [" ".join(points) for points in lines if len(points) > 1],
-        [(down(value), value) for value in (0, top // 2, top)] if top > 1 else [(down(0), 0), (down(1), 1)],
-        [(across(start), _clock(start)), (across(end), _clock(end))],
+        top,
+        (_clock(start), _clock(end)),
         words,
     )
 
 
 def _ceiling(most: int) -> int:
     """The next round number."""
-    size = 1
-    while True:
-        for step in _STEPS:
-            if step * size >= most:
-                return step * size
+    size = 10
+    while size * _STEPS[-1] < most:
         size *= 10
+    return next(int(step * size) for step in _STEPS if step * size >= most)
 
 
 def _clock(time: float) -> str:

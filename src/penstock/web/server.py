@@ -94,7 +94,8 @@ class HttpServer:
         except socket.gaierror as error:
             raise ListenError(f"The address {host}:{port} cannot be resolved: {error.strerror}.") from error
         family, _type, _proto, _canonical, address = found[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # Of sockets that say that they are TCP's, asyncio sends small answers at once.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)

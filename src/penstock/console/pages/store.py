@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from functools import partial
 
 from starlette.responses import Response
 
@@ -22,12 +22,6 @@ PRICE = "0.023"
 """Of a GiB for a month, in dollars, as large clouds ask for it in their first regions."""
 
 
-class Cost(NamedTuple):
-    kind: str
-    bytes: int
-    month: float
-
-
 @page("/store")
 def store(visit: Visit) -> Response:
     return _show(visit)
@@ -38,7 +32,6 @@ def _show(visit: Visit, problem: str = "") -> Response:
     found = kept(visit.cluster, "store")
     report: Report | None = found.report if found is not None else None
     price = _price(visit.query("price", PRICE))
-    costs = [] if report is None else _costs(report, price)
     return visit.render(
         "store.html",
         400 if problem else 200,
@@ -50,9 +43,8 @@ def _show(visit: Visit, problem: str = "") -> Response:
         lists=_lists(report),
         shown=SHOWN_MAX,
         price=price,
-        costs=costs,
-        bytes=sum(one.bytes for one in costs),
-        month=sum(one.month for one in costs),
+        bytes=sum(tally.bytes for tally in report.kinds.values()) if report is not None else 0,
+        cost=partial(reckoned, price=price),
         problem=problem,
     )
 
@@ -64,11 +56,10 @@ def _lists(report: Report | None) -> Mapping[str, list[object]]:
     return {title: list(some) for title, some in lists.items() if some}
 
 
-def _costs(report: Report, price: float) -> list[Cost]:
-    return [
-        Cost(kind, tally.bytes, tally.bytes / GIB * price)
-        for kind, tally in sorted(report.kinds.items(), key=lambda item: -item[1].bytes)
-    ]
+def reckoned(size: int, price: float) -> str:
+    """What so many bytes cost in a month."""
+    month = size / GIB * price
+    return "< 0.01" if 0 < month < 0.01 else f"{month:,.2f}"
 
 
 def _price(text: str) -> float:
