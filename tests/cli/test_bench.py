@@ -7,9 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from penstock.admin.records import send_batch
 from penstock.cli import bench
 from penstock.cli.app import app
-from penstock.cli.records import send_batch
 from penstock.client import Client
 from penstock.testing import Broker
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from penstock.admin.records import murmur2
 from penstock.cli.app import app
-from penstock.cli.records import murmur2
 from penstock.testing import Broker
 
 

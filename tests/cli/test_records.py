@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from penstock.admin.filters import matching
 from penstock.cli import formats
 from penstock.cli.app import app
 from penstock.testing import Broker
@@ -75,7 +76,7 @@ def test_filters(
     keys: list[str], greps: list[str], fields: list[str], headers: list[str], matches: bool
 ) -> None:
     record = Record(0, 0, b"k", b'{"a": {"b": 3}, "c": ["x"]}', (("h", b"1"),))
-    wanted = formats.matching(keys, greps, fields, headers)
+    wanted = matching(keys, greps, fields, headers)
     assert wanted is not None
     assert wanted(record) is matches
 

@@ -16,8 +16,8 @@ from typing import IO
 
 import pytest
 
+from penstock.admin.records import Sender
 from penstock.cli.client import Client, ClientError
-from penstock.cli.records import Sender
 from penstock.cli.start import UsageError, settings
 from penstock.cli.start_options import OPTIONS, parse
 from penstock.settings import SettingsError

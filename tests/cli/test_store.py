@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from penstock.admin.records import Sender
 from penstock.cli.app import app
 from penstock.cli.client import Client
-from penstock.cli.records import Sender
 from penstock.testing import Broker
 from penstock.wire.batch import Record
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from penstock.admin.records import Sender
 from penstock.cli.client import Client
-from penstock.cli.records import Sender
 from penstock.clock import SystemClock
 from penstock.cluster import home, tail
 from penstock.cluster.home import IDENTITY_KEY

@@ -12,8 +12,8 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from penstock.admin.records import Sender
 from penstock.cli.client import Client
-from penstock.cli.records import Sender
 from penstock.monitor import exposition, lag
 from penstock.monitor.families import FAMILIES
 from penstock.monitor.store_meter import StoreMeter

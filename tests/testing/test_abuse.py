@@ -15,9 +15,9 @@ from typing import cast
 import pytest
 
 from penstock.admin.offsets import LATEST, list_offset
+from penstock.admin.records import Sender
 from penstock.broker.registry import APIS
 from penstock.cli.client import Client
-from penstock.cli.records import Sender
 from penstock.testing import Broker
 from penstock.testing.hosts import ProcessHost
 from penstock.wire import compression

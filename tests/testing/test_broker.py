@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock.admin.offsets import EARLIEST, LATEST, list_offset
+from penstock.admin.records import ReaderPositions, Sender
 from penstock.cli.client import Client
-from penstock.cli.records import ReaderPositions, Sender
 from penstock.testing import Broker, BrokerError
 from penstock.testing.ports import HOST, consecutive, hold
 from penstock.wire.batch import Record

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.admin.records import ReaderPositions, Sender
 from penstock.cli.client import Client
-from penstock.cli.records import ReaderPositions, Sender
 from penstock.testing import Broker
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.batch import Record

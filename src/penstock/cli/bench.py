@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 import click
 
 from penstock.admin.offsets import LATEST, list_offset
-from penstock.admin.records import fetch
+from penstock.admin.records import fetch, send_batch
+from penstock.admin.topics import create, delete
 from penstock.cli.client import Client, ClientError
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import show, wants_json
-from penstock.cli.records import send_batch
-from penstock.cli.topics import create, delete
 from penstock.wire.batch import HEADER_SIZE, Record, build_batch, iter_batches
 from penstock.wire.compression import CODEC_NAMES
 

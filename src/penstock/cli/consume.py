@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import time
+from collections.abc import Iterator
 
 import click
 
+from penstock.admin.filters import FilterError, Matches, matching
+from penstock.admin.records import WAIT_MS, ReaderPositions
+from penstock.admin.resetting import WayError
 from penstock.cli import formats
 from penstock.cli.client import Client
 from penstock.cli.options import cluster_options, connected
-from penstock.cli.records import WAIT_MS, ReaderPositions
 from penstock.log.isolation import Isolation
 
 
@@ -72,8 +76,11 @@ def consume(
     if form is not None and as_json:
         raise click.UsageError("--format and --json contradict each other.")
     write = formats.compiled(form) if form is not None else formats.as_json if as_json else formats.as_value
-    wanted = formats.matching(keys, greps, fields, headers)
-    with connected(bootstrap) as client:
+    try:
+        wanted = matching(keys, greps, fields, headers)
+    except FilterError as error:
+        raise click.UsageError(str(error)) from None
+    with connected(bootstrap) as client, _as_usage():
         if group is not None:
             _consume_as_member(client, group, topic, start, most, follow, committed, write, wanted)
             return
@@ -87,6 +94,15 @@ def consume(
         sys.stdout.flush()
 
 
+@contextlib.contextmanager
+def _as_usage() -> Iterator[None]:
+    """A start that makes no sense is a mistake in the command."""
+    try:
+        yield
+    except WayError as error:
+        raise click.UsageError(str(error)) from None
+
+
 def _consume_as_member(
     client: Client,
     group: str,
@@ -96,7 +112,7 @@ def _consume_as_member(
     follow: bool,
     committed: bool,
     write: formats.Write,
-    wanted: formats.Matches | None,
+    wanted: Matches | None,
 ) -> None:
     """Read as a member of `group`. Without --follow it ends when all its partitions are read to the end."""
     from penstock.cli.group_member import GroupMember

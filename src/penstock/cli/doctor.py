@@ -12,12 +12,12 @@ import click
 from penstock.admin.doctor.check_up import check_up
 from penstock.admin.doctor.checks import CHECKS, Finding
 from penstock.admin.doctor.questions import ANSWER_SECONDS, Address, text
+from penstock.admin.records import ReaderPositions, Sender
+from penstock.admin.topics import create, delete
 from penstock.cli.client import Client, ClientError, Connection
 from penstock.cli.group_member import GroupMember
 from penstock.cli.options import cluster_options, connected, security
 from penstock.cli.output import wants_json
-from penstock.cli.records import ReaderPositions, Sender
-from penstock.cli.topics import create, delete
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.batch import Record
 

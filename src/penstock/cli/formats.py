@@ -1,4 +1,4 @@
-"""Records as text: the formats of `consume`, and which records it prints.
+"""Records as text: the formats of `consume`.
 
 The format is kcat's. In it stand for themselves, in each record:
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -22,7 +22,6 @@ from penstock.wire.batch import Record
 
 Write = Callable[[str, int, Record], bytes]
 """Topic, partition and record to what is printed."""
-Matches = Callable[[Record], bool]
 
 _PARTS = re.compile(rb"%(.)|\\x([0-9A-Fa-f]{2})|\\(.)|([^%\\]+)|([%\\])", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\", b"0": b"\0"}
@@ -99,61 +98,3 @@ def unreadable(value: Any) -> bytes | None:
     if isinstance(value, dict) and set(value) == {"base64"}:
         return base64.b64decode(value["base64"], validate=True)
     raise ValueError("it is neither text, null nor base64")
-
-
-# -- filters ---------------------------------------------------------------------------------------------
-
-
-def matching(
-    keys: Sequence[str], greps: Sequence[str], fields: Sequence[str], headers: Sequence[str]
-) -> Matches | None:
-    """What a record must have: one of the keys, all patterns in its value, all fields of its JSON, all
-    headers. None if nothing is asked for."""
-    tests: list[Matches] = []
-    if keys:
-        wanted = {key.encode() for key in keys}
-        tests.append(lambda record: record.key in wanted)
-    tests += [_grep(text) for text in greps]
-    tests += [_field(text) for text in fields]
-    tests += [_header(text) for text in headers]
-    if not tests:
-        return None
-    return lambda record: all(test(record) for test in tests)
-
-
-def _grep(text: str) -> Matches:
-    try:
-        pattern = re.compile(text.encode())
-    except re.error as error:
-        raise click.UsageError(f"--grep takes a regular expression, and {text!r} is none: {error}.") from None
-    return lambda record: record.value is not None and pattern.search(record.value) is not None
-
-
-def _field(text: str) -> Matches:
-    path, equals, value = text.partition("=")
-    if not equals or not path:
-        raise click.UsageError(f"--field takes PATH=VALUE, such as customer.id=7, not {text!r}.")
-    steps = path.removeprefix("$.").split(".")
-
-    def matches(record: Record) -> bool:
-        try:
-            found: Any = json.loads(record.value or b"null")
-        except ValueError:
-            return False
-        for step in steps:
-            if isinstance(found, dict) and step in found:
-                found = found[step]
-            elif isinstance(found, list) and step.isdigit() and int(step) < len(found):
-                found = found[int(step)]
-            else:
-                return False
-        return found == value if isinstance(found, str) else json.dumps(found) == value
-
-    return matches
-
-
-def _header(text: str) -> Matches:
-    name, equals, value = text.partition("=")
-    if not equals:
-        return lambda record: any(one == name for one, _ in record.headers)
-    return lambda record: (name, value.encode()) in record.headers

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from penstock.admin.topics import SET, UNSET, add_partitions, alter_configs, create, delete
 from penstock.cli.client import AnswerError, Client, ClientError
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import say, show, wants_json
-from penstock.wire.api.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from penstock.wire.api.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from penstock.wire.api.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from penstock.wire.api.create_topics import CreatableTopicConfig
+from penstock.wire.api.incremental_alter_configs import AlterableConfig
 from penstock.wire.api.metadata import MetadataResponseTopic
 from penstock.wire.uuids import uuid_text
-
-TIMEOUT_MS = 30_000
-_TOPIC = 2
-_SET, _DELETE = 0, 1
 
 
 @click.group()
@@ -82,24 +61,6 @@ def create_topic(
     say(f"Created topic {name} with {count} {plural}.", fields, as_json=wants_json(as_json))
 
 
-def create(
-    client: Client,
-    name: str,
-    *,
-    partitions: int = -1,
-    replicas: int = -1,
-    configs: Sequence[CreatableTopicConfig] = (),
-) -> CreatableTopicResult:
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=replicas, configs=list(configs)
-    )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-    (result,) = client.controller().ask(request, CreateTopicsResponse).topics
-    if result.error_code:
-        raise AnswerError(result.error_code, f"Creating topic {name!r}", result.error_message)
-    return result
-
-
 @topics.command("delete")
 @cluster_options
 @click.argument("names", nargs=-1, required=True)
@@ -109,20 +70,6 @@ def delete_topics(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None
         delete(client, names)
     sentence = f"Deleted topic{'s' if len(names) > 1 else ''} {', '.join(names)}."
     say(sentence, {"deleted": list(names)}, as_json=wants_json(as_json))
-
-
-def delete(client: Client, names: Sequence[str]) -> None:
-    request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(name=name) for name in names], topic_names=list(names), timeout_ms=TIMEOUT_MS
-    )
-    controller = client.controller()
-    if controller.version_of(request) >= 6:
-        request.topic_names = []
-    else:
-        request.topics = []
-    for result in controller.ask(request, DeleteTopicsResponse).responses:
-        if result.error_code:
-            raise AnswerError(result.error_code, f"Deleting topic {result.name!r}", result.error_message)
 
 
 @topics.command("alter")
@@ -150,16 +97,15 @@ def alter_topic(
     if partitions is None and not configs and not unset:
         raise click.UsageError("Say what to change: --partitions, --config or --unset.")
     changes = [
-        AlterableConfig(name=one.name, config_operation=_SET, value=one.value)
-        for one in map(_config, configs)
+        AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in map(_config, configs)
     ]
-    changes += [AlterableConfig(name=one, config_operation=_DELETE, value=None) for one in unset]
+    changes += [AlterableConfig(name=one, config_operation=UNSET, value=None) for one in unset]
     with connected(bootstrap) as client:
         client.partitions(name)
         if changes:
-            _alter_configs(client, name, changes, dry_run)
+            alter_configs(client, name, changes, dry_run)
         if partitions is not None:
-            _add_partitions(client, name, partitions, dry_run)
+            add_partitions(client, name, partitions, dry_run)
     fields = {
         "altered": name,
         "partitions": partitions,
@@ -168,22 +114,6 @@ def alter_topic(
         "dry_run": dry_run,
     }
     say(f"{'Would alter' if dry_run else 'Altered'} topic {name}.", fields, as_json=wants_json(as_json))
-
-
-def _alter_configs(client: Client, name: str, changes: list[AlterableConfig], dry_run: bool) -> None:
-    resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=changes)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
-    (result,) = client.controller().ask(request, IncrementalAlterConfigsResponse).responses
-    if result.error_code:
-        raise AnswerError(result.error_code, f"Changing settings of topic {name!r}", result.error_message)
-
-
-def _add_partitions(client: Client, name: str, count: int, dry_run: bool) -> None:
-    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-    request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=dry_run)
-    (result,) = client.controller().ask(request, CreatePartitionsResponse).results
-    if result.error_code:
-        raise AnswerError(result.error_code, f"Adding partitions to topic {name!r}", result.error_message)
 
 
 @topics.command("tail")
