@@ -69,21 +69,33 @@ def files_in(descriptors: bytes | str) -> tuple[bytes, ...]:
 
 
 def _descriptor(settings: Settings) -> Descriptor:
+    try:
+        return _pool(settings.files).FindMessageTypeByName(settings.message)
+    except KeyError:
+        raise PipelineError(f"The Protobuf descriptors have no message {settings.message!r}.") from None
+
+
+def last_file(files: tuple[bytes, ...]) -> Descriptor:
+    """The descriptor of the last file, which may import the others."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    return _pool(files).FindFileByName(FileDescriptorProto.FromString(files[-1]).name)
+
+
+def _pool(files: tuple[bytes, ...]) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, timestamp_pb2, wrappers_pb2
 
     pool = descriptor_pool.DescriptorPool()
     well_known = (timestamp_pb2, duration_pb2, wrappers_pb2)
-    given = {descriptor_pb2.FileDescriptorProto.FromString(one).name for one in settings.files}
+    given = {descriptor_pb2.FileDescriptorProto.FromString(one).name for one in files}
     # Registries leave out what comes with the language.
     supplied = [one.DESCRIPTOR.serialized_pb for one in well_known if one.DESCRIPTOR.name not in given]
     try:
-        for file in (*supplied, *settings.files):
+        for file in (*supplied, *files):
             pool.AddSerializedFile(file)
-        return pool.FindMessageTypeByName(settings.message)
-    except KeyError:
-        raise PipelineError(f"The Protobuf descriptors have no message {settings.message!r}.") from None
     except TypeError as error:
         raise PipelineError(f"The Protobuf descriptors do not fit together: {error}.") from None
+    return pool
 
 
 # Types.
@@ -155,7 +167,7 @@ def decoder(settings: Settings) -> Decoder:
     def decode(data: bytes) -> Any:
         if settings.confluent:
             schema_number(data)
-            named, at = _indexes(data, FRAME_BYTES)
+            named, at = message_indexes(data, FRAME_BYTES)
             if named != place:
                 raise BadRecordError(f"is message {named} of its schema, and {settings.message} is {place}.")
             data = data[at:]
@@ -185,7 +197,7 @@ def _place(message: Descriptor) -> list[int]:
     return path
 
 
-def _indexes(data: bytes, at: int) -> tuple[list[int], int]:
+def message_indexes(data: bytes, at: int) -> tuple[list[int], int]:
     """The message indexes behind the number of the schema, and their end. A lone zero is short for [0]."""
     count, at = _zigzag(data, at)
     if not 0 <= count <= 100:

@@ -36,6 +36,16 @@ class Registry:
         """The schema with this number, as its author wrote it. Raises NoSchemaError, PipelineError."""
         return str(self._get(f"/schemas/ids/{number}")["schema"])
 
+    def described(self, number: int) -> tuple[str, str, tuple[bytes, ...]]:
+        """The kind of the schema with this number (AVRO, JSON, PROTOBUF) and the schema; of Protobuf the
+        descriptors of its files instead, those that others import first."""
+        found = self._get(f"/schemas/ids/{number}")
+        kind = str(found.get("schemaType") or "AVRO")
+        if kind != "PROTOBUF":
+            return kind, str(found["schema"]), ()
+        found = self._get(f"/schemas/ids/{number}?format=serialized")
+        return kind, "", tuple(self._with_references(found, f"schema-{number}.proto", None).values())
+
     def latest(self, subject: str) -> str:
         try:
             return str(self._version(subject, "latest")["schema"])
@@ -50,9 +60,11 @@ class Registry:
             raise PipelineError(f"The schema registry has no subject {subject!r}.") from None
 
     def _protobuf(self, subject: str, version: str, name: str | None) -> dict[str, bytes]:
+        return self._with_references(self._version(subject, version, "?format=serialized"), subject, name)
+
+    def _with_references(self, found: dict[str, Any], subject: str, name: str | None) -> dict[str, bytes]:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-        found = self._version(subject, version, "?format=serialized")
         files: dict[str, bytes] = {}
         for one in found.get("references") or ():
             files.update(self._protobuf(one["subject"], str(one["version"]), one["name"]))
