@@ -56,7 +56,7 @@ exactly-once: ## a Spark driver killed 50 times, topic to topic and topic to tab
 bench-spark: ## Spark reads a log: format("penstock"), its Kafka connector on Kafka, Parquet; 15 min (needs Java, Maven)
 crash: ## 1,000 rounds of kill -9 under idempotent producers (needs Java, Maven, Go)
 abuse: ## hostile bytes beside a healthy client that must notice nothing
-security: ## every login with every client, what TLS must refuse, crowds and rubbish at the door; 6 min (needs Java, Maven)
+security: ## every login with every client, what TLS and tokens must refuse, rights at every version beside Kafka, crowds and rubbish at the door; 20 min (needs Java, Maven)
 groups: ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL; 15 min (needs Java, Maven, Go, Node)
 transactions: ## transactions of every client, chains of them in 1,000 rounds of faults, Streams, TestTxnEtl, kafka-transactions; 4 h (needs Java, Maven, Go, Node)
 compaction: ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)

@@ -63,6 +63,8 @@ SECURITY = _python(
     "conformance.security.clients --short",
     "conformance.security.tls",
     "conformance.security.handshakes --short",
+    "conformance.security.tokens",
+    "conformance.differential --secured --short",
 )
 
 EACH_PUSH = {
@@ -97,7 +99,9 @@ PROOFS = (
             "conformance.security.tools",
             "conformance.security.tls",
             "conformance.security.handshakes",
+            "conformance.security.tokens",
             "conformance.security.quotas",
+            "conformance.differential --secured",
         ),
         SECURITY,
     ),

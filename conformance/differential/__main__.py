@@ -8,18 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from conformance import parts
-from conformance.differential import scenarios as _scenarios
 from conformance.differential.compare import Difference, Mismatch, deliberate, differences, report
+from conformance.differential.mode import Mode, open_mode, secured_mode
 from conformance.differential.normalise import normalise
-from conformance.differential.scenario import SCENARIOS, Draw, Step
-from conformance.differential.scenarios.base import SetupFailed, setup
+from conformance.differential.scenario import Draw, Step
+from conformance.differential.scenarios.base import SetupFailed
 from conformance.differential.world import Answer, World, is_change, pin
-from conformance.oracle import ApacheKafka
 from conformance.server import ServerFailed, interrupted_cleanly
-from conformance.target import add_against, server_named
+from conformance.target import add_against
 from conformance.wire.connection import Closed, Silent
-
-assert _scenarios.__all__, "importing the package registers the scenarios"
 
 # Groups are assigned at once, so that answers do not depend on when they were asked for. Transactions that are
 # open for too long are aborted within a moment, so that nobody has to wait for it.
@@ -34,7 +31,8 @@ Plan = list[tuple[str, int, str]]
 class Run:
     """One pair of brokers, asked the same things."""
 
-    def __init__(self, kafka: World, other: World, seed: int) -> None:
+    def __init__(self, mode: Mode, kafka: World, other: World, seed: int) -> None:
+        self.mode = mode
         self.kafka = kafka
         self.other = other
         self.seed = seed
@@ -44,7 +42,7 @@ class Run:
         self.pool = ThreadPoolExecutor(2)
         for world in (kafka, other):
             try:
-                setup(world, self.now_ms)
+                mode.setup(world, self.now_ms)
             except (Closed, Silent) as why:
                 raise SetupFailed(
                     f"{world.name} gave no answer while its topics were prepared: {why!r}"
@@ -56,14 +54,16 @@ class Run:
         for api in apis:
             for at in range(40):
                 if version in (None, at) and self.kafka.serves(api, at) and self.other.serves(api, at):
-                    chosen += [(api, at, name) for name in SCENARIOS[api] if scenario in (None, name)]
+                    chosen += [
+                        (api, at, name) for name in self.mode.scenarios[api] if scenario in (None, name)
+                    ]
         passed = set(skip)
         return [each for each in chosen if each not in passed]
 
     def play(self, api: str, version: int, name: str, again: int) -> None:
         label = f"{name.replace('_', '-')}-v{version}" + (f"-{again}" if again else "")
         draw = Draw(random.Random(f"{self.seed} {label}"), self.now_ms, label)
-        for step in SCENARIOS[api][name](draw, version):
+        for step in self.mode.scenarios[api][name](draw, version):
             self.ask(name, *pin(step, api, version))
         for world in (self.kafka, self.other):
             world.hang_up()
@@ -96,19 +96,22 @@ def _brief(value: object) -> str:
     return repr(value)
 
 
-def compare(options: argparse.Namespace) -> tuple[int, list[Mismatch], list[str]]:
+def compare(mode: Mode, options: argparse.Namespace) -> tuple[int, list[Mismatch], list[str]]:
     """Kafka's newest for every version it serves, then the last 3.9 for the versions that are left."""
-    apis = options.api or list(SCENARIOS)
+    apis = options.api or list(mode.scenarios)
     found: list[Mismatch] = []
     notes: list[str] = []
     done: Plan = []
     requests = 0
     for kafka_version in options.kafka:
         with ExitStack() as stack:
-            kafka = stack.enter_context(ApacheKafka(kafka_version, SETTINGS))
-            other = stack.enter_context(server_named(options.against, SETTINGS))
-            run = Run(World(kafka), World(other), options.seed)
+            kafka = stack.enter_context(mode.server(f"kafka:{kafka_version}", SETTINGS))
+            other = stack.enter_context(mode.server(options.against, SETTINGS))
+            run = Run(mode, mode.world(kafka), mode.world(other), options.seed)
             plan = run.plan(apis, options.version, options.scenario, done)
+            if options.short:
+                newest = {api: version for api, version, _ in plan}
+                plan = [each for each in plan if each[1] == newest[each[0]]]
             for api, version, name in plan:
                 run.play(api, version, name, 0)
             chance = random.Random(options.seed)
@@ -146,10 +149,15 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--api",
         action="append",
-        choices=sorted(SCENARIOS),
         metavar="API",
         help="only this API; may be repeated",
     )
+    parser.add_argument(
+        "--secured",
+        action="store_true",
+        help="both with logins and the authorizer: each API asked by users who may, may not and may in part",
+    )
+    parser.add_argument("--short", action="store_true", help="only the newest version of each API")
     parser.add_argument("--version", type=int, help="only this version")
     parser.add_argument("--scenario", help="only the scenario of this name")
     parser.add_argument(
@@ -167,27 +175,32 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--verbose", action="store_true", help="print whole requests and every scenario")
     parser.add_argument("--all", action="store_true", help="also print deliberate differences")
     options = parser.parse_args(arguments)
-    options.kafka = options.kafka or [parts.KAFKA_NEWEST, parts.KAFKA_OLD]
+    newest_only = [parts.KAFKA_NEWEST]
+    options.kafka = options.kafka or (newest_only if options.short else [*newest_only, parts.KAFKA_OLD])
     return options
 
 
 def main() -> int:
     options = options_of()
+    mode = secured_mode() if options.secured else open_mode()
+    if unknown := set(options.api or ()) - set(mode.scenarios):
+        print(f"differential: nothing is asked of {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
     try:
         with interrupted_cleanly():
-            requests, found, notes = compare(options)
+            requests, found, notes = compare(mode, options)
     except parts.PartMissing as why:
         return parts.not_run(why)
     except (ServerFailed, SetupFailed) as why:
         print(f"differential: {why}", file=sys.stderr)
         return 2
-    known = deliberate()
-    left = sort_out(found, known)
+    known = deliberate(mode.differences)
+    left = sort_out(found, [*known, *(each for name in mode.also for each in deliberate(name))])
     report(found if options.all else left, options.against, options.verbose)
     print()
     for note in notes:
         print(note)
-    partial = options.api or options.version is not None or options.scenario
+    partial = options.short or options.api or options.version is not None or options.scenario
     for difference in known:
         if difference.used == 0 and not partial:
             print(f"no longer seen, remove it: {difference.api} {difference.field}: {difference.reason}")

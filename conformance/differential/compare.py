@@ -26,7 +26,7 @@ NAMES = ("Name", "Topic", "TopicName")
 TELLING = {"Configs", "ApiKeys", "SupportedFeatures", "FinalizedFeatures", "Synonyms"}
 ABSENT = "<absent>"
 A_TIME_MS = 1_000_000_000_000
-FILE = Path(__file__).resolve().parent.parent / "differences.toml"
+FOLDER = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,9 @@ def _matches(text: str, pattern: str) -> bool:
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
-def deliberate() -> list[Difference]:
-    with FILE.open("rb") as file:
+def deliberate(name: str) -> list[Difference]:
+    """The deliberate differences that this file lists."""
+    with (FOLDER / name).open("rb") as file:
         return [Difference(**entry) for entry in tomllib.load(file).get("difference", [])]
 
 

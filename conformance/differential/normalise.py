@@ -27,9 +27,16 @@ TIMES = {
     "max_timestamp",
     "timestamp",
     "TransactionStartTimeMs",
+    "IssueTimestampMs",
+    "IssueTimestamp",
 }
 # Lists of plain values whose order means nothing.
-SETS = {"Partitions", "SubscribedTopicNames"}
+SETS = {"Partitions", "SubscribedTopicNames", "Mechanisms"}
+# Lists of structures whose order means nothing, and whose items have no one key.
+BAGS = {"Acls", "MatchingAcls", "Resources", "Tokens", "Entries", "Entity", "CredentialInfos"}
+# Times to come, told in hours.
+FUTURES = {"ExpiryTimestampMs", "ExpiryTimestamp", "MaxTimestampMs"}
+HOUR_MS = 3_600_000
 # Configs that say where a broker is, and so differ between any two.
 PLACES = {
     "listeners",
@@ -70,22 +77,32 @@ def _field(name: str, value: Any, world: World) -> Any:
         return _struct(value, world)
     if isinstance(value, list):
         items = [_field(name, item, world) for item in value]
-        return sorted(items) if name in SETS and not any(isinstance(item, dict) for item in items) else items
+        if name in SETS and not any(isinstance(item, dict) for item in items):
+            return sorted(items)
+        return sorted(items, key=repr) if name in BAGS else items
     if name in ("Records", "RecordSet"):
         return records(value, world)
+    if name == "Hmac":
+        return f"<{len(value)} bytes>"
     if isinstance(value, bytes):
         return _topic_id(value, world) if len(value) == 16 else value.hex()
     return _scalar(name, value, world)
 
 
 def _scalar(name: str, value: Any, world: World) -> Any:
+    if name == "MaxTimestamp" and value > time.time() * 1000 + HOUR_MS:
+        name = "MaxTimestampMs"  # of a token, not of a batch
     if name in TIMES and isinstance(value, int) and value >= world.started_ms - 1000:
         return "<now>" if value <= time.time() * 1000 + 1000 else value
+    if name in FUTURES and value > 0 and (hours := (value - time.time() * 1000) / HOUR_MS) > -1:
+        return f"<in {round(hours)} h>"
     match name:
+        case "TokenId":
+            return "<token>" if value else value
         case "Host":
             return "<host>" if value == world.server.host else value
         case "Port":
-            return "<port>" if value == world.server.port else value
+            return "<port>" if value in world.ports else value
         case "ClusterId":
             return "<cluster>" if value else value
         case "ProducerId" | "producer_id":

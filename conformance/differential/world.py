@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.differential.scenario import UNKNOWN_ID, Ref, Step
 from conformance.oracle import ApacheKafka
-from conformance.server import Server
+from conformance.server import Server, ServerFailed
 from conformance.wire import codec, definitions
 from conformance.wire.codec import Value
 from conformance.wire.connection import Closed, Connection, Silent, advertised
@@ -33,13 +33,22 @@ class World:
         self.server = server
         self.name = server.name
         self.versions = advertised(server.host, server.port)
-        self.connection = _connect(server)
+        self.connection = self.connect("")
         self.others: dict[str, Connection] = {}
         self.learned: dict[str, Any] = {}
         self.ids: dict[str, bytes] = {}
         self.names: dict[bytes, str] = {}
         self.barriers = 0
         self.started_ms = int(time.time() * 1000)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Where the broker may say that it is."""
+        return (self.server.port,)
+
+    def connect(self, name: str) -> Connection:
+        """A new connection that is to have this name."""
+        return Connection(self.server.host, self.server.port, timeout_s=PATIENCE_S)
 
     def topic_id(self, name: str) -> bytes:
         return self.ids.get(name, UNKNOWN_ID)
@@ -107,7 +116,7 @@ class World:
         if not name:
             return self.connection
         if name not in self.others:
-            self.others[name] = _connect(self.server)
+            self.others[name] = self.connect(name)
         return self.others[name]
 
     def hang_up(self) -> None:
@@ -121,7 +130,10 @@ class World:
         if name:
             del self.others[name]
         else:
-            self.connection = _connect(self.server)
+            try:
+                self.connection = self.connect("")
+            except OSError as why:
+                raise ServerFailed(f"{self.name} is gone ({why}):\n{self.server.tail()}") from why
 
     def resolve(self, value: Any) -> Any:
         if isinstance(value, Ref):
@@ -166,10 +178,6 @@ class World:
                 time.sleep(0.002)
         except (Closed, Silent, codec.Malformed):
             self.reconnect()
-
-
-def _connect(server: Server) -> Connection:
-    return Connection(server.host, server.port, timeout_s=PATIENCE_S)
 
 
 def is_change(api: str, step: Step) -> bool:

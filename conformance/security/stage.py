@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,18 @@ class Stage:
         self.ca = self.authority.write(folder / "ca.pem")
         self.keys = self.authority.vouch().write(folder / "broker.pem")
         self.signing_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.signing_key.public_key()))
-        (folder / "jwks.json").write_text(json.dumps({"keys": [{**jwk, "kid": "one", "use": "sig"}]}))
+        (folder / "jwks.json").write_text(json.dumps({"keys": [{**self.jwk, "kid": "one", "use": "sig"}]}))
         self.token_file = folder / "token"
         self.token_file.write_text(self.token())
+        self.extra: dict[str, str] = {}
+        """Settings instead of the usual ones."""
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def jwk(self) -> dict[str, str]:
+        """The public half of the key that signs tokens, without its id."""
+        found: dict[str, str] = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.signing_key.public_key()))
+        return found
 
     @property
     def pid(self) -> int:
@@ -115,6 +122,7 @@ class Stage:
             "sasl.oauthbearer.expected.issuer": ISSUER,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": f"User:{USER}",
+            **self.extra,
         }
         file = self.folder / "server.properties"
         file.write_text("".join(f"{name}={text}\n" for name, text in properties.items()))
@@ -162,11 +170,13 @@ def own_properties(given: Security) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[Stage]:
+def stage(prepare: Callable[[Stage], None] = lambda _: None) -> Iterator[Stage]:
+    """A broker that serves. `prepare` is called before it starts."""
     folder = Path(tempfile.mkdtemp(prefix="locked-doors-"))
     with consecutive(PORTS) as first_port:
         made = Stage(folder, first_port)
         try:
+            prepare(made)
             made.start()
             yield made
         finally:

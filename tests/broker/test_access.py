@@ -105,11 +105,11 @@ async def sees(rig: Rig, principal: str) -> int:
 async def test_a_rule_takes_effect_at_once_and_goes_so(rig: Rig) -> None:
     assert await sees(rig, ROOT) == ErrorCode.NONE
     assert await sees(rig, ALICE) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert await create(rig, ALICE_READS, ALICE_READS) == [(0, None), (0, None)]
+    assert await create(rig, ALICE_READS, ALICE_READS) == [(0, ""), (0, "")]
     assert list(rig.broker.image.access_rules) == [AccessRule(TOPIC, "t", LITERAL, ALICE, "*", READ, ALLOW)]
     assert await sees(rig, ALICE) == ErrorCode.NONE
     version = rig.broker.image.version
-    assert await create(rig, ALICE_READS) == [(0, None)]
+    assert await create(rig, ALICE_READS) == [(0, "")]
     assert rig.broker.image.version == version, "it was there"
     gone = await rig.ask(
         DeleteAclsRequest(filters=[DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY)]),
@@ -138,7 +138,7 @@ async def test_what_can_be_no_rule(rig: Rig, wrong: AclCreation, why: str) -> No
     (code, said), right = await create(rig, wrong, ALICE_READS)
     assert code == ErrorCode.INVALID_REQUEST
     assert said is not None and said.startswith(why)
-    assert right == (0, None)
+    assert right == (0, "")
     assert len(rig.broker.image.access_rules) == 1
 
 

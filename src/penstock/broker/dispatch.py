@@ -206,7 +206,11 @@ class _Messages:
             response = self._refuse(message, code)
         else:
             response = _with_error(self._response_class, request.api_version, code)
-        return None if response is None else self._answer(request, response)
+        if response is None:
+            return None
+        if getattr(response, "error_code", 0) and not _has_code(self._response_class, request.api_version):
+            response.error_code = ErrorCode.NONE  # Its items say it in this version.
+        return self._answer(request, response)
 
     def _failure(self, request: Request, message: Any) -> list[Buffer] | None:
         log.exception("handler failed api=%s version=%d", self._row.name, request.api_version)
@@ -223,9 +227,17 @@ def _name_of(right: Right, message: Any) -> str:
 
 def _with_error(response_class: type[Any], version: int, code: ErrorCode) -> Any | None:
     """An answer that says only `code`, if the response has a code of its own in this version."""
-    if not any(field.name == "error_code" for field in layout_of(response_class, version).plain):
+    if not _has_code(response_class, version):
         return None
-    return response_class(error_code=code)
+    response = response_class(error_code=code)
+    if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and hasattr(response, "error_message"):
+        response.error_message = code.name
+    return response
+
+
+def _has_code(response_class: type[Any], version: int) -> bool:
+    """Does the response have a code of its own in this version?"""
+    return any(field.name == "error_code" for field in layout_of(response_class, version).plain)
 
 
 def _closed(request: Request, why: str) -> Reply:

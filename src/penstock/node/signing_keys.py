@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+import time
+from http.client import HTTPException
+from typing import IO, TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.parse import unquote, urlsplit
-from urllib.request import urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.security.sasl.oauthbearer import BearerRefused, BearerToken
 from penstock.security.tokens import BadKeySetError, Expected, KeySet, UnknownKey, validate
 
 if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
     from penstock.settings.doors import OauthSettings
 
 log = logging.getLogger(__name__)
@@ -82,6 +86,32 @@ class SigningKeys:
                 await asyncio.sleep(min(UNKNOWN_SECONDS, pause))
 
 
+class _SameScheme(HTTPRedirectHandler):
+    """Goes where an issuer sends us, but not from https to a place that anybody on the way can answer for."""
+
+    def __init__(self, scheme: str) -> None:
+        self._scheme = scheme
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if urlsplit(newurl).scheme != self._scheme:
+            raise URLError("it was redirected from one protocol to another")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _downloaded(url: str, scheme: str) -> bytes:
+    """All of it within the time, from servers that send a byte now and then too."""
+    until = time.monotonic() + FETCH_SECONDS
+    data = bytearray()
+    with build_opener(_SameScheme(scheme)).open(url, timeout=FETCH_SECONDS) as answer:
+        while part := answer.read1(DOCUMENT_BYTES_MAX + 1 - len(data)):
+            data += part
+            if time.monotonic() > until:
+                raise URLError("it took too long")
+    return bytes(data)
+
+
 def _fetched(url: str) -> KeySet:
     place = urlsplit(url)
     shown = f"{place.scheme}://{place.hostname or ''}{place.path}"
@@ -90,9 +120,8 @@ def _fetched(url: str) -> KeySet:
             with open(unquote(place.path), "rb") as file:
                 data = file.read(DOCUMENT_BYTES_MAX + 1)
         else:
-            with urlopen(url, timeout=FETCH_SECONDS) as answer:
-                data = answer.read(DOCUMENT_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
+            data = _downloaded(url, place.scheme)
+    except (OSError, ValueError, HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else getattr(error, "strerror", None)
         raise KeysError(f"The keys of tokens could not be fetched from {shown}: {reason or error}.") from None
     if len(data) > DOCUMENT_BYTES_MAX:

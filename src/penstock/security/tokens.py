@@ -16,12 +16,9 @@ The key set is fetched elsewhere: this room reads no network and no clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.security.sasl.oauthbearer import BearerRefused, BearerToken
-
-if TYPE_CHECKING:
-    from jwt import PyJWK
 
 ALGORITHMS: Final = frozenset(
     ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -33,6 +30,12 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 """A token is decoded before its signature is known to be right."""
 _TIME_MAX: Final = 2**53
 """A time beyond it is no time."""
+
+_FAMILIES: Final = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
 
 
 class BadKeySetError(Exception):
@@ -54,6 +57,21 @@ class Expected(NamedTuple):
     algorithms: frozenset[str] = ALGORITHMS
 
 
+class Key(NamedTuple):
+    """A public key, and what its entry in the key set says about it."""
+
+    id: str | None
+    kind: str
+    algorithm: str | None
+    """The one that it was made for; None: any of its kind."""
+    public: Any
+
+    def fits(self, algorithm: str) -> bool:
+        if self.algorithm is not None:
+            return algorithm == self.algorithm
+        return algorithm in _FAMILIES[self.kind]
+
+
 class KeySet:
     """The keys of an issuer, by their ids. `document` is the parsed JSON of a JWKS."""
 
@@ -63,14 +81,14 @@ class KeySet:
         entries = document.get("keys") if isinstance(document, Mapping) else None
         if not isinstance(entries, list) or not entries or len(entries) > KEYS_MAX:
             raise BadKeySetError(f"a key set is an object with 1 to {KEYS_MAX} keys")
-        self._keys: dict[str, PyJWK] = {}
-        unnamed: list[PyJWK] = []
+        self._keys: dict[str, Key] = {}
+        unnamed: list[Key] = []
         for entry in entries:
             key = _public_key(entry)
             if key is None:
                 continue
-            if isinstance(key.key_id, str):
-                self._keys[key.key_id] = key
+            if key.id is not None:
+                self._keys[key.id] = key
             else:
                 unnamed.append(key)
         usable = [*self._keys.values(), *unnamed]
@@ -78,7 +96,7 @@ class KeySet:
             raise BadKeySetError("the key set has no key that can check the signature of a token")
         self._only = usable[0] if len(usable) == 1 else None
 
-    def find(self, kid: object) -> PyJWK | None:
+    def find(self, kid: object) -> Key | None:
         if kid is None:
             return self._only
         return self._keys.get(kid) if isinstance(kid, str) else None
@@ -100,12 +118,12 @@ def validate(token: str, keys: KeySet, expected: Expected, now_ms: int) -> Beare
     key = keys.find(header.get("kid"))
     if key is None:
         return UnknownKey("signed with a key that is not in the key set")
-    if not _fits(key, algorithm):
+    if not key.fits(algorithm):
         return BearerRefused(f"algorithm {algorithm!r} is not that of the key")
     try:
         claims = jwt.decode(
             token,
-            key.key,
+            key.public,
             algorithms=[algorithm],
             options={
                 "verify_signature": True,
@@ -159,7 +177,7 @@ def _for_us(audience: object, expected: tuple[str, ...]) -> bool:
     return any(one in expected for one in named if isinstance(one, str))
 
 
-def _public_key(entry: object) -> PyJWK | None:
+def _public_key(entry: object) -> Key | None:
     """The key, if it is one that checks signatures and is no secret."""
     import jwt
 
@@ -169,19 +187,8 @@ def _public_key(entry: object) -> PyJWK | None:
         return None
     public = {name: value for name, value in entry.items() if name not in ("d", "p", "q", "dp", "dq", "qi")}
     try:
-        return jwt.PyJWK(public)
+        made = jwt.PyJWK(public)
     except (jwt.PyJWTError, TypeError, ValueError):
         return None
-
-
-_FAMILIES: Final = {
-    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    "EC": ("ES256", "ES384", "ES512"),
-    "OKP": ("EdDSA",),
-}
-
-
-def _fits(key: PyJWK, algorithm: str) -> bool:
-    """Whether the key was made for the algorithm: as its `alg` says, or its kind."""
-    named = key._jwk_data.get("alg")
-    return algorithm == named if named is not None else algorithm in _FAMILIES.get(key.key_type or "", ())
+    named = entry.get("kid")
+    return Key(named if isinstance(named, str) else None, entry["kty"], entry.get("alg"), made.key)

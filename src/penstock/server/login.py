@@ -225,7 +225,7 @@ class Login:
         return _encoded(
             request,
             SaslAuthenticateResponse(
-                error_message=None, auth_bytes=step.token, session_lifetime_ms=lifetime_ms
+                error_message="", auth_bytes=step.token, session_lifetime_ms=lifetime_ms
             ),
         )
 

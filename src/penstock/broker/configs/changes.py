@@ -152,7 +152,7 @@ class _ConfigChange:
             return self._precheck_broker(wish)
         if wish.resource_type == CLIENT_METRICS_CONFIG:
             message = "Client metrics are not collected by this cluster."
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+            return self._unauthorized(wish) or Refusal(ErrorCode.INVALID_REQUEST, message)
         if wish.resource_type not in {TOPIC_CONFIG, GROUP_CONFIG}:
             return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {wish.resource_type}")
         return _unknown_operation(wish) or self._unauthorized(wish)

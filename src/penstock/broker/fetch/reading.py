@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.fetch.cold import ColdRead, cold_reads_of, make_cold_reads
 from penstock.broker.fetch.results import Result
-from penstock.broker.rights import BE_A_BROKER, READ_TOPIC
+from penstock.broker.rights import BE_A_BROKER, EVERYTHING, READ_TOPIC
 from penstock.storage.partitions.answers import OffsetOutOfRangeError, Slice
 from penstock.storage.stores.objects import HurtRangeError, StoreError
 from penstock.wire.errors import ErrorCode
@@ -124,8 +124,11 @@ async def read_on(reader: Reader, wanted: Wanted, offset: int) -> Result:
 def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Result:
     topic: TopicInfo | None
     permit = reader.permit
-    if reader.from_replica and not permit.allows(BE_A_BROKER):
-        return _UNAUTHORIZED
+    if reader.from_replica:
+        # Brokers need no right to the topics.
+        if not permit.allows(BE_A_BROKER):
+            return _UNAUTHORIZED
+        permit = EVERYTHING
     if reader.by_id:
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:

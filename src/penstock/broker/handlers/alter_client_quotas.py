@@ -160,7 +160,7 @@ def _answer(entry: EntryData, refusal: Refusal | None) -> AlteredEntry:
 def refused(message: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
     return AlterClientQuotasResponse(
         entries=[
-            AlteredEntry(error_code=code, error_message=None, entity=entry.entity)
+            AlteredEntry(error_code=code, error_message=code.name, entity=entry.entity)
             for entry in message.entries
         ]
     )

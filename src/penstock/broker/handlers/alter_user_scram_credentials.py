@@ -1,7 +1,8 @@
 """AlterUserScramCredentials 0: set and remove what is kept of passwords (KIP-554).
 
 - A client sends salt and salted password. Only the keys that are derived from them are kept.
-- Each user once in a request, whatever the mechanisms: else DUPLICATE_RESOURCE, and nothing of that user.
+- Each user once in a request, whatever the mechanisms: else DUPLICATE_RESOURCE, and nothing of that user. If
+  the first wish for a user was wrong already, that is told instead.
 - UNACCEPTABLE_CREDENTIAL for an empty user, or iterations that are not 4096 to 16384;
   UNSUPPORTED_SASL_MECHANISM; RESOURCE_NOT_FOUND to remove what is not there.
 - All changes of a request become one entry of the metadata log; the audit is told of each.
@@ -44,45 +45,52 @@ Change = SetScramCredential | RemoveScramCredential
 async def handle(
     broker: Broker, request: Request, message: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    times: dict[str, int] = {}
-    for name in _names(message):
-        times[name] = times.get(name, 0) + 1
     wanted: dict[str, Change | Refusal] = {}
-    for deletion in message.deletions:
-        wanted[deletion.name] = _usable(deletion.name, deletion.mechanism) or RemoveScramCredential(
-            deletion.name, deletion.mechanism
-        )
-    for upsertion in message.upsertions:
-        wanted[upsertion.name] = _credential(upsertion)
-    for name, count in times.items():
-        if count > 1:
-            why = "A user credential cannot be altered twice in the same request"
-            wanted[name] = Refusal(ErrorCode.DUPLICATE_RESOURCE, why)
-    outcomes: dict[str, Refusal | None] = {}
 
     def decide(image: ClusterImage) -> Sequence[AnyCommand]:
-        commands: list[AnyCommand] = []
-        for name, change in wanted.items():
-            outcomes[name] = change if isinstance(change, Refusal) else _missing(image, change)
-            if outcomes[name] is None and not isinstance(change, Refusal):
-                commands.append(change)
-        return commands
+        nonlocal wanted
+        wanted = _judged(image, message)
+        return [change for change in wanted.values() if not isinstance(change, Refusal)]
 
     refusal = await carry_out(broker, decide)
-    done = [name for name, outcome in outcomes.items() if outcome is None]
     if refusal is None:
-        tell(broker, request, (_told(wanted[name]) for name in done))
-    else:
-        outcomes.update(dict.fromkeys(wanted, refusal) if not outcomes else dict.fromkeys(done, refusal))
+        tell(
+            broker,
+            request,
+            (_told(change) for change in wanted.values() if not isinstance(change, Refusal)),
+        )
+    elif not wanted:
+        return refused(message, refusal.code, refusal.message)
     return AlterUserScramCredentialsResponse(
         results=[
-            AlterUserScramCredentialsResult(
-                user=name,
-                error_code=ErrorCode.NONE if outcome is None else outcome.code,
-                error_message=None if outcome is None else outcome.message,
-            )
-            for name, outcome in outcomes.items()
+            _result(name, change if isinstance(change, Refusal) else refusal)
+            for name, change in wanted.items()
         ]
+    )
+
+
+def _judged(image: ClusterImage, message: AlterUserScramCredentialsRequest) -> dict[str, Change | Refusal]:
+    """What is to be done for each user, or why not. What is wrong first is what is told."""
+    asked = [
+        *((one.name, _removal(one.name, one.mechanism)) for one in message.deletions),
+        *((one.name, _credential(one)) for one in message.upsertions),
+    ]
+    wanted: dict[str, Change | Refusal] = {}
+    for name, change in asked:
+        known = wanted.get(name)
+        if known is None:
+            wanted[name] = change if isinstance(change, Refusal) else _missing(image, change) or change
+        elif not isinstance(known, Refusal):
+            why = "A user credential cannot be altered twice in the same request"
+            wanted[name] = Refusal(ErrorCode.DUPLICATE_RESOURCE, why)
+    return wanted
+
+
+def _result(name: str, refusal: Refusal | None) -> AlterUserScramCredentialsResult:
+    return AlterUserScramCredentialsResult(
+        user=name,
+        error_code=ErrorCode.NONE if refusal is None else refusal.code,
+        error_message=None if refusal is None else refusal.message,
     )
 
 
@@ -96,6 +104,10 @@ def _usable(name: str, mechanism: int) -> Refusal | None:
     if mechanism not in tuple(Mechanism):
         return Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     return None
+
+
+def _removal(name: str, mechanism: int) -> Change | Refusal:
+    return _usable(name, mechanism) or RemoveScramCredential(name, mechanism)
 
 
 def _credential(upsertion: ScramCredentialUpsertion) -> Change | Refusal:
@@ -127,18 +139,16 @@ def _missing(image: ClusterImage, change: Change) -> Refusal | None:
     return None
 
 
-def _told(change: Change | Refusal) -> str:
-    assert not isinstance(change, Refusal)
+def _told(change: Change) -> str:
     verb = "set" if isinstance(change, SetScramCredential) else "removed"
     return (
         f"{verb} a credential: user={literal(change.user)} mechanism={Mechanism(change.mechanism).sasl_name}"
     )
 
 
-def refused(message: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
+def refused(
+    message: AlterUserScramCredentialsRequest, code: ErrorCode, why: str | None = None
+) -> AlterUserScramCredentialsResponse:
     names = dict.fromkeys(_names(message))
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(user=name, error_code=code, error_message=None) for name in names
-        ]
-    )
+    refusal = Refusal(code, why or code.name)
+    return AlterUserScramCredentialsResponse(results=[_result(name, refusal) for name in names])

@@ -64,7 +64,7 @@ async def handle(broker: Broker, request: Request, message: CreateAclsRequest) -
     )
 
 
-def _result(code: ErrorCode = ErrorCode.NONE, why: str | None = None) -> AclCreationResult:
+def _result(code: ErrorCode = ErrorCode.NONE, why: str | None = "") -> AclCreationResult:
     return AclCreationResult(error_code=code, error_message=why)
 
 
@@ -104,4 +104,4 @@ def _fault(creation: AclCreation, version: int) -> str | None:
 
 
 def refused(message: CreateAclsRequest, code: ErrorCode, why: str | None = None) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[_result(code, why) for _ in message.creations])
+    return CreateAclsResponse(results=[_result(code, why or code.name) for _ in message.creations])

@@ -83,5 +83,7 @@ def _result(found: list[AccessRule] | None) -> DeleteAclsFilterResult:
 
 def refused(message: DeleteAclsRequest, code: ErrorCode, why: str | None = None) -> DeleteAclsResponse:
     return DeleteAclsResponse(
-        filter_results=[DeleteAclsFilterResult(error_code=code, error_message=why) for _ in message.filters]
+        filter_results=[
+            DeleteAclsFilterResult(error_code=code, error_message=why or code.name) for _ in message.filters
+        ]
     )

@@ -52,8 +52,8 @@ def handle(broker: Broker, request: Request, message: DescribeAclsRequest) -> De
                 permission_type=rule.permission,
             )
         )
-    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+    return DescribeAclsResponse(error_message="", resources=list(resources.values()))
 
 
 def refused(message: DescribeAclsRequest, code: ErrorCode, why: str | None = None) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=code, error_message=why)
+    return DescribeAclsResponse(error_code=code, error_message=why or code.name)

@@ -87,6 +87,11 @@ def _answer(broker: Broker, asked: Asked, led_elsewhere: Elsewhere) -> DescribeL
     return DescribeLogDirsResponse(results=[result])
 
 
+def refused(message: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
+    """Before version 3 it cannot be said why there is nothing."""
+    return DescribeLogDirsResponse(error_code=code)
+
+
 def _topic(
     broker: Broker, topic: TopicInfo, indexes: Iterable[int], led_elsewhere: Elsewhere
 ) -> DescribeLogDirsTopic:

@@ -68,7 +68,7 @@ async def handle(broker: Broker, request: Request, message: DescribeQuorumReques
         data = _quorum(image, leases) if known else _unknown(index)
         by_topic.setdefault(name, []).append(data)
     return DescribeQuorumResponse(
-        error_message=None,
+        error_message="",  # As Kafka says it.
         topics=[
             ResponseTopicData(topic_name=name, partitions=partitions) for name, partitions in by_topic.items()
         ],

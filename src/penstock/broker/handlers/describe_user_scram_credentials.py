@@ -54,4 +54,8 @@ def _result(name: str, found: list[CredentialInfo] | None, twice: bool) -> Descr
 def refused(
     message: DescribeUserScramCredentialsRequest, code: ErrorCode
 ) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(error_code=code, error_message=None)
+    # As Kafka refuses it: one for each user, without the names.
+    results = [
+        DescribeUserScramCredentialsResult(error_code=code, error_message=None) for _ in message.users or ()
+    ]
+    return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=results)

@@ -64,7 +64,7 @@ def refused(message: ElectLeadersRequest, code: ErrorCode, reason: str | None = 
         ReplicaElectionResult(
             topic=topic.topic,
             partition_result=[
-                PartitionResult(partition_id=index, error_code=code, error_message=reason)
+                PartitionResult(partition_id=index, error_code=code, error_message=reason or code.name)
                 for index in topic.partitions
             ],
         )

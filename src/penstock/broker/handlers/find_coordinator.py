@@ -113,8 +113,7 @@ def _find(
 
 
 def _refused(key: str, code: ErrorCode, why: str = "") -> Coordinator:
-    message = why or code.name
-    return Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, error_code=code, error_message=message)
+    return Coordinator(key=key, node_id=NO_NODE, port=NO_NODE, error_code=code, error_message=why)
 
 
 def refused(message: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:

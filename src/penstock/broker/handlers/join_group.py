@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from penstock.broker.groups.requests import client_of, mapped
 from penstock.groups.shard import GroupShard
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
-    from penstock.wire.errors import ErrorCode
     from penstock.wire.exchange import Request
 
 REBALANCE_TIMEOUT_SINCE = 1
@@ -53,4 +53,6 @@ def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
 
 
 def refused(message: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, member_id=message.member_id)
+    # Who may not read the group is told nothing of members, as by Kafka.
+    member_id = "" if code is ErrorCode.GROUP_AUTHORIZATION_FAILED else message.member_id
+    return JoinGroupResponse(error_code=code, member_id=member_id)

@@ -21,6 +21,7 @@ from penstock.wire.api.list_partition_reassignments import (
 if TYPE_CHECKING:
     from penstock.broker.context import Broker
     from penstock.metadata.image import PartitionInfo, PendingMove
+    from penstock.wire.errors import ErrorCode
     from penstock.wire.exchange import Request
 
 
@@ -44,6 +45,25 @@ def handle(
                 name=name, partitions=sorted(partitions, key=lambda one: one.partition_index)
             )
             for name, partitions in sorted(found.items())
+        ],
+    )
+
+
+def refused(
+    message: ListPartitionReassignmentsRequest, code: ErrorCode
+) -> ListPartitionReassignmentsResponse:
+    """As Kafka refuses it: what was named comes back without a reassignment."""
+    return ListPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=code.name,
+        topics=[
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes
+                ],
+            )
+            for topic in message.topics or ()
         ],
     )
 

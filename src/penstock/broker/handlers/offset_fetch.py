@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
+CODE_SINCE = 2
 MANY_SINCE = 8
 IDS_SINCE = 10
 NO_OFFSET = -1
@@ -118,6 +119,9 @@ def _fetch(
     permit: Permit,
 ) -> OffsetFetchResponseGroup:
     if isinstance(shard, ErrorCode):
+        if shard is DESCRIBE_GROUP.code and request.api_version >= CODE_SINCE:
+            # Who may not see the group is not told whether its topics exist.
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=shard)
         return group_refused(group, shard)
     by_id = request.api_version >= IDS_SINCE
     if by_id:

@@ -64,7 +64,7 @@ async def handle(broker: Broker, request: Request, message: UpdateFeaturesReques
 
 
 def refused(message: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFeaturesResponse:
-    return UpdateFeaturesResponse(error_code=code, error_message=None)
+    return UpdateFeaturesResponse(error_code=code, error_message=code.name)
 
 
 def _problem(broker: Broker, update: FeatureUpdateKey) -> Refusal | None:
