@@ -188,6 +188,7 @@ PROOFS = (
     Proof("upgrade", _python("conformance.upgrade"), UPGRADE),
     Proof("s3", _python("conformance.s3")),
     Proof("etcd", _python("conformance.etcd")),
+    Proof("package", _python("conformance.packages.wheel")),
     Proof("bench", _python("benchmarks"), _python("benchmarks --quick")),
 )
 BY_NAME = {proof.name: proof for proof in PROOFS}

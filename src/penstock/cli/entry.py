@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import sys
 
+_UNIX = ("fcntl", "resource")
+"""Modules that Python has on Linux and macOS only."""
+
 
 def main() -> int:
-    arguments = sys.argv[1:]
+    try:
+        return _run(sys.argv[1:])
+    except ModuleNotFoundError as error:
+        if error.name not in _UNIX:
+            raise
+        print(
+            "penstock: This command opens a store itself, which Penstock does on Linux only. Commands that "
+            "talk to brokers (topics, produce, consume, groups, doctor, ...) run here.",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["start"]:
         from penstock.cli.start_options import parse
 

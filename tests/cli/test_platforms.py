@@ -1,0 +1,75 @@
+"""What runs where Python lacks the modules and calls of Linux, as on Windows: the side of the clients.
+
+Modules and functions that Windows does not have are taken away in a process of its own. What is left of
+Penstock there: the package, everything that talks to brokers, and Spark's source up to the first look into a
+store. What opens a store (start, store, users --store, a read by Spark) says in one sentence that it cannot.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from penstock.testing import Broker
+
+WINDOWS = """
+import os, sys
+
+LACKING = {"fcntl", "grp", "pwd", "resource", "termios", "uvloop"}
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in LACKING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Lacking())
+for name in LACKING:
+    sys.modules.pop(name, None)
+for name in (
+    "O_CLOEXEC", "O_DIRECTORY", "RWF_NOWAIT", "fchmod", "fdatasync", "fork", "geteuid", "getuid", "posix_fadvise",
+    "posix_fallocate", "pread", "preadv", "pwritev", "sched_getaffinity", "statvfs", "sysconf",
+):
+    delattr(os, name)
+"""  # noqa: E501 (one table)
+
+IMPORTED = (
+    "penstock", "penstock.client", "penstock.testing", "penstock.testing.plugin", "penstock.cli.app",
+    "penstock.spark", "penstock.spark.source", "penstock.pipeline", "penstock.settings", "penstock.wire",
+)  # fmt: skip
+
+
+def on_windows(program: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WINDOWS + program, *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+
+
+def penstock(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return on_windows("from penstock.cli.entry import main\nsys.exit(main())", *arguments, text=text)
+
+
+def test_the_side_of_the_clients_is_imported() -> None:
+    done = on_windows(f"import {', '.join(IMPORTED)}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_that_talk_to_brokers_run() -> None:
+    with Broker() as broker:
+        cluster = ("--bootstrap", broker.bootstrap_servers)
+        assert penstock("topics", "create", "orders", *cluster).returncode == 0
+        done = penstock("produce", "orders", *cluster, text="one\ntwo\n")
+        assert done.returncode == 0, done.stderr
+        done = penstock("consume", "orders", *cluster, "--group", "readers", "--format", "%s ")
+        assert (done.returncode, done.stdout) == (0, "one two "), done.stderr
+        for command in (("topics", "describe", "orders"), ("groups", "describe", "readers"), ("doctor",)):
+            done = penstock(*command, *cluster)
+            assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [("start",), ("store", "audit"), ("users", "list")])
+def test_what_opens_a_store_says_so(command: tuple[str, ...]) -> None:
+    done = penstock(*command, "--store", "memory://")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("penstock: This command opens a store itself")
+    assert len(done.stderr.splitlines()) == 1
