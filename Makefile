@@ -43,7 +43,7 @@ check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/lint-imports
 
 # What each of these runs stands in conformance/proofs.py.
-PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade s3 etcd package bench
+PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade s3 etcd package image chart bench
 .PHONY: $(PROOFS) soak bench-checks nightly
 $(PROOFS): $(VENV)/.dev
 	$(BIN)/python -m conformance.proofs $@
@@ -69,6 +69,8 @@ upgrade: ## brokers of the last version become brokers of this one under clients
 s3: ## the store and a cluster on a real S3 server (needs Go)
 etcd: ## the metadata log and a cluster on a real etcd whose leader is killed; 2 minutes (needs Go)
 package: ## dist/ with wheel and sdist; the wheel in empty environments by pip, pipx and uvx: serves in under a second, 2 min
+image: ## dist/ with an OCI image, built without a container engine, run by runc as its own user; 3 min (needs root, Debian)
+chart: ## the Helm chart in several sets of values against the schemas of Kubernetes and Penstock's own settings (needs Go)
 bench: ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 
 soak: $(VENV)/.dev ## an hour of a mixed load with kills: store, files, descriptors and memory level off; draws docs/soak.svg

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,21 @@ def go_program(name: str) -> Path:
     """Build the Go client program in `clients/NAME` and give its path."""
     program = PARTS / "bin" / name
     fetch(f"the Go client program {name}", ["go", "build", "-o", str(program), "."], CLIENTS / name)
+    return program
+
+
+def go_tool(name: str, module: str, version: str) -> Path:
+    """A program of a Go module, built once in a scratch module of its own (minutes). `go install` refuses modules
+    that replace others."""
+    program = PARTS / "bin" / f"{name}-{version}"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"conformance-{name}-build-") as folder:
+            scratch = Path(folder)
+            what = f"{name} {version}"
+            fetch(what, ["go", "mod", "init", "scratch"], scratch)
+            fetch(what, ["go", "get", f"{module}@{version}"], scratch)
+            fetch(what, ["go", "build", "-o", str(program), module], scratch)
     return program
 
 

@@ -189,6 +189,8 @@ PROOFS = (
     Proof("s3", _python("conformance.s3")),
     Proof("etcd", _python("conformance.etcd")),
     Proof("package", _python("conformance.packages.wheel")),
+    Proof("image", _python("conformance.packages.image")),
+    Proof("chart", _python("conformance.packages.chart")),
     Proof("bench", _python("benchmarks"), _python("benchmarks --quick")),
 )
 BY_NAME = {proof.name: proof for proof in PROOFS}

@@ -20,18 +20,8 @@ START_TIMEOUT_S = 30.0
 
 
 def etcd() -> Path:
-    """The server, built once in a scratch module (about two minutes)."""
-    program = parts.PARTS / "bin" / "etcd"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        module = "go.etcd.io/etcd/server/v3"
-        with tempfile.TemporaryDirectory(prefix="conformance-etcd-build-") as folder:
-            scratch = Path(folder)
-            what = f"etcd {VERSION}"
-            parts.fetch(what, ["go", "mod", "init", "scratch"], scratch)
-            parts.fetch(what, ["go", "get", f"{module}@{VERSION}"], scratch)
-            parts.fetch(what, ["go", "build", "-o", str(program), module], scratch)
-    return program
+    """The server, built once (about two minutes)."""
+    return parts.go_tool("etcd", "go.etcd.io/etcd/server/v3", VERSION)
 
 
 class Etcd:

@@ -212,6 +212,12 @@ def test_several_supervised_brokers_are_one_cluster(
     assert not _children_with(running.process.pid, "--broker-id")
 
 
+def test_several_brokers_cannot_share_the_memory_of_one() -> None:
+    code, problem = failing("--brokers=2", "--store=memory://")
+    assert code == 2
+    assert problem.startswith("penstock: --brokers cannot share memory://")
+
+
 def test_brokers_do_not_outlive_their_supervisor(
     start: Callable[..., Running], tmp_path: Path, port: int
 ) -> None:

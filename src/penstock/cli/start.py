@@ -120,6 +120,8 @@ def _check_for_several(made: Settings, values: Values) -> None:
     for option, name in own:
         if name in made.given and option not in values:
             shared.append(name)
+    if made.store.startswith("memory://"):
+        raise UsageError("--brokers cannot share memory://, which is one process's own: give a --store DIR.")
     if shared:
         raise UsageError(
             f"--brokers gives each broker its own {shared[0]}: it cannot be set for all of them."
