@@ -89,7 +89,7 @@ metrics: $(VENV)/.user ## write docs/metrics.md, the reference of all metrics
 	$(BIN)/python -m penstock.monitor.reference > docs/metrics.md
 
 lock: | $(BIN)/uv ## pin the dependencies anew
-	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark -c requirements/constraints.txt pyproject.toml -o requirements/user.txt
+	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark --extra otel -c requirements/constraints.txt pyproject.toml -o requirements/user.txt
 	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark --extra dev -c requirements/user.txt pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what the targets made

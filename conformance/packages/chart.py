@@ -120,7 +120,7 @@ def validate(folder: Path, rendered: str, version: str) -> None:
     ]
     place = folder / "rendered.yaml"
     place.write_text(yaml.safe_dump_all(kept))
-    command = [UV, "tool", "run", "--quiet", "--from", VALIDATOR, "kubernetes-validate"]
+    command: list[str | Path] = [UV, "tool", "run", "--quiet", "--from", VALIDATOR, "kubernetes-validate"]
     run([*command, "--strict", "--kubernetes-version", version.rpartition(".")[0], place], folder)
 
 

@@ -71,7 +71,7 @@ def started(
     )
     try:
         assert process.stdout is not None
-        said = []
+        said: list[str] = []
         while not (found := SERVING.match(said[-1] if said else "")):
             line = process.stdout.readline()
             if not line or time.perf_counter() - began > START_LIMIT_S:

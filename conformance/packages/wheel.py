@@ -72,7 +72,7 @@ def check_contents(wheel: Path) -> None:
 
 
 def check_description(*packages: Path) -> None:
-    command = [UV, "tool", "run", "--quiet", "twine", "check", "--strict", *packages]
+    command: list[str | Path] = [UV, "tool", "run", "--quiet", "twine", "check", "--strict", *packages]
     said = run(command, parts.ROOT)
     held(said.count("PASSED") == len(packages), "its description renders (twine check --strict)")
 

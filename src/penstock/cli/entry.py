@@ -15,8 +15,8 @@ def main() -> int:
         if error.name not in _UNIX:
             raise
         print(
-            "penstock: This command opens a store itself, which Penstock does on Linux only. Commands that "
-            "talk to brokers (topics, produce, consume, groups, doctor, ...) run here.",
+            "penstock: Brokers run on Linux and macOS only. Commands that talk to brokers (topics, produce, "
+            "consume, groups, doctor, ...) run here.",
             file=sys.stderr,
         )
         return 1

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.cluster.seat import ProcessTable
     from penstock.entropy import Entropy
     from penstock.metadata.image import ClusterImage
+    from penstock.monitor.tracing import Tracing
     from penstock.server.server import Bound, Server
     from penstock.settings import Settings
     from penstock.storage.stores.objects import ObjectStore
@@ -51,6 +52,7 @@ class Surroundings(NamedTuple):
     """What the process counts of requests."""
     watch: Callable[[Ledger], None]
     """Called with each ledger before it is opened."""
+    tracing: Tracing | None = None
 
 
 class End(NamedTuple):
@@ -132,7 +134,8 @@ class Incarnation:
         await membership.start(ledger)
         if self._first_users:
             await add_first_users(metadata, self._first_users, self._surroundings.entropy)
-        self.server.handle = make_handle(broker)
+        tracing = self._surroundings.tracing
+        self.server.handle = make_handle(broker, None if tracing is None else tracing.hook)
         await self.server.start()
         broker.services.start()
         self.serves = True
@@ -177,8 +180,10 @@ class Incarnation:
     def _new_ledger(self, wal_store: WalStore, metadata: MetadataLog, info: BrokerInfo) -> Ledger:
         store, clock = self._surroundings.store, self._surroundings.clock
         settings = ledger_settings(self._settings)
+        tracing = self._surroundings.tracing
+        propose = metadata.propose if tracing is None else tracing.proposing(metadata.propose)
         return Ledger(
-            Holdings(info.wal, store, wal_store, settings, clock, metadata.propose),
+            Holdings(info.wal, store, wal_store, settings, clock, propose),
             Policies(self._settings),
             on_end=lambda reason: self._on_end(End(reason)),
         )

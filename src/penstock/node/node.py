@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from penstock.entropy import Entropy
     from penstock.monitor.monitor import Monitor
     from penstock.monitor.subject import Serving
+    from penstock.monitor.tracing import Tracing
     from penstock.server.server import Bound, Handle
     from penstock.storage.stores.objects import ObjectStore
 
@@ -111,6 +112,7 @@ class Node:
         self._stop = asyncio.Event()
         self._ended = asyncio.Event()
         self._monitor: Monitor | None = None
+        self._tracing: Tracing | None = None
         self._meters = Meters()
         self._lost: str | None = None
         self._fatal: str | None = None
@@ -246,6 +248,7 @@ class Node:
             self.open_elsewhere if monitor is None else monitor.opener(self.open_elsewhere),
             self._meters if monitor is None else monitor.counted.meters,
             _unwatched if monitor is None else monitor.watch_ledger,
+            self._tracing,
         )
         self._incarnation = incarnation = Incarnation(
             self.settings, surroundings, server, self.bound, self._on_end, self._first_users
@@ -321,12 +324,19 @@ class Node:
                 await https(self.settings),
             )
             await self._monitor.start()
+        if self.settings.otel_exporter_otlp_endpoint:
+            from penstock.monitor.tracing import open_tracing
+
+            self._tracing = open_tracing(self.settings, self.clock)
 
     async def _close_store(self) -> None:
         """The last step of an end: nothing of the broker is left but its HTTP port."""
         await self._entrances.close()
         if self._monitor is not None:
             await self._monitor.close()
+        if self._tracing is not None:
+            await self._tracing.close()
+            self._tracing = None
         if self._store is not None:
             await self._store.close()
             self._store = None

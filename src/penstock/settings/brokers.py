@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from penstock.settings.access import ACCESS_SETTINGS
-from penstock.settings.checks import HOST_LIMITS, at_least, one_of
+from penstock.settings.checks import HOST_LIMITS, WEB_ADDRESS, at_least, one_of
 from penstock.settings.doors import doors, inter_broker
 from penstock.settings.groups import COORDINATOR_SETTINGS
 from penstock.settings.http import is_loopback, parse_http_address
@@ -415,6 +415,14 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
     console_enable: bool = row(BOOLEAN, True, "Serve the console on the HTTP port.", ours=True)
     console_registry_url: str = row(
         STRING, "", "A schema registry, by which the console shows Avro and Protobuf.", ours=True
+    )
+    otel_exporter_otlp_endpoint: str = row(
+        STRING,
+        "",
+        "Where spans of produce, fetch and settle are sent: the URL of an OpenTelemetry collector that takes "
+        "OTLP over HTTP, such as http://127.0.0.1:4318; empty: nowhere. Needs penstock[otel].",
+        WEB_ADDRESS,
+        ours=True,
     )
     metrics_topics_max: int = row(
         INT,

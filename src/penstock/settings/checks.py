@@ -126,3 +126,12 @@ def _host_limits_problem(value: Value) -> str | None:
 
 
 HOST_LIMITS = Check(_host_limits_problem, "ADDRESS:LIMIT each")
+
+
+def _web_address_problem(value: Value) -> str | None:
+    if not value or (isinstance(value, str) and value.startswith(("http://", "https://"))):
+        return None
+    return "String must begin with http:// or https://"
+
+
+WEB_ADDRESS = Check(_web_address_problem, "empty, or http://... or https://...")
