@@ -43,6 +43,13 @@ class Account:
                 value, outcome, appends=appends, began=began, asked=began, ended=time.time()
             )
 
+    def placed(self, group: str, places: Iterable[str]) -> None:
+        """A group was put at the start of these partitions, outside of transactions."""
+        name = f"the start of {group}"
+        moves = [Move(group, place, 0, 0) for place in places]
+        with self._lock:
+            self.transactions[name] = Transaction(name, Outcome.COMMITTED, moves=moves, ended=time.time())
+
     def heard(self, link: str, group: str, said: Mapping[str, Any]) -> None:
         """An event of a link."""
         name, at = said["name"], said["at"]
@@ -111,7 +118,7 @@ class Account:
 
     def counts(self) -> Counter[str]:
         with self._lock:
-            return Counter(one.outcome.value for one in self.transactions.values() if one.moves)
+            return Counter(one.outcome.value for one in self.transactions.values() if one.producer)
 
     def by_client(self) -> Counter[str]:
         """Outcomes, each with the client that had it. Names of links begin with that of their client."""
@@ -119,7 +126,7 @@ class Account:
             return Counter(
                 f"{one.producer.rsplit('-', 3)[0]} {one.outcome.value}"
                 for one in self.transactions.values()
-                if one.moves
+                if one.producer
             )
 
     def history(self) -> History:

@@ -64,6 +64,7 @@ class Act:
             chosen.append(Part(second, self.topic("second"), id, middle, (output,), PARTITIONS, assigned))
         for group, consumed in ((self.topic("first"), input), (self.topic("second"), middle)):
             begin_at_zero(self.place, group, consumed)
+            self.account.placed(group, [f"{consumed}-{at}" for at in range(PARTITIONS)])
         self.links = [Link(part, self.place, self.account) for part in chosen]
         source = Source(self.place, input, PARTITIONS, EVERY_S, self.account)
         lanes = [(self.topic("first"), input), (self.topic("second"), middle)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from conformance.histories.checking import check
-from conformance.histories.history import Outcome
+from conformance.histories.history import OffsetSeen, Outcome
 from conformance.transactions.account import Account, exactly_once
 
 
@@ -78,3 +78,13 @@ def test_markers_between_two_transactions_are_no_gap() -> None:
     second = [move for one in history.transactions for move in one.moves if move.group == "second"]
     assert [(move.start, move.end) for move in second] == [(0, 1), (1, 3)]
     assert check(history) == []
+
+
+def test_a_group_that_was_put_at_the_start_is_there() -> None:
+    account = account_of("committed")
+    account.told(OffsetSeen("other", "in-0", 0, 0.5, 0.6))
+    assert [one.kind for one in check(account.history())] == ["offset"]
+    for group in ("other", "group"):
+        account.placed(group, ["in-0", "in-1"])
+    assert check(account.history()) == []
+    assert account.counts() == {"committed": 1}
