@@ -305,3 +305,23 @@ def test_a_cluster_that_cannot_say_whose_transaction_it_is() -> None:
     assert list(standing_still(seen(there, TIMEOUT_MAX_MS), Transactions())) == []
     (problem,) = standing_still(seen(there, TIMEOUT_MAX_MS + 1), Transactions())
     assert "producer 1 wrote there 15 minutes ago" in problem
+
+
+def test_a_transaction_whose_marker_was_lost_is_told_as_such(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with Workshop(str(store)) as workshop:
+        workshop.create("t")
+        workshop.append("t", data(HANGING, 0, b"kept"))
+        log = store / "wal" / "1" / "1" / f"{0:020}"
+        before = log.stat().st_size
+        workshop.append("t", commit(HANGING))
+        after = log.stat().st_size
+        workshop.write("t", [b"plain"])
+    contents = log.read_bytes()
+    log.write_bytes(contents[:before] + bytes(after - before) + contents[after:])
+    with Broker(store=str(store)) as running:
+        assert run(running, "consume", "t", "--committed").stdout == ""
+        report = json.loads(run(running, "doctor").stdout)
+        (problem,) = {one["check"]: one["problems"] for one in report["checks"]}["no transaction hangs"]
+    assert f"Producer {HANGING} has a transaction open in partition 0 of 't' from offset 0 on" in problem
+    assert "But what was at offset 1 is lost, and the marker that ended it may have been there" in problem

@@ -9,7 +9,7 @@ open, and not to records that came between the two questions.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.admin.offsets import LATEST, Place, list_offsets
@@ -21,12 +21,15 @@ from penstock.wire.api.describe_producers import DescribeProducersRequest
 from penstock.wire.api.describe_transactions import DescribeTransactionsRequest
 from penstock.wire.api.list_transactions import ListTransactionsRequest
 from penstock.wire.batch import iter_batches
+from penstock.wire.errors import ErrorCode
 
 MINUTE_MS = 60_000
 TIMEOUT_MAX_MS = 15 * MINUTE_MS
 """The longest time-out that brokers allow a transaction by default."""
 GRACE_MS = MINUTE_MS
 """How much later than its time-out a transaction may end: coordinators look now and then."""
+FETCHES_MAX = 100
+"""So far a partition is read behind the beginning of a transaction that hangs."""
 _APIS = (DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest)
 
 
@@ -47,6 +50,9 @@ class Opened(NamedTuple):
     last_timestamp_ms: int
     known: Known | None
     """None: no coordinator knows that the partition is in it."""
+    lost_at: int | None = None
+    """Of one that nobody knows: the first offset behind its beginning whose record is lost. Compaction, which
+    takes records too, does not come so far."""
 
 
 class Held(NamedTuple):
@@ -95,21 +101,43 @@ def _held(client: Client) -> Iterator[Held]:
         for place, offset in behind.items():
             yield Held(*place, offset, ends[place], list(_lying_there(client, place, offset)), served=False)
         return
-    opened = _opened(client, behind)
+    opened = _opened(client, behind, ends)
     for place, offset in behind.items():
         yield Held(*place, offset, ends[place], opened.get(place, []))
 
 
-def _opened(client: Client, behind: Iterable[Place]) -> dict[Place, list[Opened]]:
+def _opened(client: Client, behind: Iterable[Place], ends: Mapping[Place, int]) -> dict[Place, list[Opened]]:
     opened: dict[Place, list[Opened]] = {}
     for producer, state in open_transactions(client, behind):
-        known = None
-        if state is not None:
+        known, lost_at = None, None
+        if state is None:
+            lost_at = _lost_at(client, producer.place, producer.start_offset, ends[producer.place])
+        else:
             times = (state.transaction_start_time_ms, state.transaction_timeout_ms)
             known = Known(state.transactional_id, state.transaction_state, *times)
-        entry = Opened(producer.producer_id, producer.start_offset, producer.last_timestamp_ms, known)
+        entry = Opened(
+            producer.producer_id, producer.start_offset, producer.last_timestamp_ms, known, lost_at
+        )
         opened.setdefault(producer.place, []).append(entry)
     return opened
+
+
+def _lost_at(client: Client, place: Place, start: int, end: int) -> int | None:
+    """The first offset from `start` on that has no record to read."""
+    position = start
+    for _ in range(FETCHES_MAX):
+        try:
+            data = fetch(client, *place, position, 0)
+        except AnswerError as error:
+            return position if error.code == ErrorCode.CORRUPT_MESSAGE else None
+        before = position
+        for _at, header in iter_batches(data.records or b""):
+            if header.base_offset > position:
+                return position
+            position = header.last_offset + 1
+        if position >= end or position == before:
+            return None
+    return None
 
 
 def _lying_there(client: Client, place: Place, offset: int) -> Iterator[Opened]:
@@ -139,8 +167,18 @@ def hanging(seen: Transactions) -> Iterator[str]:
                     f" {one.topic!r} from offset {opened.start_offset} on, and no coordinator knows it: it"
                     " never ends, and readers of committed records wait for ever. This ends it: penstock"
                     f" transactions abort --topic {one.topic} --partition {one.partition}"
-                    f" --start-offset {opened.start_offset}"
+                    f" --start-offset {opened.start_offset}{_warning(opened.lost_at)}"
                 )
+
+
+def _warning(lost_at: int | None) -> str:
+    if lost_at is None:
+        return ""
+    return (
+        f". But what was at offset {lost_at} is lost, and the marker that ended it may have been there: if it"
+        " was committed, aborting it hides its records. If its producer says so, copy them first, with"
+        " penstock consume --isolation read_uncommitted."
+    )
 
 
 def standing_still(seen: Transactions, before: Transactions) -> Iterator[str]:
