@@ -170,11 +170,12 @@ class TransactionShard:
         return self._c.effects()
 
     def _end(self, ticket: Ticket, transactional_id: str, given: Given, commit: bool, bump: bool) -> None:
-        if bump and not commit and self._is_early(transactional_id, given):
+        found = self._ended(transactional_id, given, commit=commit, bump=bump)
+        if found == BUSY and bump:
+            # Only where epochs tell transactions apart: else what is late could end the next one.
             again = partial(self._end, ticket, transactional_id, given, commit, bump)
             self._park(transactional_id, again, ticket, Told)
             return
-        found = self._ended(transactional_id, given, commit=commit, bump=bump)
         if isinstance(found, Transaction):
             producer = answered(found) if bump else NOBODY
             self._decisions.decide(transactional_id, found, ticket, Told(ErrorCode.NONE, producer))
@@ -183,12 +184,6 @@ class TransactionShard:
         if bump and found.code is ErrorCode.NONE:
             told = Told(found.code, answered(self._c.known[transactional_id]))
         self._c.answer_unwritten(transactional_id, ticket, told, Told)
-
-    def _is_early(self, transactional_id: str, given: Given) -> bool:
-        """Whether a client aborts a transaction in which it wrote nothing, and the markers of the one before
-        are being written. It was told of its epoch already. Kafka takes it for fenced, which it is not."""
-        present = self._c.known.get(transactional_id)
-        return present is not None and present.is_prepared and given == answered(present)
 
     def _ended(
         self, transactional_id: str, given: Given, *, commit: bool, bump: bool

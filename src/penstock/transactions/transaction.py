@@ -243,12 +243,14 @@ def ended(present: Transaction, given: Given, *, commit: bool, now_ms: int) -> T
         return UNKNOWN_PRODUCER
     if given.epoch != present.epoch:
         return FENCED
+    if present.is_prepared:
+        return BUSY  # Whatever it wants: how the transaction ended is told when it is complete.
     if present.state is State.ONGOING:
         # Whatever its client said before: the marker has the epoch of the data.
         return _prepared(present, commit=commit, now_ms=now_ms, client_version=0)
     if present.state is State.EMPTY or _is_commit(present) != commit:
         return WRONG_STATE
-    return BUSY if present.is_prepared else OK
+    return OK
 
 
 def ended_with_bump(
@@ -256,8 +258,11 @@ def ended_with_bump(
 ) -> Transaction | Answer:
     """EndTxn from version 5: the next transaction has the next epoch, which the answer tells.
 
-    A request whose epoch is the one before the present may be a retry, of which the answer was lost.
+    A request whose epoch is the one before the present may be a retry, of which the answer was lost. Whoever
+    comes while markers are being written is judged when they are.
     """
+    if present.is_prepared:
+        return BUSY
     rotated = (
         given.producer_id == present.previous_producer_id
         and given.epoch == EPOCH_MAX - 1
@@ -275,11 +280,7 @@ def ended_with_bump(
         if present.client_version < BUMPS_WITH_EACH_END:
             # That end took no epoch, so another one's request did it: this client was shut out before.
             return FENCED
-        if _is_commit(present) != commit:
-            return WRONG_STATE
-        return BUSY if present.is_prepared else OK
-    elif present.is_prepared:
-        return FENCED
+        return OK if _is_commit(present) == commit else WRONG_STATE
     if commit and present.state is not State.ONGOING:
         return WRONG_STATE
     next_id = new_producer_id() if present.epoch_is_used_up else NO_PRODUCER
