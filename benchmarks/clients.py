@@ -54,6 +54,16 @@ class Client(Protocol):
     def consume(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured: ...
 
 
+class Transactor(Protocol):
+    """What measurements of transactions need; everything is read back at read_committed."""
+
+    name: str
+
+    def transact(
+        self, bootstrap: str, topic: str, partitions: int, seconds: float, value_bytes: int
+    ) -> Measured: ...
+
+
 class Sender(Protocol):
     """What measurements of small requests need; both read everything back."""
 
@@ -108,13 +118,16 @@ class Program:
         """Transactions of one record to each partition; as many a second as `records_per_second` says."""
         sizes = (f"--partitions={partitions}", f"--seconds={seconds}", f"--value={value_bytes}")
         sent = self._run("transact", bootstrap, topic, *sizes)
-        same(self.name, sent, self._committed(bootstrap, topic, sent.records, value_bytes, partitions))
+        same(self.name, sent, self.consume_committed(bootstrap, topic, sent.records, value_bytes, partitions))
         return sent
 
-    def transact_bulk(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured:
-        sizes = (f"--records={records}", f"--value={value_bytes}")
+    def transact_bulk(
+        self, bootstrap: str, topic: str, records: int, value_bytes: int, *, plain: bool = False
+    ) -> Measured:
+        """`plain`: the same flushes, and no transactions."""
+        sizes = (f"--records={records}", f"--value={value_bytes}", *(["--plain"] if plain else []))
         sent = self._run("transact-bulk", bootstrap, topic, *sizes)
-        same(self.name, sent, self._committed(bootstrap, topic, sent.records, value_bytes, 1))
+        same(self.name, sent, self.consume_committed(bootstrap, topic, sent.records, value_bytes, 1))
         return sent
 
     def transact_latency(
@@ -122,10 +135,10 @@ class Program:
     ) -> Measured:
         sizes = (f"--rate={rate}", f"--seconds={seconds}", f"--value={value_bytes}")
         sent = self._run("transact-latency", bootstrap, topic, *sizes)
-        same(self.name, sent, self._committed(bootstrap, topic, sent.records, value_bytes, 1))
+        same(self.name, sent, self.consume_committed(bootstrap, topic, sent.records, value_bytes, 1))
         return sent
 
-    def _committed(
+    def consume_committed(
         self, bootstrap: str, topic: str, records: int, value_bytes: int, partitions: int
     ) -> Measured:
         """Read back at read_committed."""
@@ -224,6 +237,16 @@ class Java:
             raise ClientFailed(f"{self.name}: ConsumerPerformance did not read everything: {printed.strip()}")
         return float(columns[9]) * value_bytes / 1e6
 
+    def transact(
+        self, bootstrap: str, topic: str, partitions: int, seconds: float, value_bytes: int
+    ) -> Measured:
+        """Transactions of one record to each partition; franz-go reads them back."""
+        sizes = [str(partitions), str(seconds), str(value_bytes)]
+        sent = measured(json.loads(output(self.name, [*self.java, "Transact", bootstrap, topic, *sizes])))
+        read = franz_go().consume_committed(bootstrap, topic, sent.records, value_bytes, partitions)
+        same(self.name, sent, read)
+        return sent
+
     def _expected(self, records: int, value_bytes: int) -> str:
         key = (records, value_bytes)
         if key not in self.digests:
@@ -294,13 +317,13 @@ def franz_go() -> Program:
 @cache
 def java() -> Java:
     classpath = parts.kafka_classpath(parts.KAFKA_NEWEST)
-    source = build.NATIVE / "java" / "Read.java"
+    sources = sorted((build.NATIVE / "java").glob("*.java"))
     classes = build.BIN / "java"
-    if not build.fresh(classes / "Read.class", source):
+    if not all(build.fresh(classes / f"{source.stem}.class", source) for source in sources):
         build.run(
-            "the Java consumer",
-            ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)],
-            source.parent,
+            "the Java clients",
+            ["javac", "-nowarn", "-cp", classpath, "-d", str(classes), *map(str, sources)],
+            build.NATIVE,
         )
     return Java(classpath, classes)
 

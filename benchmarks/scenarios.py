@@ -5,6 +5,7 @@ A row says what its figure means, which direction is better, and which value is 
 
 import itertools
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -205,18 +206,19 @@ def alone(prefix: str, workload: str, seconds: float) -> Scenario:
     return Scenario(key, (Row(key, f"prebuilt frames, {workload}", "MB/s", True),), run, heavy=True)
 
 
-def transactions(prefix: str, partitions: int, seconds: float) -> Scenario:
+def transactions(
+    prefix: str, client: Callable[[], clients.Transactor], name: str, partitions: int, seconds: float
+) -> Scenario:
     """One producer, one transaction after the other, each with one record to each partition."""
 
     def run(target: Target) -> dict[str, float]:
         topic = target.topic(partitions)
-        where = target.server.bootstrap
-        sent = clients.franz_go().transact(where, topic, partitions, seconds, SMALL_VALUE_BYTES)
+        sent = client().transact(target.server.bootstrap, topic, partitions, seconds, SMALL_VALUE_BYTES)
         return {key: sent.records_per_second}
 
-    key = f"{prefix}/transactions/{partitions}"
+    key = f"{prefix}/transactions/{name}/{partitions}"
     noun = "partition" if partitions == 1 else "partitions"
-    label = f"transactions of {partitions} {noun}, franz-go"
+    label = f"transactions of {partitions} {noun}, {name}"
     return Scenario(key, (Row(key, label, "txn/s", True, Goal(than_kafka=2.0)),), run, keeps=True)
 
 
@@ -243,15 +245,23 @@ def transaction_latency(prefix: str, seconds: float) -> Scenario:
 
 
 def transaction_bulk(prefix: str, value_bytes: int, total: int) -> Scenario:
-    """The same records with transactions and without: the second row says what share of the speed is left."""
-    records = total // value_bytes
+    """The same records and flushes with transactions and without: the second row says what share of the speed is
+    left. Both run in turns, in both orders, after a run of each that is not counted: who comes first is slower."""
+    records = total // value_bytes // 2
 
     def run(target: Target) -> dict[str, float]:
         client, where = clients.franz_go(), target.server.bootstrap
-        plain = client.produce(where, target.topic(), records, value_bytes)
-        sent = client.transact_bulk(where, target.topic(), records, value_bytes)
-        share = 100 * sent.megabytes_per_second / plain.megabytes_per_second
-        return {f"{key}/produce": sent.megabytes_per_second, f"{key}/share": share}
+
+        def speed_of(*, plain: bool) -> float:
+            done = client.transact_bulk(where, target.topic(), records, value_bytes, plain=plain)
+            return done.megabytes_per_second
+
+        turns = [(plain, speed_of(plain=plain)) for plain in (True, False, True, False, False, True)][2:]
+        within, without = (
+            statistics.harmonic_mean([speed for kind, speed in turns if kind is plain])
+            for plain in (False, True)
+        )
+        return {f"{key}/produce": within, f"{key}/share": 100 * within / without}
 
     key = f"{prefix}/transactions/bulk/{value_bytes}"
     label = f"bulk produce in transactions, franz-go, {human(value_bytes)}"
@@ -304,7 +314,9 @@ def scenarios(durability: str, size: Size) -> Iterator[Scenario]:
             yield small(durability, clients.librdkafka, "librdkafka", connections, size.small_seconds)
         yield small(durability, clients.franz_go, "franz-go", connections, size.small_seconds)
     for partitions in (1, 10, 100) if everything else (1,):
-        yield transactions(durability, partitions, size.small_seconds)
+        yield transactions(durability, clients.franz_go, "franz-go", partitions, size.small_seconds)
+    if everything:
+        yield transactions(durability, clients.java, "Java", 1, size.small_seconds)
     yield transaction_latency(durability, size.latency_seconds)
     if everything:
         yield transaction_bulk(durability, 1024, size.bulk_bytes)

@@ -49,6 +49,7 @@ var (
 	seconds     = flag.Float64("seconds", 2, "how long to send")
 	rate        = flag.Float64("rate", 1000, "records per second")
 	committed   = flag.Bool("committed", false, "read at read_committed")
+	plain       = flag.Bool("plain", false, "transact-bulk: the same flushes, and no transactions")
 	castagnoli  = crc32.MakeTable(crc32.Castagnoli)
 	pool        = randomPool()
 )

@@ -9,22 +9,36 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // So many records are in a transaction of a bulk produce.
 const together = 5_000
 
+// So long a coordinator may take until it is ready.
+const readyWithin = 30 * time.Second
+
 func transactor(options ...kgo.Opt) *kgo.Client {
 	id := fmt.Sprintf("bench-%d-%d", os.Getpid(), time.Now().UnixNano())
 	// Kafka refuses what comes before the markers of the transaction before; the default would wait a quarter of a
-	// second then, and measure itself.
+	// second then, and measure itself. The number of tries makes up for it.
 	backoff := kgo.RetryBackoffFn(func(int) time.Duration { return 2 * time.Millisecond })
-	common := []kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id), backoff}
-	made := client(append(common, options...)...)
-	_, _, err := made.ProducerID(context.Background())
-	check(err)
-	return made
+	common := []kgo.Opt{
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(id), backoff, kgo.RequestRetries(2_000),
+	}
+	for until := time.Now().Add(readyWithin); ; time.Sleep(100 * time.Millisecond) {
+		made := client(append(common, options...)...)
+		_, _, err := made.ProducerID(context.Background())
+		if err == nil {
+			return made
+		}
+		// The first transactional id has Kafka make the topic of its coordinators.
+		if !kerr.IsRetriable(err) || time.Now().After(until) {
+			check(err)
+		}
+		made.Close()
+	}
 }
 
 // transact commits a record to each partition, again and again. What it gives a second is transactions.
@@ -63,17 +77,29 @@ func transact() result {
 	return measured
 }
 
-// transactBulk is produce() with a commit now and then.
+// transactBulk sends as produce() does, in transactions; or plainly, with a flush where each of them would end. Either
+// producer has its id before the clock runs.
 func transactBulk() result {
-	producer := transactor(kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000))
+	options := []kgo.Opt{kgo.ProducerLinger(5 * time.Millisecond), kgo.MaxBufferedRecords(100_000)}
+	var producer *kgo.Client
+	begin, end := func() {}, func() {}
+	if *plain {
+		producer = client(append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+		_, _, err := producer.ProducerID(context.Background())
+		check(err)
+	} else {
+		producer = transactor(options...)
+		begin = func() { check(producer.BeginTransaction()) }
+		end = func() { check(producer.EndTransaction(context.Background(), kgo.TryCommit)) }
+	}
 	var sum atomic.Uint64
 	begun := time.Now()
-	check(producer.BeginTransaction())
+	begin()
 	for i := int64(0); i < *records; i++ {
 		if i > 0 && i%together == 0 {
 			check(producer.Flush(context.Background()))
-			check(producer.EndTransaction(context.Background(), kgo.TryCommit))
-			check(producer.BeginTransaction())
+			end()
+			begin()
 		}
 		value := make([]byte, *valueBytes)
 		fill(value, uint64(i))
@@ -83,7 +109,7 @@ func transactBulk() result {
 		})
 	}
 	check(producer.Flush(context.Background()))
-	check(producer.EndTransaction(context.Background(), kgo.TryCommit))
+	end()
 	return summary(*records, time.Since(begun), sum.Load())
 }
 

@@ -30,7 +30,7 @@ public final class Read {
         return z ^ (z >>> 31);
     }
 
-    private static long digest(CRC32C crc, int partition, long offset, byte[] value) {
+    static long digest(CRC32C crc, int partition, long offset, byte[] value) {
         crc.reset();
         crc.update(value, 0, value.length);
         long place = ((long) partition << 48) | offset;
