@@ -59,11 +59,6 @@ _AWAY = frozenset(
 """Nobody could be asked."""
 
 
-def comes_again(code: ErrorCode) -> bool:
-    """Whether a client that is told of this sends the same records again."""
-    return code in _AWAY or code is ErrorCode.CONCURRENT_TRANSACTIONS
-
-
 def denied(code: ErrorCode, manner: Manner) -> ErrorCode:
     """The code of the coordinator as any client of this manner is told it."""
     match code:

@@ -2,8 +2,9 @@
 
 A `Transaction` is what the log holds of an id (but for `last_epoch`, which only memory holds). Each function
 below takes the present one and a request, in the order of Kafka's checks. It gives either the next one, which
-becomes true when its record is durable, or `Answer`: a code to give at once, with nothing to write. Requests
-that come while a record is on its way are refused before they get here: CONCURRENT_TRANSACTIONS.
+becomes true when its record is durable, or `Answer`: a code to give at once, with nothing to write. Whoever
+comes while markers are being written, with the right to it or not, is told when they are, or
+CONCURRENT_TRANSACTIONS: Kafka has the completion pending from before it answers EndTxn.
 
     Empty, Complete*            InitProducerId             Empty, with the next epoch
     Empty, Complete*, Ongoing   partitions are added       Ongoing
@@ -194,6 +195,8 @@ def with_places(
     present: Transaction, given: Given, places: Collection[Place], now_ms: int, client_version: int
 ) -> Transaction | Answer:
     """Partitions become part of the transaction, which begins with the first of them."""
+    if present.is_prepared:
+        return BUSY
     refusal = _refusal(present, given)
     if refusal is not None:
         return refusal
