@@ -65,7 +65,7 @@ class Transcript:
                 self._guards[words[0]] = producer, guard
                 return f"from sequence {guard.lowest_sequence}"
             case "deny":
-                self.log.guards.fail(*self._guards[words[0]], comes_again="again" in flags)
+                self.log.guards.fail(*self._guards[words[0]])
                 return f"{len(self.log.guards)} guards"
             case "undo":
                 for _ in range(int(words[0])):

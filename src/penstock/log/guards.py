@@ -16,8 +16,8 @@ epoch of the next one. The next transaction may have asked already, and its guar
 
 An open transaction needs no guard: it was begun with one, and a marker ends it.
 
-A batch that could not be admitted for the moment is sent again, and others of its producer may be on their
-way behind it. None of them may become the first instead: the lowest sequence that asked is remembered. That
+When a batch was not admitted, others of its producer may be on their way behind it. None of them may become
+the first instead: the lowest sequence that asked is remembered until a marker comes, as in Kafka. That
 counts only where the partition knows no batch of this epoch; where it does, the next sequence is known.
 """
 
@@ -27,7 +27,7 @@ from penstock.log.producers import NO_SEQUENCE, ProducerEntry
 from penstock.wire.errors import ErrorCode
 
 REMEMBERED_MAX = 1_000
-"""Producers whose lowest sequence is remembered after a failure. They come again within seconds."""
+"""Producers whose lowest sequence is remembered after a failure. Who comes again does so within seconds."""
 
 
 class Guard:
@@ -69,8 +69,8 @@ class Guards:
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[int, Guard]] = {}
         """By producer id and epoch. A late batch of an old epoch does not take the place of a new one."""
-        self._lowest: dict[tuple[int, int], int] = {}
-        """The lowest sequence that asked and was not admitted, by producer id and epoch."""
+        self._lowest: dict[int, tuple[int, int]] = {}
+        """By producer id: its latest epoch that was not admitted, and the lowest sequence that asked."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_producer.values()))
@@ -81,27 +81,34 @@ class Guards:
 
     def begin(self, producer_id: int, epoch: int, sequence: int, *, begins_epoch: bool) -> Guard:
         """A guard for a question that is about to be asked. There is none for this epoch yet."""
-        before = self._lowest.pop((producer_id, epoch), sequence)
-        guard = Guard(epoch, min(sequence, before), begins_epoch=begins_epoch)
+        before = self._lowest.get(producer_id)
+        if before is not None and before[0] == epoch:
+            sequence = min(sequence, before[1])
+            del self._lowest[producer_id]
+        guard = Guard(epoch, sequence, begins_epoch=begins_epoch)
         self._by_producer.setdefault(producer_id, {})[epoch] = guard
         return guard
 
-    def fail(self, producer_id: int, guard: Guard, *, comes_again: bool) -> None:
-        """The coordinator did not allow it. `comes_again`: the batch is sent again, for it said so."""
+    def fail(self, producer_id: int, guard: Guard) -> None:
+        """The coordinator did not allow it, or could not be asked."""
         if self.of(producer_id, guard.epoch) is not guard:
             return
         epochs = self._by_producer[producer_id]
         del epochs[guard.epoch]
         if not epochs:
             del self._by_producer[producer_id]
-        if comes_again and guard.lowest_sequence != NO_SEQUENCE:
-            self._lowest[producer_id, guard.epoch] = guard.lowest_sequence
+        known = self._lowest.get(producer_id)
+        if guard.lowest_sequence != NO_SEQUENCE and (known is None or known[0] <= guard.epoch):
+            self._lowest[producer_id] = guard.epoch, guard.lowest_sequence
             if len(self._lowest) > REMEMBERED_MAX:
                 del self._lowest[next(iter(self._lowest))]
 
     def end(self, producer_id: int, epoch: int) -> None:
         """A marker of a transaction of this epoch was staged: what was asked before it, of this epoch or one
         before, says nothing any more."""
+        known = self._lowest.get(producer_id) if self._lowest else None
+        if known is not None and known[0] <= epoch:
+            del self._lowest[producer_id]
         epochs = self._by_producer.get(producer_id) if self._by_producer else None
         if epochs is None:
             return

@@ -24,7 +24,7 @@ from penstock.broker.peers.peers import PeerError
 from penstock.log.guards import NOT_ASKED, Guard
 from penstock.metadata.image import TRANSACTIONS_TOPIC
 from penstock.shards.partitioner import partition_of
-from penstock.transactions.admission import Manner, comes_again
+from penstock.transactions.admission import Manner
 from penstock.transactions.transaction import Given, Place
 from penstock.wire.api.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -169,7 +169,7 @@ class Admission:
             if code is ErrorCode.NONE:
                 guard.allowed = True
             else:
-                partition.guards.fail(given.producer_id, guard, comes_again=comes_again(code))
+                partition.guards.fail(given.producer_id, guard)
             for admitted in self._waiting.pop(guard):
                 admitted(guard if code is ErrorCode.NONE else code)
 
