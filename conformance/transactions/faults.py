@@ -24,7 +24,7 @@ def kill_broker(act: Act) -> None:
     victim = _broker(act)
     victim.kill()
     if act.chance.random() < 0.5:
-        wait_for_brokers(cluster.running, (), [one.broker for one in cluster.running], 15)
+        wait_for_brokers(cluster.running, (), [one.broker for one in cluster.running], 15, patient=True)
     victim.start()
 
 

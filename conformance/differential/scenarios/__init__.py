@@ -22,6 +22,7 @@ from conformance.differential.scenarios import (
     topics,
     transactional_records,
     transactions,
+    zombies,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "topics",
     "transactional_records",
     "transactions",
+    "zombies",
 ]
