@@ -2,8 +2,8 @@
 
 The first batch of a producer's epoch in a partition needs an answer (`log.guards` says why). Batches that
 follow while the answer is awaited wait behind the first and share it, so a producer's batches keep their
-order; Kafka asks for each, and refuses what is out of order in the log. When the coordinator has allowed it, batches of this epoch need no further question, until a marker ends the
-transaction in the partition.
+order. (Kafka asks for each.) When the coordinator has allowed it, batches of this epoch need no further
+question, until a marker ends the transaction in the partition.
 
 A coordinator on this broker is called. For others the questions of one turn of the loop go into one request:
 AddPartitionsToTxn from version 4 on.
