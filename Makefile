@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test check settings metrics lock clean
+.PHONY: help install dev demo docs test check reference lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -26,6 +26,10 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.user
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r requirements/dev.txt
 	@touch $@
 
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
+	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r requirements/docs.txt
+	@touch $@
+
 install: $(VENV)/.user ## make .venv with everything a user of Penstock needs
 
 dev: $(VENV)/.dev ## add what tests and checks need
@@ -36,6 +40,10 @@ demo: $(VENV)/.dev ## a cluster, records through a standard client, a Spark pipe
 test: $(VENV)/.dev ## run the tests
 	$(BIN)/pytest -n 2
 
+docs: $(VENV)/.docs reference ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet  # its news for maintainers is no warning about these pages
+	@echo "the site is in site/index.html"
+
 check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,7 +51,7 @@ check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/lint-imports
 
 # What each of these runs stands in conformance/proofs.py.
-PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade s3 etcd package image chart bench
+PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade s3 etcd package image chart pages bench
 .PHONY: $(PROOFS) soak bench-checks nightly
 $(PROOFS): $(VENV)/.dev
 	$(BIN)/python -m conformance.proofs $@
@@ -71,6 +79,7 @@ etcd: ## the metadata log and a cluster on a real etcd whose leader is killed; 2
 package: ## dist/ with wheel and sdist; the wheel in empty environments by pip, pipx and uvx: serves in under a second, 2 min
 image: ## dist/ with an OCI image, built without a container engine, run by runc as its own user; 3 min (needs root, Debian)
 chart: ## the Helm chart in several sets of values against the schemas of Kubernetes and Penstock's own settings (needs Go)
+pages: ## every command and snippet of the documentation is run, and the site is built without a warning; 10 min (needs Java, Maven, Go)
 bench: ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 
 soak: $(VENV)/.dev ## an hour of a mixed load with kills: store, files, descriptors and memory level off; draws docs/soak.svg
@@ -82,15 +91,13 @@ nightly: $(VENV)/.dev ## all proofs in order, whatever fails, and one report: co
 bench-checks: $(VENV)/.dev ## the hot path of this tree beside AGAINST=REVISION, in turns: what checks cost
 	$(BIN)/python -m benchmarks.checks --against $(AGAINST)
 
-settings: $(VENV)/.user ## write docs/settings.md, the reference of all settings
-	$(BIN)/penstock settings --markdown > docs/settings.md
-
-metrics: $(VENV)/.user ## write docs/metrics.md, the reference of all metrics
-	$(BIN)/python -m penstock.monitor.reference > docs/metrics.md
+reference: $(VENV)/.dev ## write the pages of docs/ that are made from code
+	$(BIN)/python -m conformance.docs.reference
 
 lock: | $(BIN)/uv ## pin the dependencies anew
 	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark --extra otel -c requirements/constraints.txt pyproject.toml -o requirements/user.txt
 	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra spark --extra dev -c requirements/user.txt pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --universal --python-version 3.11 --extra docs -c requirements/dev.txt pyproject.toml -o requirements/docs.txt
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .parts dist benchmarks/out conformance/out
+	rm -rf $(VENV) .parts dist benchmarks/out conformance/out site

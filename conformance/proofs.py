@@ -191,6 +191,7 @@ PROOFS = (
     Proof("package", _python("conformance.packages.wheel")),
     Proof("image", _python("conformance.packages.image")),
     Proof("chart", _python("conformance.packages.chart")),
+    Proof("pages", ("make docs", *_python("conformance.docs"))),
     Proof("bench", _python("benchmarks"), _python("benchmarks --quick")),
 )
 BY_NAME = {proof.name: proof for proof in PROOFS}

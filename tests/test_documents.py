@@ -30,3 +30,12 @@ def test_the_map_names_every_room() -> None:
     rooms = [path.name for path in (ROOT / "src/penstock").iterdir() if (path / "__init__.py").exists()]
     assert rooms
     assert [room for room in rooms if f"`{room}/" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if path.parent == ROOT], ids=lambda path: path.name
+)
+def test_links_lead_to_files(document: Path) -> None:
+    """Those in docs/ are checked when the site is built."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", document.read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []

@@ -115,7 +115,7 @@ def test_panels_of_the_dashboard_have_names_and_places_of_their_own() -> None:
 
 def test_the_reference_is_the_table() -> None:
     stored = (ROOT / "docs/metrics.md").read_text()
-    assert stored == markdown(), "docs/metrics.md is stale: `make metrics` writes it"
+    assert stored == markdown(), "docs/metrics.md is stale: `make reference` writes it"
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:

@@ -22,7 +22,7 @@ ALL = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values(), *GROUP_SETTINGS.valu
 
 def test_the_reference_is_not_stale() -> None:
     stored = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert stored == markdown(), "docs/settings.md is stale: `make settings` writes it"
+    assert stored == markdown(), "docs/settings.md is stale: `make reference` writes it"
 
 
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: f"{setting.scope}-{setting.name}")

@@ -1,6 +1,6 @@
 """The table of all metrics: names, kinds, labels, words, and Kafka's name for the same.
 
-`collecting` fills them, docs/metrics.md is written from them (`make metrics`), and tests hold that dashboards
+`collecting` fills them, `make reference` writes docs/metrics.md from them, and tests hold that dashboards
 and alerts name nothing else. Names follow Prometheus: base units, `_total` for counters. Times are in seconds
 and sizes in bytes; the bounds of their buckets are powers of two of nanoseconds and of bytes.
 """

@@ -1,11 +1,11 @@
-"""docs/metrics.md, written from the table of metrics: `make metrics`."""
+"""docs/metrics.md, written from the table of metrics: `make reference`."""
 
 from penstock.monitor.families import BYTES_BITS, FAMILIES, SECONDS_BITS, Family
 
 _INTRODUCTION = """\
 # Metrics
 
-Written by `make metrics` from the table in `src/penstock/monitor/families.py`; a test fails while the two
+Written by `make reference` from the table in `src/penstock/monitor/families.py`; a test fails while the two
 differ.
 
 `penstock start --http HOST:PORT` serves them at `/metrics`, in Prometheus' text form and in OpenMetrics'

@@ -11,7 +11,7 @@ from penstock.settings.topics import TOPIC_SETTINGS
 _INTRODUCTION = """\
 # Settings
 
-Written by `make settings` from the table in `src/penstock/settings/`; a test fails while the two differ.
+Written by `make reference` from the table in `src/penstock/settings/`; a test fails while the two differ.
 
 A broker takes its settings, later ones winning, from their defaults, from a file (`--config FILE`, TOML) and
 from the command line (`--set NAME=VALUE`). An unknown name or a bad value is refused at the start with one

@@ -6,7 +6,7 @@ Everything is checked when the query is planned. A wrong option is an `OptionErr
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -15,28 +15,12 @@ from penstock.log.isolation import Isolation
 from penstock.settings import SettingsError
 from penstock.settings.clients import OPEN_CLIENT, ClientSecurity, client_security
 from penstock.spark.errors import SourceError
+from penstock.spark.option_table import MOOT, READING, WRITING
 from penstock.wire.compression import CODEC_NAMES
 
 EARLIEST, LATEST = -2, -1
 
 _T = TypeVar("_T")
-
-KNOWN = (
-    "subscribe", "subscribePattern", "assign",
-    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
-    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "failOnDataLoss", "includeHeaders", "minPartitions", "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "splitBytes",
-    "kafka.bootstrap.servers", "store", "isolation.level", "kafka.isolation.level",
-    "group.id", "kafka.group.id", "checkCrc",
-)  # fmt: skip
-
-# Options of Spark's connector that tune its consumer. There is none here, so they change nothing; a job that
-# sets them still runs when it changes its format.
-MOOT = (
-    "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
-    "path",
-)  # fmt: skip
 
 SPLIT_BYTES = 128 * 1024 * 1024
 """As Spark takes of files."""
@@ -99,7 +83,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The checked options of a batch or streaming read."""
     options = {key.lower(): value for key, value in raw.items()}
-    _known(raw, KNOWN)
+    _known(raw, READING)
     store, bootstrap = options.get("store"), options.get("kafka.bootstrap.servers")
     if not store and not bootstrap:
         raise OptionError("Set the option 'store' (a directory or URL), or 'kafka.bootstrap.servers'.")
@@ -137,14 +121,6 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-WRITE_KNOWN = (
-    "topic", "kafka.bootstrap.servers", "store", "kafka.compression.type", "includeHeaders",
-    "checkpointLocation", "queryName",
-)  # fmt: skip
-"""`includeHeaders` changes nothing, as in Spark's Kafka sink: a column `headers` is always written. The last
-two are Spark's own, for the query."""
-
-
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None
     store: str | None
@@ -156,7 +132,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
     """The checked options of a write."""
     options = {key.lower(): value for key, value in raw.items()}
-    _known(raw, WRITE_KNOWN)
+    _known(raw, WRITING)
     store, bootstrap = options.get("store"), options.get("kafka.bootstrap.servers")
     if not store and not bootstrap:
         raise OptionError("Set the option 'kafka.bootstrap.servers', or 'store' (a directory or URL).")
@@ -182,7 +158,7 @@ def _security(options: Mapping[str, str]) -> ClientSecurity:
         raise OptionError(f"{str(error).rstrip('.')} (each with 'kafka.' before it).") from None
 
 
-def _known(raw: Mapping[str, str], names: Sequence[str]) -> None:
+def _known(raw: Mapping[str, str], names: Collection[str]) -> None:
     """Refuse what nothing here reads: an option that is ignored silently is a trap.
 
     Settings of Kafka's clients (`kafka.`) are let through: they say how to reach brokers, and a job that

@@ -1,0 +1,38 @@
+"""docs/spark-options.md: the table of options of `format("penstock")`."""
+
+from penstock.spark.option_table import MOOT, READING, WRITING
+
+_INTRODUCTION = """\
+# Options of format("penstock")
+
+Written by `make reference` from the table in `src/penstock/spark/option_table.py`; a test fails while the two differ.
+
+Names are those of Spark's Kafka source where they mean the same. Upper and lower case do not matter. An option that is
+not listed is refused, with a hint if it looks like one that is.
+
+"""
+
+_REST = """
+## How brokers are reached
+
+Options that begin with `kafka.` are settings of Kafka's clients. Those that say how to reach a secured cluster have
+their effect (`kafka.security.protocol`, `kafka.sasl.mechanism`, `kafka.sasl.jaas.config`, `kafka.ssl.truststore.location`
+and so on). Others are taken and change nothing: there is no Kafka client that they could tune.
+
+## Options that change nothing
+
+Options of Spark's Kafka source about the consumer inside of it. They are taken, so that a job runs when it changes its
+format:
+"""
+
+
+def markdown() -> str:
+    return (
+        f"{_INTRODUCTION}## Reading\n\n{_table(READING)}\n## Writing\n\n{_table(WRITING)}{_REST}"
+        f"{', '.join(f'`{name}`' for name in MOOT)}.\n"
+    )
+
+
+def _table(rows: dict[str, str]) -> str:
+    lines = "".join(f"| `{name}` | {what} |\n" for name, what in rows.items())
+    return f"| option | what it does |\n|---|---|\n{lines}"
