@@ -16,6 +16,7 @@ from penstock.cli import (
     config,
     console,
     consume,
+    copy,
     doctor,
     groups,
     pipeline,
@@ -97,6 +98,7 @@ def _start_command() -> click.Command:
 
 
 app.add_command(_start_command())
+topics.topics.add_command(copy.copy)
 app.add_command(topics.topics)
 app.add_command(top.top)
 app.add_command(groups.groups)

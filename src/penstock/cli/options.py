@@ -66,8 +66,13 @@ def _remember(_context: click.Context, _option: click.Parameter, path: str | Non
     _Chosen.security = OPEN_CLIENT
     if path is None:
         return
+    _Chosen.security = security_in(path)
+
+
+def security_in(path: str) -> ClientSecurity:
+    """What a file says about how to reach a secured cluster."""
     try:
-        _Chosen.security = client_security(properties_in(path))
+        return client_security(properties_in(path))
     except SettingsError as error:
         raise click.ClickException(f"{path}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""`penstock topics`: list, create, describe, alter, tail, delete."""
+"""`penstock topics`: list, create, describe, alter, tail, delete; `copy` is in a module of its own."""
 
 from __future__ import annotations
 
