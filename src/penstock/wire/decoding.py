@@ -12,6 +12,7 @@ from typing import Any
 from penstock.wire import varint
 from penstock.wire.errors import WireError
 from penstock.wire.layout import FIXED, Field, Layout, WireType, smallest
+from penstock.wire.source import Source
 
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
@@ -20,15 +21,13 @@ def make_decoder(layout: Layout) -> Decoder:
     return _DecoderSource(layout).compile()
 
 
-class _DecoderSource:
+class _DecoderSource(Source):
     def __init__(self, layout: Layout) -> None:
+        super().__init__()
         self.layout = layout
-        self.lines: list[str] = []
-        self.depth = 2
-        self.names = 0
         self.pending: list[tuple[str, int, str]] = []
         """Format, size and variable of fixed-size values that are still to be read, together."""
-        self.scope: dict[str, Any] = {
+        self.scope |= {
             "WireError": WireError,
             "broken": (struct_error, IndexError, UnicodeDecodeError),
             "more": varint.unsigned_rest,
@@ -210,18 +209,6 @@ class _DecoderSource:
         if field.default is None or isinstance(field.default, int | float | str | bytes):
             return repr(field.default)
         return f"{self.bind(type(field.default))}()"
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def name(self) -> str:
-        self.names += 1
-        return f"v{self.names}"
-
-    def bind(self, value: object) -> str:
-        name = f"k{len(self.scope)}"
-        self.scope[name] = value
-        return name
 
 
 _TAKE = {

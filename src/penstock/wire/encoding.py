@@ -12,6 +12,7 @@ from typing import Any
 from penstock.wire import varint
 from penstock.wire.buffers import Buffer
 from penstock.wire.layout import FIXED, Field, Layout, WireType
+from penstock.wire.source import Source
 
 Encoder = Callable[[Any], list[Buffer]]
 
@@ -20,17 +21,15 @@ def make_encoder(layout: Layout, version: int) -> Encoder:
     return _EncoderSource(layout, version).compile()
 
 
-class _EncoderSource:
+class _EncoderSource(Source):
     def __init__(self, layout: Layout, version: int) -> None:
+        super().__init__()
         self.layout = layout
         self.version = version
-        self.lines: list[str] = []
-        self.depth = 2
-        self.names = 0
         self.out = "put"
         self.pending: list[tuple[str, str]] = []
         """Format and expression of fixed-size values that are still to be written, together."""
-        self.scope: dict[str, Any] = {
+        self.scope |= {
             "broken": (struct_error, TypeError, AttributeError),
             "small": varint.SMALL,
             "uvarint": varint.unsigned,
@@ -190,15 +189,3 @@ class _EncoderSource:
         if isinstance(default, int | float | str | bytes):
             return f"{source} != {default!r}"
         return f"{source} != {self.bind(default)}"
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def name(self) -> str:
-        self.names += 1
-        return f"v{self.names}"
-
-    def bind(self, value: object) -> str:
-        name = f"k{len(self.scope)}"
-        self.scope[name] = value
-        return name

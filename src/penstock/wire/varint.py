@@ -13,8 +13,10 @@ NULL = b"\x01"
 
 def unsigned(value: int) -> bytes:
     """Encode a value of up to 32 bits."""
-    if value < 128:
-        return SMALL[value]
+    return SMALL[value] if value < 128 else _large(value)
+
+
+def _large(value: int) -> bytes:
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -62,14 +64,7 @@ def skip_tags(buf: Buffer, pos: int) -> int:
 def zigzag(value: int) -> bytes:
     """Encode a signed value of up to 64 bits, as record fields are."""
     value = value << 1 ^ value >> 63
-    if value < 128:
-        return SMALL[value]
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return SMALL[value] if value < 128 else _large(value)
 
 
 def read_zigzag(buf: Buffer, pos: int) -> tuple[int, int]:

@@ -243,13 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = decode_positions(end)
         ends = {}
         covered = 0
-        for key, view in views.items():
-            position = positions.get(view.topic)
-            if position is None or position.topic_id not in ("", uuid_text(view.topic_id)):
-                continue
-            offset = position.offsets.get(view.index)
-            if offset is None:
-                continue
+        for key, view, offset in _named(positions, views):
             covered += 1
             if offset > self._session.end(view):
                 return None
@@ -267,16 +261,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = decode_positions(end)
         self._require_topics(positions, views)
         ends = {}
-        for key, view in views.items():
-            position = positions.get(view.topic)
-            if position is None or position.topic_id not in ("", uuid_text(view.topic_id)):
-                continue
-            offset = position.offsets.get(view.index)
-            if offset is None:
-                continue
-            if offset > view.end:
-                self._session.lost(view, view.end, offset - 1, f": the log ends at {view.end} now")
-                offset = view.end
+        for key, view, planned in _named(positions, views):
+            if planned > view.end:
+                self._session.lost(view, view.end, planned - 1, f": the log ends at {view.end} now")
+            offset = min(planned, view.end)
             stable = self._session.end(view)
             if offset > stable:
                 raise OpenTransactionError(view.topic, view.index, offset, stable)
@@ -305,6 +293,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._progress is not None:
             self._progress.close()
+
+
+def _named(
+    positions: "Positions", views: "Mapping[PartitionKey, PartitionView]"
+) -> "Iterator[tuple[PartitionKey, PartitionView, int]]":
+    """The partitions that positions name and that are still those of the same topic, with their offsets."""
+    for key, view in views.items():
+        position = positions.get(view.topic)
+        if position is not None and position.topic_id in ("", uuid_text(view.topic_id)):
+            offset = position.offsets.get(view.index)
+            if offset is not None:
+                yield key, view, offset
 
 
 def _same(one: Stored, other: Stored) -> bool:
