@@ -51,7 +51,8 @@ def test_the_first_user_is_there_before_the_first_broker(store: str) -> None:
 def test_a_new_store_is_its_owners_alone(store: str, tmp_path: Path) -> None:
     run("users", "add", "alice", "--password-stdin", "--store", store, stdin="x")
     assert Path(store).stat().st_mode & 0o777 == 0o700
-    (tmp_path / "shared").mkdir(mode=0o750)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o750)  # Whatever the umask is.
     run("users", "add", "alice", "--password-stdin", "--store", str(tmp_path / "shared"), stdin="x")
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o750
 

@@ -131,7 +131,9 @@ async def test_memory_in_flight_stops_reading_until_it_falls(bench: Bench, desk:
     answered = 0
     while answered < 8:
         await eventually(lambda: bool(desk.held))
-        assert server.memory.used <= 1_000_000 + 2 * 400_100
+        # One that grew over the limit, one whose turn it is, one that came whole. Which of these there are
+        # depends on how much a socket takes at a time.
+        assert server.memory.used <= 1_000_000 + 3 * 400_100
         desk.complete()
         answered += 1
     for number, peer in enumerate(peers):
