@@ -244,13 +244,17 @@ class Client:
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
         answer = self.any().ask(request, MetadataResponse)
+        self.learn(answer)
+        return answer
+
+    def learn(self, answer: MetadataResponse) -> None:
+        """Know brokers and leaders from an answer, whoever asked."""
         self._brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
         for topic in answer.topics:
             if topic.name is not None:
                 self._ids[topic.name] = topic.topic_id
                 for partition in topic.partitions:
                     self._leaders[topic.name, partition.partition_index] = partition.leader_id
-        return answer
 
     def partitions(self, topic: str, *, create: bool = False) -> list[int]:
         """The partitions of a topic, which must exist or may be created."""

@@ -34,11 +34,14 @@ class Browser:
     def answer(self, path: str, **headers: str) -> Response:
         return self.http.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
-    def send(self, path: str, fields: dict[str, str], *, on: str = "/topics") -> Response:
+    def send(
+        self, path: str, fields: dict[str, str], *, on: str = "/topics", origin: str | None = None
+    ) -> Response:
         """Send a form that stands on the page `on`."""
         found = _TOKEN.search(self.http.get(on).text)
         token = found[1] if found else ""
-        return self.http.post(path, data={"token": token, **fields})
+        headers = {} if origin is None else {"origin": origin}
+        return self.http.post(path, data={"token": token, **fields}, headers=headers)
 
     def sent(self, path: str, fields: dict[str, str], *, on: str = "/topics") -> str:
         """Send a form that works; the page that follows."""

@@ -15,7 +15,7 @@ from penstock.wire.api.produce import (
 from penstock.wire.batch import Record, build_batch
 
 
-def make(client: Client, name: str, partitions: int) -> None:
+def make(client: Client, name: str, partitions: int = 1) -> None:
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
     (result,) = client.controller().ask(request, CreateTopicsResponse).topics

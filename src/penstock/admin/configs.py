@@ -19,6 +19,8 @@ SOURCES = {
     5: "default",
     8: "set for this group",
 }
+DOCUMENTED = 3
+"""The first version that says what settings mean."""
 OWN = (1,)
 """Sources that a topic's settings can be taken back from."""
 
@@ -37,8 +39,10 @@ class Config(NamedTuple):
 def describe_configs(client: Client, kind: int, name: str) -> list[Config]:
     """The settings of one resource, in the order of their names."""
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=True)
-    (result,) = client.any().ask(request, DescribeConfigsResponse).results
+    connection = client.any()
+    request = DescribeConfigsRequest(resources=[resource])
+    request.include_documentation = connection.version_of(request) >= DOCUMENTED
+    (result,) = connection.ask(request, DescribeConfigsResponse).results
     if result.error_code:
         raise AnswerError(result.error_code, f"The question for settings of {name!r}", result.error_message)
     found = [

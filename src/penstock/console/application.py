@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.client import AnswerError, ClientError, ClientRefusedError
 from penstock.console.cluster import Cluster
+from penstock.console.decoding import Decoding
 from penstock.console.guard import HEADERS, host_fits, origin_fits
 from penstock.console.options import ConsoleOptions
 from penstock.console.pages import MENU, MODULES
@@ -69,6 +70,7 @@ class Console:
         self.templates = environment(_ROOM / "templates")
         self.sessions = Sessions(time.monotonic)
         self.tokens = Tokens()
+        self.decoding = Decoding(options.registry)
         self.everybody = None if options.mechanisms else Cluster(options.bootstrap, options.security)
         """The cluster where nobody logs in."""
         self._threads = anyio.CapacityLimiter(THREADS_MAX)

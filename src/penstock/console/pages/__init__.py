@@ -5,6 +5,8 @@ MODULES = (
     "overview",
     "brokers",
     "topics",
+    "topic",
+    "records",
     "groups",
     "transactions",
     "access",

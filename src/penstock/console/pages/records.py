@@ -1,0 +1,263 @@
+"""`/topics/NAME/records`: look at records, follow the tail, search, and write one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.responses import Response
+
+from penstock.admin.records import ReaderPositions, Sender
+from penstock.client import Client, ClientError
+from penstock.console.decoding import WAYS, Decoding, Shown
+from penstock.console.pages.topic import described
+from penstock.console.reading import PARTITIONS_MAX, Bounds, Found, WrongStartError, bounds, sheet, text_of
+from penstock.console.searching import FOUND_MAX, Progress, search_for, searched
+from penstock.console.visit import Event, Visit, page, segment, stream
+from penstock.wire.batch import Record
+
+STARTS = (("newest", "newest"), ("oldest", "oldest"), ("offset", "from offset"), ("time", "from time (UTC)"))
+COUNTS = (25, 50, 100, 250)
+STREAM_SECONDS = 30.0
+"""How long a stream waits for a broker that does not answer."""
+ROWS_MAX = 100
+"""Of the records that come between two messages to a page that follows, the newest are shown."""
+PAUSE_SECONDS = 0.3
+"""Between two messages with records: a page is drawn so often at most."""
+
+
+class RowOf:
+    """One record as a row of the table."""
+
+    def __init__(self, found: Found, decoding: Decoding, way: str) -> None:
+        self.partition = found.partition
+        self.record = found.record
+        self.key: Shown = decoding.shown(found.record.key, way)
+        self.value: Shown = decoding.shown(found.record.value, way)
+        self.headers = [(name, decoding.shown(value, way)) for name, value in found.record.headers]
+        self.size = len(found.record.key or b"") + len(found.record.value or b"")
+
+
+@page("/topics/{name}/records")
+def records(visit: Visit) -> Response:
+    return _records(visit)
+
+
+def _records(visit: Visit, problem: str = "", written: dict[str, str] | None = None) -> Response:
+    name = visit.argument("name")
+    start = visit.query("from", "newest")
+    count = visit.number("count", 50, 1, 500)
+    search = visit.query("find")
+
+    def ask(client: Client) -> tuple[list[int], Any]:
+        partitions = [one.partition_index for one in described(client, name).partitions]
+        chosen = _chosen(visit, partitions)
+        found = None if search else sheet(client, name, chosen, start, visit.query("at"), count)
+        return partitions, found
+
+    status = 400 if problem else 200
+    try:
+        partitions, found = visit.cluster.ask(ask)
+    except WrongStartError as error:
+        problem, status, found = str(error), 400, None
+        partitions = visit.cluster.ask(
+            lambda client: [one.partition_index for one in described(client, name).partitions]
+        )
+    way = _way(visit)
+    rows = [] if found is None else [RowOf(one, visit.console.decoding, way) for one in found.records]
+    return visit.render(
+        "records.html",
+        status,
+        name=name,
+        partitions=partitions,
+        starts=STARTS,
+        start=start,
+        at=visit.query("at"),
+        counts=COUNTS,
+        count=count,
+        ways=WAYS,
+        way=way,
+        rows=rows,
+        sheet=found,
+        later=text_of(found.later) if found else "",
+        earlier=text_of(found.earlier) if found else "",
+        problem=problem,
+        written=written or {},
+        commands=commands(visit, start),
+        many=len(partitions) > PARTITIONS_MAX and not visit.query("partition"),
+    )
+
+
+def _chosen(visit: Visit, partitions: list[int]) -> list[int]:
+    text = visit.query("partition")
+    if not text:
+        return partitions[:PARTITIONS_MAX]
+    if not (text.isascii() and text.isdigit() and int(text) in partitions):
+        raise WrongStartError(f"The topic has partitions 0 to {len(partitions) - 1}; there is no {text!r}.")
+    return [int(text)]
+
+
+def _way(visit: Visit) -> str:
+    way = visit.query("as", "auto")
+    return way if way in WAYS else "auto"
+
+
+def commands(visit: Visit, start: str) -> list[tuple[str, str]]:
+    """The same by commands: the label and the line."""
+    name, at, partition = visit.argument("name"), visit.query("at"), visit.query("partition")
+    count = visit.number("count", 50, 1, 500)
+    bootstrap = visit.cluster.bootstrap
+    first = {
+        "newest": f"-{count}",
+        "oldest": "beginning",
+        "offset": at,
+        "time": f"@{at}" if at.isdigit() else at,
+    }
+    ours = ["penstock", "consume", name, "--bootstrap", bootstrap, "--json"]
+    theirs = ["kcat", "-C", "-b", bootstrap, "-t", name]
+    if partition:
+        ours += ["--partition", partition]
+        theirs += ["-p", partition]
+    if first.get(start):
+        ours += ["--from", first[start]]
+        if start != "newest":
+            ours += ["--max", str(count)]
+    if start in ("newest", "oldest") or (start == "offset" and at):
+        theirs += ["-o", {"newest": f"-{count}", "oldest": "beginning"}.get(start, at), "-e"]
+        if start != "newest":
+            theirs += ["-c", str(count)]
+    find, by = visit.query("find"), visit.query("by", "key")
+    if find:
+        flag = {"key": "--key", "json": "--field"}.get(by)
+        ours += [flag, find] if flag else ["--grep", find]
+    return [("penstock", shlex.join(ours)), ("kcat", shlex.join(theirs))]
+
+
+def _html(visit: Visit, found: list[Found]) -> str:
+    rows = [RowOf(one, visit.console.decoding, _way(visit)) for one in found]
+    template = visit.console.templates.get_template("record_rows.html")
+    return template.render(rows=rows, name=visit.argument("name"), bootstrap=visit.cluster.bootstrap)
+
+
+# -- streams ----------------------------------------------------------------------------------------------
+
+
+@stream("/topics/{name}/tail")
+def tail(visit: Visit) -> Iterator[Event | None]:
+    """New records as they come, and how many came."""
+    name = visit.argument("name")
+    with visit.cluster.client(STREAM_SECONDS) as client:
+        partitions = [one.partition_index for one in described(client, name).partitions]
+        reader = ReaderPositions(client, name, _chosen(visit, partitions), "end", committed=False)
+        yield Event("ready", "")
+        waiting: list[Found] = []
+        count = 0
+        told_at = time.monotonic()
+        for found in reader.records(follow=True, pauses=True):
+            if found is not None:
+                count += 1
+                waiting.append(Found(*found))
+                if len(waiting) > 2 * ROWS_MAX:
+                    del waiting[:-ROWS_MAX]
+                continue
+            now = time.monotonic()
+            if now - told_at < PAUSE_SECONDS:
+                continue
+            told_at = now
+            if waiting:
+                yield Event("records", _html(visit, waiting[: -ROWS_MAX - 1 : -1]))
+                yield Event("count", str(count))
+                waiting = []
+            else:
+                yield None
+
+
+@stream("/topics/{name}/search")
+def search(visit: Visit) -> Iterator[Event | None]:
+    """What is found as it is found, and how far the search is."""
+    name = visit.argument("name")
+    wanted = search_for(visit.query("by", "key"), visit.request.query_params.get("find", ""))
+    with visit.cluster.client(STREAM_SECONDS) as client:
+        partitions = [one.partition_index for one in described(client, name).partitions]
+        limits: Bounds = bounds(client, name, _chosen(visit, partitions))
+        began = time.monotonic()
+        told_at = 0.0
+        waiting: list[Found] = []
+        last: Progress | None = None
+        for found in searched(client, name, limits, wanted):
+            if isinstance(found, Found):
+                waiting.append(found)
+                continue
+            last = found
+            if time.monotonic() - told_at < PAUSE_SECONDS:
+                continue
+            told_at = time.monotonic()
+            if waiting:
+                yield Event("records", _html(visit, waiting))
+                waiting = []
+            yield _progress(found, began)
+        if waiting:
+            yield Event("records", _html(visit, waiting))
+        if last is not None:
+            yield _progress(last, began)
+
+
+def _progress(progress: Progress, began: float) -> Event:
+    seconds = time.monotonic() - began
+    fields = {
+        "read": progress.read,
+        "total": progress.total,
+        "found": progress.found,
+        "bytes": progress.bytes,
+        "rate": round(progress.read / seconds) if seconds > 0.05 else 0,
+        "full": progress.found >= FOUND_MAX,
+    }
+    return Event("progress", json.dumps(fields))
+
+
+# -- writing ----------------------------------------------------------------------------------------------
+
+
+@page("/topics/{name}/records", method="POST")
+def write(visit: Visit) -> Response:
+    """One record from a form."""
+    name, form = visit.argument("name"), visit.form
+    try:
+        record = _record(form)
+        with visit.client() as client:
+            partitions = client.partitions(name)
+            text = form.get("partition", "").strip()
+            if text and not (text.isascii() and text.isdigit() and int(text) in partitions):
+                raise ClientError(f"The topic has no partition {text!r}.")
+            sender = Sender(client, name, partitions, 0, -1)
+            sender.send(record, int(text) if text else None)
+            sender.flush()
+            ((partition, offset),) = sender.last_offsets.items()
+    except ClientError as error:
+        return _records(visit, str(error), form)
+    where = f"/topics/{segment(name)}/records?from=offset&at={offset}&partition={partition}"
+    return visit.done(where, f"Wrote a record to partition {partition} at offset {offset}.")
+
+
+def _record(form: dict[str, str]) -> Record:
+    headers: list[tuple[str, bytes | None]] = []
+    for line in form.get("headers", "").splitlines():
+        name, colon, value = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon or not name.strip():
+            raise ClientError(f"A header is NAME: VALUE, one a line, not {line!r}.")
+        headers.append((name.strip(), value.strip().encode()))
+    key = form.get("key", "")
+    # Browsers end lines of a form with CR LF, which nobody typed.
+    value = form.get("value", "").replace("\r\n", "\n")
+    return Record(
+        0,
+        time.time_ns() // 1_000_000,
+        key.encode() if key else None,
+        None if form.get("tombstone") else value.encode(),
+        tuple(headers),
+    )
