@@ -130,7 +130,8 @@ def test_commands_do_what_a_page_does(browser: Browser, client: Client) -> None:
 def events(browser: Browser, path: str) -> Iterator[tuple[str, str]]:
     with browser.http.stream("GET", path) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
-        name, data = "", []
+        name = ""
+        data: list[str] = []
         for line in answer.iter_lines():
             if line.startswith("event: "):
                 name, data = line[7:], []
