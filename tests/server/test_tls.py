@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography.x509.oid import NameOID
 
 from penstock.node.certificates import Certificates
 from penstock.server.entrance import Entrance
+from penstock.server.handshakes import Handshakes
 from penstock.server.limits import Limits
 from penstock.server.server import Server
+from penstock.server.tls import TlsTransport
 from penstock.settings.doors import TlsSettings
 from penstock.testing.waiting import eventually
 from penstock.tls import TlsError, client_context, server_context
@@ -224,6 +227,49 @@ async def test_those_who_say_nothing_are_closed_the_oldest_first(bench: Bench, d
     assert await healthy.receive() == (1, b"in")
     assert await silent[1].closed()
     assert len(server.half_open) == 2
+
+
+async def test_handshakes_that_are_not_finished_are_closed_the_oldest_first(bench: Bench, desk: Desk) -> None:
+    server = await serve(bench, desk.handle, handshakes_max=3)
+    crowd = []
+    for number in range(5):
+        crowd.append(await bench.connect())
+        await crowd[-1].send(first_hello())
+        await eventually(lambda number=number: len(server.handshakes) == min(number + 1, 3))  # type: ignore[misc]
+    for one in crowd[:2]:
+        await one.closed_after_anything()
+    healthy = await connect(bench)  # In place of the next oldest.
+    await crowd[2].closed_after_anything()
+    await healthy.send(frame(ECHO, 1, b"in"))
+    assert await healthy.receive() == (1, b"in")
+    await eventually(lambda: len(server.handshakes) == 2)
+    crowd[3].writer.close()
+    await eventually(lambda: len(server.handshakes) == 1)
+
+
+async def test_each_address_begins_handshakes_in_its_turn() -> None:
+    order: list[str] = []
+
+    class Waiting:
+        def __init__(self, host: str) -> None:
+            self.peer_host = host
+
+        def shake(self) -> None:
+            order.append(self.peer_host)
+
+    handshakes = Handshakes(asyncio.get_running_loop(), 10)
+    for host in ("crowd",) * 20 + ("honest",):
+        handshakes.add(cast(TlsTransport, Waiting(host)))
+    await eventually(lambda: len(order) == 21)
+    assert order[:3] == ["crowd", "honest", "crowd"]
+
+
+def first_hello() -> bytes:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    shaking = client_context(tls_settings(None)).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        shaking.do_handshake()
+    return outgoing.read()
 
 
 async def test_a_slow_handshake_is_closed(bench: Bench, desk: Desk) -> None:

@@ -60,6 +60,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     half_open_per_host_max: int = 2_000
     """The same from one address: enough for a host that opens a thousand connections at once."""
 
+    handshakes_max: int = 500
+    """Handshakes of TLS that were begun and are not finished: each costs some 80 kB. Beyond it the oldest is
+    closed. A thousand a second that take a tenth of a second each are 100 at a time."""
+
     half_open_timeout_ms: int = 30_000
     """A connection that has not shaken hands and logged in after so long is closed."""
 

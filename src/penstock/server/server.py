@@ -25,7 +25,7 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.exchange import Reply, Request
 
 if TYPE_CHECKING:
-    from penstock.server.tls import Handshakes
+    from penstock.server.handshakes import Handshakes
 
 log = logging.getLogger(__name__)
 
@@ -141,11 +141,12 @@ class Server:
     def _factory(self, name: str, entrance: Entrance) -> Callable[[], asyncio.BufferedProtocol]:
         if entrance.context is None:
             return lambda: Connection(self, name, entrance)
-        from penstock.server.tls import CIPHER_BYTES, Handshakes, TlsTransport
+        from penstock.server.handshakes import Handshakes
+        from penstock.server.tls import CIPHER_BYTES, TlsTransport
 
         if not self.cipher_view:
             self.cipher_view = memoryview(bytearray(CIPHER_BYTES))
-            self.handshakes = Handshakes(self._loop)
+            self.handshakes = Handshakes(self._loop, self.limits.handshakes_max)
         return lambda: TlsTransport(self, entrance, Connection(self, name, entrance))
 
     # -- connections ----------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ the transport. Loops have TLS of their own, and this is here for what they do no
   wants the bytes, so that an idle connection holds no buffer and a large batch is not copied;
 - a large answer is encrypted as the peer takes it, a stretch in each turn of the loop. What is not encrypted
   is what `get_write_buffer_size` counts, beside what the kernel has not taken;
-- handshakes are done a few in each turn, so that a crowd at the door does not hold up those inside;
+- handshakes are done a few in each turn (`server.handshakes`), so that a crowd at the door does not hold up
+  those inside;
 - a peer that says nothing, or only half of its first message, costs a socket and the bytes that it sent;
 - each connection takes the context of the moment when its first message is complete.
 
@@ -22,7 +23,6 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Iterable
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.wire.buffers import Buffer
@@ -46,34 +46,9 @@ HANDSHAKE_BYTES_MAX = 131_072
 """What a peer may send before it has shaken hands: long chains of certificates are a tenth of it."""
 CONTROL_BYTES_MAX = 65_536
 """What TLS itself may want to send while the peer takes nothing."""
-HANDSHAKES_SECONDS = 0.003
-"""How long handshakes are done in one turn of the loop."""
 
 _HANDSHAKE = 0x16
 _HEADER_BYTES = 5
-
-
-class Handshakes:
-    """The handshakes of a server, done in turns."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[TlsTransport] = deque()
-
-    def add(self, transport: TlsTransport) -> None:
-        if not self._waiting:
-            self._loop.call_soon(self._work)
-        self._waiting.append(transport)
-
-    def _work(self) -> None:
-        waiting = self._waiting
-        ends = perf_counter() + HANDSHAKES_SECONDS
-        while waiting:
-            waiting.popleft().shake()
-            if perf_counter() > ends:
-                break
-        if waiting:
-            self._loop.call_soon(self._work)
 
 
 class TlsTransport(asyncio.BufferedProtocol):
@@ -125,6 +100,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._control_bytes = 0
         self._closing = False
 
+    @property
+    def peer_host(self) -> str:
+        return self._connection.session.peer_host
+
     # -- the socket's transport calls these ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -133,6 +112,7 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        self._server.handshakes.ended(self)
         self._pending.clear()
         self._pending_bytes = 0
         if self._open:
@@ -199,6 +179,7 @@ class TlsTransport(asyncio.BufferedProtocol):
                 assert self._entrance.context is not None
                 context = self._entrance.context()
                 found = self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+                self._server.handshakes.begun(self)
             found.do_handshake()
         except ssl.SSLWantReadError:
             self._flush_control()
@@ -208,6 +189,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._refuse(getattr(error, "reason", None) or "the handshake failed")
             return
         self._flush_control()
+        self._server.handshakes.ended(self)
         self._let_in(found)
 
     def _let_in(self, found: ssl.SSLObject) -> None:
