@@ -71,10 +71,9 @@ def beside(draw: Draw, version: int, sent: Sent) -> Iterator[Step]:
             *before, (one, group) = found(draw)
             yield from before
             yield from succeed(one, state, wrote)
-            for step in sent(one, group, version, off, False):
-                yield step
-                yield from shown(one, group)
-                yield from one.looked_at()
+            yield from sent(one, group, version, off, False)
+            yield from shown(one, group)
+            yield one.producers()
             # The successor goes on. What its zombie could do shows in what it is answered.
             end = SECOND if state.endswith("2") else 3
             if state != "written and ended":
