@@ -51,7 +51,7 @@ check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/lint-imports
 
 # What each of these runs stands in conformance/proofs.py.
-PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade s3 etcd package image chart pages bench
+PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade console s3 etcd package image chart pages bench
 .PHONY: $(PROOFS) soak bench-checks nightly
 $(PROOFS): $(VENV)/.dev
 	$(BIN)/python -m conformance.proofs $@
@@ -74,6 +74,7 @@ faults: ## 200 kills and 200 pauses under clients whose history is checked, some
 simulation: ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose
 sick: ## sick stores: bits flip, disks fill and lose power, S3 refuses, repeats and holds back; 10 min (needs Go; root mounts disks)
 upgrade: ## brokers of the last version become brokers of this one under clients, and back; then the feature level (2 minutes; needs git's history)
+console: ## the web console in Chromium: find, follow, search, reset, a broker dies; 5,000 topics, axe-core, keyboard; 10 min (needs Chromium, npm, Java)
 s3: ## the store and a cluster on a real S3 server (needs Go)
 etcd: ## the metadata log and a cluster on a real etcd whose leader is killed; 2 minutes (needs Go)
 package: ## dist/ with wheel and sdist; the wheel in empty environments by pip, pipx and uvx: serves in under a second, 2 min

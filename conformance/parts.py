@@ -26,6 +26,7 @@ KAFKA_NEWEST = "4.3.1"
 # The last line that still speaks the protocol versions which Kafka 4 dropped (KIP-896).
 KAFKA_OLD = "3.9.2"
 SLF4J = "1.7.36"
+AXE = "4.14.0"
 
 FETCH_TIMEOUT_S = 900
 
@@ -167,17 +168,37 @@ def node_program(name: str) -> list[str]:
 
 
 def kcat() -> str:
-    """kcat from the PATH, or from Debian's packages when we may install them."""
-    found = shutil.which("kcat")
+    return debian("kcat")
+
+
+def chromium() -> str:
+    return debian("chromium")
+
+
+def debian(program: str) -> str:
+    """A program from the PATH, or from Debian's package of its name when we may install it."""
+    found = shutil.which(program)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        fetch("the package lists for kcat", ["apt-get", "update", "-q"], ROOT)
-        fetch("kcat", ["apt-get", "install", "-q", "-y", "kcat"], ROOT)
-        found = shutil.which("kcat")
+        fetch(f"the package lists for {program}", ["apt-get", "update", "-q"], ROOT)
+        install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", program]
+        fetch(program, install, ROOT)
+        found = shutil.which(program)
     if found is None:
         raise PartMissing(
-            "kcat is not on the PATH and cannot be installed here: run apt-get install kcat as root."
+            f"{program} is not on the PATH and cannot be installed here: run apt-get install {program} as root."
         )
     return found
+
+
+def axe() -> str:
+    """The text of axe-core, which finds what shuts people out of a page."""
+    home = PARTS / f"axe-core-{AXE}"
+    script = home / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "install", "--no-save", "--no-fund", "--no-audit", "--prefix", str(home)]
+        fetch(f"axe-core {AXE}", [*command, f"axe-core@{AXE}"], home)
+    return script.read_text()
 
 
 def sdist(package: str, version: str) -> Path:
@@ -239,6 +260,8 @@ ALL: dict[str, Callable[[], object]] = {
     "Sarama client": lambda: go_program("sarama"),
     "KafkaJS client": lambda: node_program("kafkajs"),
     "kcat": kcat,
+    "Chromium": chromium,
+    "axe-core": axe,
 }
 
 

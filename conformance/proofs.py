@@ -186,6 +186,7 @@ PROOFS = (
         _python("conformance.soak --minutes 4 --out conformance/out"),
     ),
     Proof("upgrade", _python("conformance.upgrade"), UPGRADE),
+    Proof("console", _python("conformance.console"), _python("conformance.console --short")),
     Proof("s3", _python("conformance.s3")),
     Proof("etcd", _python("conformance.etcd")),
     Proof("package", _python("conformance.packages.wheel")),

@@ -1,0 +1,1 @@
+"""The web console, driven in Chromium as a user would."""
