@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import socket
 import struct
@@ -118,6 +119,9 @@ def throw(broker: Broker, data: bytes) -> None:
                 pass
         except ConnectionError:
             pass
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:  # The broker closed it before all of that was said.
+                raise
 
 
 def framed(message: bytes) -> bytes:
