@@ -7,6 +7,7 @@ how fast the machine is: no deadline for an example, no complaint about slow dat
 """
 
 import os
+import resource
 from typing import Any
 
 import pytest
@@ -17,6 +18,19 @@ _PATIENT = settings(deadline=None, database=None, suppress_health_check=[HealthC
 settings.register_profile("small", _PATIENT, derandomize=True, max_examples=40)
 settings.register_profile("large", _PATIENT, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "small"))
+
+
+FILES = 4096
+"""Files and sockets that one process of the tests may have open. Many systems allow 1024 until they are asked
+for more; with that few, a client or a broker ends the process somewhere in the middle of the tests."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FILES:
+        pytest.exit(f"The tests need {FILES} open files, and this user may have {hard} (ulimit -Hn).", 3)
+    if soft != resource.RLIM_INFINITY and soft < FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
 
 
 @pytest.hookimpl(optionalhook=True)
