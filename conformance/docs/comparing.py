@@ -4,7 +4,7 @@ import difflib
 import re
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[()][0-9A-B]")
-_ERASED = re.compile(r"[^\n]*\n\x1b\[1A\x1b\[2K")
+_ERASED = re.compile(r"[^\n]*\n(?:\r|\x1b\[\?25[hl])*\x1b\[1A\x1b\[2K")
 """A line, and the order to go back and erase it, as progress is shown."""
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conformance.docs.pages import ROOT
-from conformance.parts import KAFKA_NEWEST, Artifact, classpath, java, kafka_artifacts
+from conformance.packages.chart import HELM
+from conformance.parts import KAFKA_NEWEST, Artifact, classpath, go_tool, java, kafka_artifacts
 from conformance.s3.server import versitygw
 
 TOOLS = {
@@ -45,9 +46,17 @@ def _put_repository(here: Path) -> None:
         shutil.copytree(ROOT / name, here / name)
 
 
+def _put_helm(here: Path) -> None:
+    """On the path of a page, as an installed program is."""
+    program = here.parent / "home" / "bin" / "helm"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.symlink_to(go_tool(*HELM))
+
+
 PARTS: dict[str, tuple[Callable[[], object], Callable[[Path], None]]] = {
     "kafka": (_kafka_classpath, _put_kafka),
     "versitygw": (versitygw, _put_versitygw),
+    "helm": (lambda: go_tool(*HELM), _put_helm),
     "repository": (os.getcwd, _put_repository),
 }
 """By the name that a page says: how it is fetched, and how it is put into the page's directory."""

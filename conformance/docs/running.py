@@ -36,7 +36,8 @@ class Step:
 def environment(home: Path) -> dict[str, str]:
     """That of somebody who has installed Penstock and nothing else of ours."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    path = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", os.defpath)))
+    programs = (str(Path(sys.executable).parent), str(home / "bin"), kept.get("PATH", os.defpath))
+    path = os.pathsep.join(programs)
     return {
         **kept,
         "PATH": path,

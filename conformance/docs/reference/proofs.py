@@ -13,7 +13,7 @@ Written by `make reference` from `conformance/proofs.py` and the table in `READM
 
 Each row is a command of the repository. It ends with 0 if the proof held, with 3 if it lacked a part that could not be
 had, and with anything else if it failed. `make nightly` runs all of them in this order, goes on when one fails, and
-writes one report.
+writes one report. [Promises](promises.md) says which of them stands behind which promise.
 
 | command | what it shows | needs | runs | on each change |
 |---|---|---|---|---|

@@ -8,7 +8,8 @@ _INTRODUCTION = """\
 Written by `make reference` from the table in `src/penstock/spark/option_table.py`; a test fails while the two differ.
 
 Names are those of Spark's Kafka source where they mean the same. Upper and lower case do not matter. An option that is
-not listed is refused, with a hint if it looks like one that is.
+not listed is refused, with a hint if it looks like one that is. [Spark](spark.md) shows
+them at work.
 
 """
 
