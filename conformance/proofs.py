@@ -64,6 +64,7 @@ SECURITY = _python(
     "conformance.security.tls",
     "conformance.security.handshakes --short",
     "conformance.security.tokens",
+    "conformance.security.fuzz",
     "conformance.differential --secured --short",
 )
 
@@ -100,6 +101,7 @@ PROOFS = (
             "conformance.security.tls",
             "conformance.security.handshakes",
             "conformance.security.tokens",
+            "conformance.security.fuzz --cases 1000000",
             "conformance.security.quotas",
             "conformance.differential --secured",
         ),
