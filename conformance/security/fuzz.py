@@ -26,6 +26,7 @@ from tests.broker.rig import Rig
 from tests.broker.test_every_version import TOPICS, Builder
 from tests.broker.test_rights import codes
 
+from conformance.wire.codec import varint
 from penstock.broker.acl import REFUSED_WITH
 from penstock.broker.registry import APIS
 from penstock.security.credentials import Mechanism, from_salted_password
@@ -38,6 +39,7 @@ from penstock.server.connection import Connection
 from penstock.server.framed import FramedRequest
 from penstock.server.login import Logins
 from penstock.server.server import Server
+from penstock.server.sizes import FRAME_BYTES_MIN
 from penstock.wire.codec import decode, encode
 from penstock.wire.errors import WireError
 from penstock.wire.exchange import Session
@@ -75,7 +77,7 @@ GROWTH_BYTES_MAX = 24 * 1024 * 1024
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
     found = bytearray(data)
-    for _ in range(chance.randrange(1, 6)):
+    for _ in range(chance.choice((1, 1, 1, 2, 5))):
         at = chance.randrange(len(found) + 1)
         match chance.randrange(6):
             case 0 if found:
@@ -131,16 +133,21 @@ class Door:
         sent = [shake]
         for token in tokens:
             spoilt = damaged(chance, token) if chance.random() < 0.7 else token
-            body = (len(spoilt) + 1).to_bytes(2) if version == 2 else len(spoilt).to_bytes(4)
-            sent.append(
-                request_header(36, version, 2, "fuzz") + body + spoilt + (b"\0" if version == 2 else b"")
-            )
+            if version == 0:
+                sent.append(spoilt)
+                continue
+            size = varint(len(spoilt) + 1) if version == 2 else len(spoilt).to_bytes(4)
+            end = b"\0" if version == 2 else b""
+            sent.append(request_header(36, version, 2, "fuzz") + size + spoilt + end)
         for at, frame in enumerate(sent):
-            data = damaged(chance, frame) if chance.random() < 0.3 else frame
-            if len(data) < 10:
-                break
+            data = damaged(chance, frame) if chance.random() < 0.2 else frame
             try:
-                login.before(FramedRequest(session, memoryview(bytearray(data)), False))
+                if session.fast is not None:
+                    session.fast(memoryview(data), False)
+                elif len(data) < FRAME_BYTES_MIN:
+                    break
+                else:
+                    login.before(FramedRequest(session, memoryview(bytearray(data)), False))
             except WireError:
                 OUTCOMES["logins closed"] += 1
                 break
