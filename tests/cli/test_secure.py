@@ -56,6 +56,16 @@ def test_a_listener_without_login_is_refused(tmp_path: Path) -> None:
         secured({**given(tmp_path), "listeners": "PLAINTEXT://0.0.0.0:1"})
 
 
+def test_the_http_port_takes_the_certificate_where_others_can_reach_it(tmp_path: Path) -> None:
+    made = secured({**given(tmp_path, "127.0.0.1:9092"), "http.address": "0.0.0.0:8080"})
+    settings = Settings().with_values(made.values)
+    assert settings.http_ssl_keystore_location == str(tmp_path / "security" / "broker-3.pem")
+    with pytest.raises(SettingsError, match="needs a certificate"):
+        Settings().with_values({**made.values, "http.ssl.keystore.location": ""})
+    near = secured({**given(tmp_path, "127.0.0.1:9092"), "http.address": "127.0.0.1:8080"})
+    assert "http.ssl.keystore.location" not in near.values
+
+
 def _shake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
     """Both ends agree, and the client checks name and authority."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()

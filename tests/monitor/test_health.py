@@ -145,7 +145,7 @@ async def test_a_fenced_broker_is_not_ready_until_it_is_back(
 
 def test_an_address_that_others_reach_is_refused() -> None:
     for address in ("0.0.0.0:8080", ":8080", "10.0.0.1:80", "broker.example:80", "[::]:80"):
-        with pytest.raises(SettingsError, match="no login"):
+        with pytest.raises(SettingsError, match="needs a certificate"):
             Settings().with_values({"http.address": address})
     for address in ("127.0.0.1:8080", "localhost:0", "[::1]:8080", "127.1.2.3:80"):
         Settings().with_values({"http.address": address})

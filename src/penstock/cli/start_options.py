@@ -62,7 +62,7 @@ OPTIONS = (
         "--http",
         "HOST:PORT",
         "Serve the console, /metrics and /health here; port 0 takes a free one. With --brokers: consecutive "
-        "ports.",
+        "ports. The console asks for a login where listeners do; /metrics and /health never do.",
         "http.address",
     ),
     Option("--rack", "R", "The rack of this broker.", "broker.rack"),

@@ -503,12 +503,16 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
                 "is fenced for one late heartbeat."
             )
         self.validate_access()
+        for name in ("http.ssl.keystore.location", "http.names", "console.registry.url"):
+            if self.given.get(name) and not self.http_address:
+                raise SettingsError(f"{name} is set, and there is no HTTP port: see http.address (--http).")
         if self.http_address:
             host, _port = parse_http_address(self.http_address)
-            if not is_loopback(host) and not self.insecure_listeners_enable:
+            if not (is_loopback(host) or self.insecure_listeners_enable or self._guards_http()):
                 raise SettingsError(
-                    f"The HTTP port has no login, and others can reach {self.http_address}: use an address "
-                    "of loopback (127.0.0.1), or leave it open with --insecure."
+                    f"Others can reach {self.http_address}: the HTTP port needs a certificate "
+                    "(http.ssl.keystore.location) and a listener with a login, which --secure makes. Or use "
+                    "an address of loopback (127.0.0.1), or leave it open with --insecure."
                 )
         here = {door.name for door in doors(self, self.given)}
         inter_broker(self, self.given)
@@ -516,6 +520,12 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
             for listener in parse_listeners(self.advertised_listeners):
                 if listener.name not in here:
                     raise SettingsError(f"advertised.listeners names {listener.name}, which listeners lacks.")
+
+    def _guards_http(self) -> bool:
+        """Whether visitors of the console log in, and nobody on the way sees their passwords."""
+        found = doors(self, self.given)
+        closed = any(door.login is not None for door in found) or all(door.knows_peers for door in found)
+        return closed and bool(self.http_ssl_keystore_location)
 
     def _moved_along(self) -> dict[str, int]:
         """By name, bounds that were not set, moved to where those that were set need them."""
