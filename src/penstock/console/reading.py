@@ -174,7 +174,9 @@ def read(
         for pos, header in iter_batches(records):
             if not aborted.skips(header, records, pos):
                 for record in iter_records(records, pos):
-                    if position <= record.offset < end and count > 0:
+                    if record.offset >= end or count == 0:
+                        return
+                    if record.offset >= position:
                         count -= 1
                         yield Found(partition, record)
             position = max(position, header.last_offset + 1)

@@ -17,6 +17,8 @@ from penstock.console.reading import Bounds, Found
 from penstock.wire.batch import Record, iter_batches, iter_records, open_block
 
 FOUND_MAX = 500
+FETCH_BYTES = 1024 * 1024
+"""Small, so that the brokers serve others in between."""
 
 
 class WrongSearchError(ClientError):
@@ -91,7 +93,9 @@ def searched(client: Client, topic: str, limits: Bounds, search: Search) -> Iter
         position = limits.starts.get(partition, 0)
         while position < end:
             at = position
-            data = client.retry(lambda at=at, one=partition: fetch(client, topic, one, at, 0))  # type: ignore[misc]
+            data = client.retry(
+                lambda at=at, one=partition: fetch(client, topic, one, at, 0, bytes_max=FETCH_BYTES)  # type: ignore[misc]
+            )
             records = data.records or b""
             for pos, header in iter_batches(records):
                 if not header.is_control and search.in_block(bytes(open_block(records, pos, header))):
