@@ -48,6 +48,12 @@ def test_names_that_nobody_gave_it_are_turned_away(host: str, status: int) -> No
     browser.close()
 
 
+def test_the_overview_says_what_the_doctor_found(browser: Browser) -> None:
+    assert "The doctor looks deeper" in text_of(browser.get("/"))
+    browser.sent("/doctor", {}, on="/doctor")
+    assert "doctor found nothing when it was last asked" in text_of(browser.get("/"))
+
+
 def test_a_page_that_is_not_there(browser: Browser) -> None:
     assert "There is no such page." in text_of(browser.get("/nothing", 404))
 
