@@ -23,6 +23,7 @@ KEPT_MAX = 8
 FRESH_SECONDS = 1.0
 """How long what many pages ask for is remembered."""
 REMEMBERED_MAX = 64
+SEEN_MAX = 10
 
 
 class Cluster:
@@ -33,6 +34,8 @@ class Cluster:
         self._lock = Lock()
         self._closed = False
         self._remembered: dict[Hashable, _Remembered] = {}
+        self._seen: list[str] = []
+        """Where brokers were last: those that the console was told may be gone."""
 
     @property
     def closed(self) -> bool:
@@ -45,7 +48,7 @@ class Cluster:
         with self._lock:
             client = self._kept.pop() if self._kept and seconds == PATIENCE_SECONDS else None
         if client is None:
-            client = Client(self.bootstrap, seconds, self.security)
+            client = Client(",".join([self.bootstrap, *self._seen]), seconds, self.security)
         keeps = False
         try:
             yield client
@@ -98,7 +101,9 @@ class Cluster:
 
     def metadata(self) -> MetadataResponse:
         """All brokers, topics and partitions that the visitor may see."""
-        return self.remembered("metadata", lambda client: client.metadata())
+        found = self.remembered("metadata", lambda client: client.metadata())
+        self._seen = [f"[{one.host}]:{one.port}" for one in found.brokers[:SEEN_MAX]]
+        return found
 
     def close(self) -> None:
         with self._lock:

@@ -1,0 +1,33 @@
+"""Brokers come and go while somebody looks, also the one that the console was told of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.console.options import ConsoleOptions
+from penstock.testing import Broker
+from penstock.testing.waiting import until
+from tests.console.browser import Browser, text_of
+
+QUICK = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 100}
+
+
+def test_a_broker_dies_and_comes_back(tmp_path: Path) -> None:
+    with (
+        Broker(store=tmp_path, broker_id=1, settings=QUICK) as first,
+        Broker(store=tmp_path, broker_id=2, settings=QUICK),
+    ):
+        browser = Browser(ConsoleOptions(bootstrap=first.bootstrap_servers))
+        assert "2 brokers of the cluster" in text_of(browser.get("/brokers"))
+        first.kill()
+
+        def gone() -> bool:
+            answer = browser.answer("/brokers")
+            return answer.status_code == 200 and "1 broker is not there: 1." in text_of(answer.text)
+
+        until(gone, 60, "the death of broker 1")
+        assert "Broker 1 is not there." in text_of(browser.get("/"))
+        first.start()
+        until(lambda: "not there" not in text_of(browser.get("/brokers")), 60, "broker 1")
+        assert "2 brokers of the cluster" in text_of(browser.get("/brokers"))
+        browser.close()
