@@ -51,7 +51,7 @@ check: $(VENV)/.dev ## lint, types and import direction
 	$(BIN)/lint-imports
 
 # What each of these runs stands in conformance/proofs.py.
-PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade console s3 etcd package image chart pages bench
+PROOFS := matrix differential upstream spark exactly-once bench-spark crash abuse security groups transactions compaction pipelines cluster faults simulation sick upgrade console s3 etcd package image chart deploy pages bench
 .PHONY: $(PROOFS) soak bench-checks nightly
 $(PROOFS): $(VENV)/.dev
 	$(BIN)/python -m conformance.proofs $@
@@ -80,6 +80,7 @@ etcd: ## the metadata log and a cluster on a real etcd whose leader is killed; 2
 package: ## dist/ with wheel and sdist; the wheel in empty environments by pip, pipx and uvx: serves in under a second, 2 min
 image: ## dist/ with an OCI image, built without a container engine, run by runc as its own user; 3 min (needs root, Debian)
 chart: ## the Helm chart in several sets of values against the schemas of Kubernetes and Penstock's own settings (needs Go)
+deploy: ## the systemd unit as systemd-analyze judges it, the alert rules as promtool does (needs systemd, Go)
 pages: ## every command and snippet of the documentation is run, and the site is built without a warning; 10 min (needs Java, Maven, Go)
 bench: ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 

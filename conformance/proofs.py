@@ -194,6 +194,7 @@ PROOFS = (
     Proof("package", _python("conformance.packages.wheel")),
     Proof("image", _python("conformance.packages.image")),
     Proof("chart", _python("conformance.packages.chart")),
+    Proof("deploy", _python("conformance.packages.unit", "conformance.packages.rules")),
     Proof("pages", ("make docs", *_python("conformance.docs"))),
     Proof("bench", _python("benchmarks"), _python("benchmarks --quick")),
 )

@@ -131,7 +131,7 @@ def add(bootstrap: str, as_json: bool, location: str | None, **given: Any) -> No
     """Add rules: one for each operation on each resource.
 
     \b
-    Example: penstock acls add --principal User:alice --operation read --topic orders --group shop
+    penstock acls add --principal User:alice --operation read --topic orders --group shop
     """
     rules = _Asked(given).rules()
     if location is not None:
@@ -152,7 +152,12 @@ def add(bootstrap: str, as_json: bool, location: str | None, **given: Any) -> No
 @store_option
 @rule_options
 def list_command(bootstrap: str, as_json: bool, location: str | None, **given: Any) -> None:
-    """List the rules that fit all that is given."""
+    """List the rules that fit all that is given.
+
+    \b
+    penstock acls list
+    penstock acls list --topic orders --principal User:shop --json
+    """
     rows = [in_words(rule) for rule in _found(bootstrap, location, _Asked(given))]
     columns = {name: name.upper() for name in _COLUMNS}
     show(rows, columns, as_json=wants_json(as_json))
@@ -164,7 +169,11 @@ def list_command(bootstrap: str, as_json: bool, location: str | None, **given: A
 @rule_options
 @click.option("--all", "everything", is_flag=True, help="All rules, if nothing else is given.")
 def remove(bootstrap: str, as_json: bool, location: str | None, everything: bool, **given: Any) -> None:
-    """Remove the rules that fit all that is given."""
+    """Remove the rules that fit all that is given.
+
+    \b
+    penstock acls remove --principal User:shop --topic orders --operation write
+    """
     asked = _Asked(given)
     if not (everything or asked.principal or asked.resources or asked.operations or asked.host or asked.deny):
         raise click.ClickException("Say which rules to remove, or --all.")

@@ -92,7 +92,11 @@ def _start_command() -> click.Command:
             "Processes with the same store are one cluster, on one machine or on many. When a broker "
             "accepts and serves it prints one line that says so. SIGTERM drains and leaves; what was "
             "acknowledged survives a kill at any moment. `penstock settings` lists what --set and --config "
-            "take."
+            "take.\n\n"
+            "\b\n"
+            "penstock start\n"
+            "penstock start --brokers 3 --http 127.0.0.1:8080\n"
+            "penstock start --broker-id 7 --listen broker7:9092 --secure --store s3://bucket/prefix"
         ),
     )
 

@@ -85,6 +85,9 @@ def bench(
     """Measure a cluster, Penstock's or any other: latency, and what it takes and gives a second.
 
     A topic is created for it, everything that was sent is read back and compared, and the topic is deleted.
+
+    \b
+    penstock bench --bootstrap 127.0.0.1:9092
     """
     in_batch = max(1, min(batch_bytes // max(value_bytes, 1), -(-records // partitions)))
     load = Load(

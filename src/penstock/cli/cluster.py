@@ -38,6 +38,10 @@ def status(bootstrap: str, as_json: bool) -> None:
 
     POSITION is the entry of the metadata log that a broker's answers are computed from, LEASE the seconds
     since it last renewed its lease.
+
+    \b
+    penstock cluster status
+    penstock cluster status --json
     """
     with connected(bootstrap) as client:
         found = describe(client)
@@ -78,6 +82,9 @@ def upgrade(bootstrap: str, as_json: bool, wanted: int | None, dry_run: bool) ->
 
     Until then the cluster writes only what brokers of the version before can read, so that they can be
     replaced one by one, and brought back. The level never goes back.
+
+    \b
+    penstock cluster upgrade
     """
     from penstock.client import AnswerError, ClientError
     from penstock.wire.api.update_features import (

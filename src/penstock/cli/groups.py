@@ -23,7 +23,11 @@ def groups() -> None:
 @groups.command("list")
 @cluster_options
 def list_command(bootstrap: str, as_json: bool) -> None:
-    """List the groups of the cluster."""
+    """List the groups of the cluster.
+
+    \b
+    penstock groups list
+    """
     with connected(bootstrap) as client:
         found = list_groups(client)
     rows = [
@@ -43,7 +47,12 @@ def list_command(bootstrap: str, as_json: bool) -> None:
 @cluster_options
 @click.argument("group")
 def describe_group(bootstrap: str, as_json: bool, group: str) -> None:
-    """Show where GROUP stands in each partition, and how far behind the end that is."""
+    """Show where GROUP stands in each partition, and how far behind the end that is.
+
+    \b
+    penstock groups describe readers
+    penstock groups describe readers --json
+    """
     with connected(bootstrap) as client:
         found, offsets = existing_group(client, group)
         rows = [_row(one) for one in positions(client, found, offsets)]
@@ -176,7 +185,11 @@ def _show_plan(before: Offsets, after: Offsets, *, execute: bool, export: bool, 
 @cluster_options
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 def delete_groups(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None:
-    """Delete groups that have no members, and their committed offsets."""
+    """Delete groups that have no members, and their committed offsets.
+
+    \b
+    penstock groups delete readers
+    """
     with connected(bootstrap) as client:
         for name in names:
             delete_group(client, name)

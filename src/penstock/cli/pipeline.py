@@ -81,6 +81,10 @@ def run_pipeline(
 
     It follows the topics until it is stopped (Ctrl-C, SIGTERM). A run that was killed goes on exactly where
     it was: no row is lost, and none is written twice.
+
+    \b
+    penstock pipeline run shop.py
+    penstock pipeline run shop.py --once --master spark://host:7077
     """
     from penstock.pipeline.errors import PipelineError
     from penstock.pipeline.runner import Run, RunOptions, default_location
@@ -118,7 +122,12 @@ def run_pipeline(
 @click.argument("file", metavar="[FILE.py]", required=False)
 @_where
 def list_pipelines(file: str | None, bootstrap: str | None, store: str | None, as_json: bool) -> None:
-    """List the pipelines of the cluster, or the outputs that FILE.py defines."""
+    """List the pipelines of the cluster, or the outputs that FILE.py defines.
+
+    \b
+    penstock pipeline list
+    penstock pipeline list shop.py
+    """
     if file is not None:
         rows = _defined(_load(file))
         columns = {
@@ -153,7 +162,11 @@ def list_pipelines(file: str | None, bootstrap: str | None, store: str | None, a
 @click.argument("name", metavar="FILE.py|NAME")
 @_where
 def pipeline_status(name: str, bootstrap: str | None, store: str | None, as_json: bool) -> None:
-    """Show how a pipeline stands: by its last report, its checkpoints and the ends of its topics."""
+    """Show how a pipeline stands: by its last report, its checkpoints and the ends of its topics.
+
+    \b
+    penstock pipeline status shop
+    """
     from penstock.pipeline.overview import overview
 
     wanted = _load(name).name if name.endswith(".py") else name

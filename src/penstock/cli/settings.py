@@ -23,6 +23,9 @@ def settings(text: str, as_json: bool, as_markdown: bool) -> None:
     """List the settings of brokers, topics and groups whose names contain TEXT; all of them without it.
 
     Broker settings are given to `penstock start` by --set or --config.
+
+    \b
+    penstock settings retention
     """
     from penstock.settings.reference import about, change_words, default_words, kind_words, markdown, tables
 

@@ -60,7 +60,7 @@ def audit(location: str, grace: int, delete_orphans: bool, as_json: bool) -> Non
     what is in the objects, `penstock store scrub` reads.
 
     \b
-    Example: penstock store audit --store ./penstock-data
+    penstock store audit --store ./penstock-data
     """
     report = asyncio.run(compare(location, grace, delete_orphans=delete_orphans))
     if wants_json(as_json):

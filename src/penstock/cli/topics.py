@@ -25,7 +25,12 @@ def topics() -> None:
 @cluster_options
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
-    """List the topics of the cluster."""
+    """List the topics of the cluster.
+
+    \b
+    penstock topics list
+    penstock topics list --internal --json
+    """
     with connected(bootstrap) as client:
         found = sorted(client.metadata().topics, key=lambda topic: topic.name or "")
     rows = [
@@ -51,7 +56,11 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
 def create_topic(
     bootstrap: str, as_json: bool, name: str, partitions: int, replicas: int, configs: tuple[str, ...]
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    \b
+    penstock topics create orders --partitions 6 --config retention.ms=86400000
+    """
     with connected(bootstrap) as client:
         settings = [_config(text) for text in configs]
         result = create(client, name, partitions=partitions, replicas=replicas, configs=settings)
@@ -65,7 +74,11 @@ def create_topic(
 @cluster_options
 @click.argument("names", nargs=-1, required=True)
 def delete_topics(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None:
-    """Delete topics and everything in them."""
+    """Delete topics and everything in them.
+
+    \b
+    penstock topics delete orders shipments
+    """
     with connected(bootstrap) as client:
         delete(client, names)
     sentence = f"Deleted topic{'s' if len(names) > 1 else ''} {', '.join(names)}."
@@ -126,7 +139,11 @@ def alter_topic(
 def tail_topic(
     context: click.Context, bootstrap: str, as_json: bool, name: str, lines: int, most: int | None
 ) -> None:
-    """Print the last records of a topic, and new ones as they come: `penstock consume` from the end."""
+    """Print the last records of a topic, and new ones as they come: `penstock consume` from the end.
+
+    \b
+    penstock topics tail orders -n 20
+    """
     from penstock.cli.consume import consume
 
     start = f"-{lines}" if lines else "end"
@@ -139,7 +156,11 @@ def tail_topic(
 @cluster_options
 @click.argument("name")
 def describe_topic(bootstrap: str, as_json: bool, name: str) -> None:
-    """Show the partitions of a topic: leaders, offsets, failover order."""
+    """Show the partitions of a topic: leaders, offsets, failover order.
+
+    \b
+    penstock topics describe orders
+    """
     with connected(bootstrap) as client:
         (topic,) = client.metadata([name]).topics
         if topic.error_code:

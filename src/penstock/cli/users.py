@@ -74,7 +74,7 @@ def add(
     With --store it works on the store itself, so that the first user exists before the first broker starts.
 
     \b
-    Example: penstock users add alice --password-stdin --store ./penstock-data < password.txt
+    penstock users add alice --password-stdin --store ./penstock-data < password.txt
     """
     if not name:
         raise click.ClickException("A user needs a name.")
@@ -94,7 +94,12 @@ def add(
 @cluster_options
 @store_option
 def list_command(bootstrap: str, as_json: bool, location: str | None) -> None:
-    """List users and their mechanisms. Nothing of a password is shown."""
+    """List users and their mechanisms. Nothing of a password is shown.
+
+    \b
+    penstock users list
+    penstock users list --store s3://bucket/prefix
+    """
     known: dict[str, list[str]] = {}
     for user, mechanism, iterations in _listed(bootstrap, location):
         known.setdefault(user, []).append(f"{mechanism}={iterations}")
@@ -110,7 +115,11 @@ def list_command(bootstrap: str, as_json: bool, location: str | None) -> None:
 def remove(
     bootstrap: str, as_json: bool, location: str | None, name: str, mechanisms: tuple[str, ...]
 ) -> None:
-    """Remove a user, or one of its mechanisms. Connections that are open stay open."""
+    """Remove a user, or one of its mechanisms. Connections that are open stay open.
+
+    \b
+    penstock users remove shop
+    """
     held = {mechanism for user, mechanism, _ in _listed(bootstrap, location) if user == name}
     gone = sorted(held & set(mechanisms) if mechanisms else held)
     if not gone:
