@@ -76,7 +76,7 @@ def _raw_route(broker: Broker, row: Api) -> Handle:
         except WireError as error:
             return _closed(request, str(error))
         except Exception:
-            log.exception("handler failed api=%s version=%d", row.name, request.api_version)
+            _log_failure(row, request)
             return _closed(request, "handler failed")
 
     return route
@@ -213,7 +213,7 @@ class _Messages:
         return self._answer(request, response)
 
     def _failure(self, request: Request, message: Any) -> list[Buffer] | None:
-        log.exception("handler failed api=%s version=%d", self._row.name, request.api_version)
+        _log_failure(self._row, request)
         return self._refusal(request, message, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -240,12 +240,26 @@ def _has_code(response_class: type[Any], version: int) -> bool:
     return any(field.name == "error_code" for field in layout_of(response_class, version).plain)
 
 
+def _log_failure(row: Api, request: Request) -> None:
+    """With what the client's own log has of it, too. A client's name is its own choice, so it is quoted."""
+    log.exception(
+        "handler failed api=%s version=%d correlation=%d client=%r peer=%s",
+        row.name,
+        request.api_version,
+        request.correlation_id,
+        request.client_id,
+        request.session.peer_host,
+    )
+
+
 def _closed(request: Request, why: str) -> Reply:
     log.info(
-        "closed the connection: %s; api_key=%d version=%d peer=%s",
+        "closed the connection: %s; api_key=%d version=%d correlation=%d client=%r peer=%s",
         why,
         request.api_key,
         request.api_version,
+        request.correlation_id,
+        request.client_id,
         request.session.peer_host,
     )
     reply = Reply()
