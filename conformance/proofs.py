@@ -98,6 +98,8 @@ PROOFS = (
         _python(
             "conformance.security.clients",
             "conformance.security.tools",
+            "conformance.security.peers",
+            "conformance.security.spark",
             "conformance.security.tls",
             "conformance.security.handshakes",
             "conformance.security.tokens",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
@@ -21,11 +22,21 @@ class _Chosen:
     """What --command-config of the one command that runs says; threads of it ask, too."""
 
     security: ClientSecurity = OPEN_CLIENT
+    properties: Mapping[str, str] = MappingProxyType({})
 
 
 def cluster_options(command: F) -> F:
     """Add --bootstrap, --command-config and --json."""
+    command = security_option(command)
     command = click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
+    )(command)
+    return bootstrap_option(command)
+
+
+def security_option(command: F) -> F:
+    """Add --command-config, which `security` and `properties` tell of."""
+    return click.option(
         "--command-config",
         metavar="FILE",
         envvar="PENSTOCK_COMMAND_CONFIG",
@@ -35,10 +46,6 @@ def cluster_options(command: F) -> F:
         callback=_remember,
         help="How to reach a secured cluster: properties as Kafka's tools take them (client.properties).",
     )(command)
-    command = click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
-    )(command)
-    return bootstrap_option(command)
 
 
 def bootstrap_option(command: F) -> F:
@@ -62,11 +69,16 @@ def security() -> ClientSecurity:
     return _Chosen.security
 
 
+def properties() -> Mapping[str, str]:
+    """The same as it was given, for those who hand it on."""
+    return _Chosen.properties
+
+
 def _remember(_context: click.Context, _option: click.Parameter, path: str | None) -> None:
-    _Chosen.security = OPEN_CLIENT
+    _Chosen.security, _Chosen.properties = OPEN_CLIENT, MappingProxyType({})
     if path is None:
         return
-    _Chosen.security = security_in(path)
+    _Chosen.security, _Chosen.properties = security_in(path), properties_in(path)
 
 
 def security_in(path: str) -> ClientSecurity:

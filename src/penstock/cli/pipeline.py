@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.client import ClientError
-from penstock.cli.options import DEFAULT_BOOTSTRAP
+from penstock.cli.options import DEFAULT_BOOTSTRAP, properties, security, security_option
 from penstock.cli.output import show, wants_json
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ def pipeline() -> None:
 
 
 def _where(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --bootstrap, --store and --json."""
+    """Add --bootstrap, --command-config, --store and --json."""
     for option in (
+        security_option,
         click.option(
             "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
         ),
@@ -103,6 +104,7 @@ def run_pipeline(
             once=once,
             interval=interval,
             settings=dict(_setting(one) for one in settings),
+            properties=dict(properties()),
         )
         run = Run(defined, options, opened)
         if sys.stdout.isatty() and not as_json:
@@ -311,7 +313,7 @@ def _open(bootstrap: str | None, store: str | None) -> tuple[BlockingStore, str 
     try:
         if store is None:
             bootstrap = bootstrap or DEFAULT_BOOTSTRAP
-            store = find_store(bootstrap)
+            store = find_store(bootstrap, security())
         elif "://" not in store:
             store = str(Path(store).resolve())
         opened = open_blocking(store)

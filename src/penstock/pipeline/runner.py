@@ -27,6 +27,7 @@ from penstock.pipeline.errors import PipelineError, no_worker, sentence
 from penstock.pipeline.frames import dead, good, result, stream
 from penstock.pipeline.session import close_session, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
+from penstock.settings.clients import client_security
 from penstock.spark.errors import SourceError
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -58,6 +59,20 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     once: bool = False
     interval: str = "1 second"
     settings: dict[str, str] = {}
+    properties: dict[str, str] = {}
+    """How brokers are reached, by the names of Kafka's clients. There are secrets among them."""
+
+    def __repr__(self) -> str:
+        return f"RunOptions(file={self.file!r}, store={self.store!r}, bootstrap={self.bootstrap!r})"
+
+    def to_brokers(self) -> dict[str, str]:
+        """Options of Spark's sources and sinks, which put `kafka.` before those names."""
+        given = {
+            f"kafka.{name}": text for name, text in self.properties.items() if name != "bootstrap.servers"
+        }
+        if self.bootstrap:
+            given["kafka.bootstrap.servers"] = self.bootstrap
+        return given
 
 
 class Running(msgspec.Struct):
@@ -178,7 +193,8 @@ class Run:
         if not wanted and self._options.bootstrap is None:
             return  # Tables of raw records need no broker; Spark says if a topic is missing.
         try:
-            with Client(self._options.bootstrap or self._brokers(), CONNECT_SECONDS) as client:
+            security = client_security(self._options.properties)
+            with Client(self._options.bootstrap or self._brokers(), CONNECT_SECONDS, security) as client:
                 counts = {
                     topic.name: len(topic.partitions)
                     for topic in client.metadata([*reads, *wanted]).topics
@@ -294,10 +310,7 @@ class Run:
 
     def _reading(self, name: str, number: int) -> dict[str, str]:
         group = f"{self._pipeline.name}.{name}" + (f".{number}" if number else "")
-        given = {"store": self._options.store, "group.id": group}
-        if self._options.bootstrap:
-            given["kafka.bootstrap.servers"] = self._options.bootstrap
-        return given
+        return {"store": self._options.store, "group.id": group, **self._options.to_brokers()}
 
     def _target(self, output: Output) -> str:
         if isinstance(output.target, Topic):
@@ -315,12 +328,9 @@ class Run:
         return writer.trigger(processingTime=self._options.interval)
 
     def _to_topic(self, rows: "DataFrame", status: OutputStatus, topic: str, mode: str) -> "StreamingQuery":
-        options = {"topic": topic, "store": self._options.store}
-        if self._options.bootstrap:
-            options["kafka.bootstrap.servers"] = self._options.bootstrap
         from penstock.pipeline.topics import TopicWriter
 
-        topics = TopicWriter(options)
+        topics = TopicWriter({"topic": topic, "store": self._options.store, **self._options.to_brokers()})
         query: StreamingQuery = self._writer(rows, status, mode).foreachBatch(topics.add).start()
         topics.query.set_result(query.id)
         return query
