@@ -25,7 +25,11 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--brokers", default=",".join(runner.NAMES), help="which, separated by commas (%(default)s)"
     )
-    parser.add_argument("--durability", default="os,fsync", help="which, separated by commas (%(default)s)")
+    parser.add_argument(
+        "--durability",
+        default="os,fsync,secured",
+        help="which, separated by commas; secured: as os, with TLS and logins (%(default)s)",
+    )
     parser.add_argument("--profile", action="store_true", help="one more run of each scenario under py-spy")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
     return parser.parse_args()
@@ -38,7 +42,7 @@ def main() -> int:
         size=size,
         rounds=chosen.rounds or (1 if chosen.quick else 5),
         names=[name for name in runner.NAMES if name in chosen.brokers.split(",")],
-        durabilities=[name for name in ("os", "fsync") if name in chosen.durability.split(",")],
+        durabilities=[name for name in ("os", "fsync", "secured") if name in chosen.durability.split(",")],
         only=chosen.only,
         profiled=chosen.profile,
     )

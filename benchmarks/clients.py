@@ -81,9 +81,17 @@ class Sender(Protocol):
 class Program:
     """native/rdkafka.c or native/franz: two programs with one command line."""
 
-    def __init__(self, name: str, path: Path) -> None:
+    def __init__(self, name: str, path: Path, login: Sequence[str] = ()) -> None:
+        """`login`: options that make it speak TLS and log in."""
         self.name = name
         self.path = path
+        self._login = login
+
+    def with_login(self, login: Sequence[str]) -> "Program":
+        return Program(self.name, self.path, login)
+
+    def connect(self, bootstrap: str, connections: int) -> Measured:
+        return self._run("connect", bootstrap, "none", f"--connections={connections}")
 
     def produce(self, bootstrap: str, topic: str, records: int, value_bytes: int) -> Measured:
         return self._run("produce", bootstrap, topic, f"--records={records}", f"--value={value_bytes}")
@@ -151,7 +159,8 @@ class Program:
         return self._run("consume", bootstrap, topic, *sizes)
 
     def _run(self, mode: str, bootstrap: str, topic: str, *options: str) -> Measured:
-        command = [str(self.path), mode, f"--broker={bootstrap}", f"--topic={topic}", *options]
+        place = [f"--broker={bootstrap}", f"--topic={topic}"]
+        command = [str(self.path), mode, *place, *self._login, *options]
         return measured(json.loads(output(self.name, command)))
 
 

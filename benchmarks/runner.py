@@ -14,7 +14,7 @@ from functools import partial
 from conformance.parts import PartMissing
 from conformance.server import Server, ServerFailed
 
-from benchmarks import brokers, clients, control, profile, scenarios
+from benchmarks import brokers, clients, control, profile, scenarios, secured
 from benchmarks.scenarios import Row, Scenario, Size, Target
 
 NAMES = ("penstock", "kafka", "null", "file")
@@ -73,11 +73,13 @@ def run_on_running(plan: Plan, durability: str, chosen: Sequence[Scenario], say:
         for name in plan.names:
             say(f"start {name}, durability {durability}")
             try:
-                server = brokers.broker_named(name, brokers.durability_settings(name, durability))
+                server = secured.broker_for(name, durability)
             except PartMissing as missing:
                 say(f"without {name}: {missing}")
                 continue
             targets.append(Target(name, stack.enter_context(server)))
+            if isinstance(server, secured.Secured):
+                server.add_user()
         time.sleep(REST_S)
         bulk = any("/bulk/" in scenario.key for scenario in chosen)
         idle, loaded = (Figures(row) for row in scenarios.memory_rows(durability))
@@ -102,7 +104,20 @@ def warm(target: Target, size: Size, say: Say) -> None:
         where = target.server.bootstrap
         with contextlib.suppress(clients.ClientFailed, PartMissing):
             clients.raw().alone(where, topic, workload, size.warm_seconds, 1024, verify=target.keeps)
+    if isinstance(target.server, secured.Secured):
+        with contextlib.suppress(clients.ClientFailed, PartMissing):
+            warm_doors(target, target.server, size)
     target.forget_topics()
+
+
+def warm_doors(target: Target, server: secured.Secured, size: Size) -> None:
+    """The same for TLS and logins: bulk, small requests, and connections."""
+    client = clients.franz_go().with_login(server.login)
+    topic, records = target.topic(), size.bulk_bytes // 1024
+    client.produce(server.door, topic, records, 1024)
+    client.consume(server.door, topic, records, 1024)
+    client.small(server.door, target.topic(8), 8, size.warm_seconds, 1024, verify=False)
+    client.connect(server.door, scenarios.CONNECTIONS)
 
 
 def run_scenario(plan: Plan, scenario: Scenario, targets: Sequence[Target], say: Say) -> list[Figures]:

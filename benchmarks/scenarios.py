@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from conformance.server import Server
 
-from benchmarks import brokers, clients, control
+from benchmarks import brokers, clients, control, secured
 from benchmarks.load import WORKLOADS
 
 numbers = itertools.count(1)
@@ -116,6 +116,7 @@ LATENCY_RATE = {"os": 1000.0, "fsync": 100.0}
 # Transactions a second, each of one record: few enough for either broker.
 TRANSACTION_RATE = {"os": 100.0, "fsync": 20.0}
 SMALL_VALUE_BYTES = 1024
+CONNECTIONS = 1000
 # The null broker syncs nothing, so it is no measure of what does.
 BULK_GOALS = {"os": Goal(than_kafka=1.0, than_null=0.9), "fsync": Goal()}
 
@@ -290,6 +291,67 @@ def start(prefix: str) -> Scenario:
     )
 
 
+def door(target: Target) -> tuple[str, list[str]]:
+    """Where clients log in, and the options that make them do so."""
+    assert isinstance(target.server, secured.Secured)
+    return target.server.door, target.server.login
+
+
+def secured_bulk(make: Callable[[], clients.Program], name: str, value_bytes: int, total: int) -> Scenario:
+    records = total // value_bytes
+
+    def run(target: Target) -> dict[str, float]:
+        where, login = door(target)
+        client = make().with_login(login)
+        topic = target.topic()
+        sent = client.produce(where, topic, records, value_bytes)
+        read = client.consume(where, topic, records, value_bytes)
+        clients.same(client.name, sent, read)
+        return {f"{key}/produce": sent.megabytes_per_second, f"{key}/consume": read.megabytes_per_second}
+
+    key = f"{secured.KEY}/bulk/{name}/{value_bytes}"
+    label = f"{name}, {human(value_bytes)}, TLS and SCRAM"
+    rows = (
+        Row(f"{key}/produce", f"bulk produce, {label}", "MB/s", True),
+        Row(f"{key}/consume", f"bulk consume, {label}", "MB/s", True),
+    )
+    return Scenario(key, rows, run, heavy=True, keeps=True)
+
+
+def secured_small(
+    make: Callable[[], clients.Program], name: str, connections: int, seconds: float
+) -> Scenario:
+    def run(target: Target) -> dict[str, float]:
+        where, login = door(target)
+        topic = target.topic(connections)
+        sent = (
+            make().with_login(login).small(where, topic, connections, seconds, SMALL_VALUE_BYTES, verify=True)
+        )
+        return {key: sent.records_per_second}
+
+    key = f"{secured.KEY}/small/{name}/{connections}"
+    label = f"small requests, {name}, {connections} connections, TLS and SCRAM"
+    return Scenario(key, (Row(key, label, "req/s", True),), run, keeps=True)
+
+
+def secured_connect(connections: int) -> Scenario:
+    def run(target: Target) -> dict[str, float]:
+        where, login = door(target)
+        return {key: clients.franz_go().with_login(login).connect(where, connections).records_per_second}
+
+    key = f"{secured.KEY}/connect/{connections}"
+    label = f"{connections} connections opened with TLS and SCRAM"
+    return Scenario(key, (Row(key, label, "conn/s", True),), run, keeps=True)
+
+
+def secured_scenarios(size: Size) -> Iterator[Scenario]:
+    for name, make in (("librdkafka", clients.librdkafka), ("franz-go", clients.franz_go)):
+        yield secured_bulk(make, name, 1024, size.bulk_bytes)
+        for connections in (1, 8):
+            yield secured_small(make, name, connections, size.small_seconds)
+    yield secured_connect(CONNECTIONS)
+
+
 def memory_rows(prefix: str) -> tuple[Row, Row]:
     """Figures that the harness reads off the running brokers itself."""
     return (
@@ -300,6 +362,9 @@ def memory_rows(prefix: str) -> tuple[Row, Row]:
 
 def scenarios(durability: str, size: Size) -> Iterator[Scenario]:
     """Every scenario at this durability; where each answer waits for the disk, fewer clients say it all."""
+    if durability == secured.KEY:
+        yield from secured_scenarios(size)
+        return
     everything = durability == "os"
     if everything:
         for value_bytes in (1024, 100):

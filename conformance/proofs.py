@@ -106,6 +106,7 @@ PROOFS = (
             "conformance.security.fuzz --cases 1000000",
             "conformance.security.quotas",
             "conformance.differential --secured",
+            "conformance.security.shares",
         ),
         SECURITY,
     ),

@@ -5,6 +5,8 @@
  *   rdkafka small   --broker B --topic T --connections C --seconds S --value V
  *   rdkafka latency --broker B --topic T --rate R --seconds S --value V
  *
+ * With --ca FILE --login USER:PASSWORD it speaks TLS and logs in by SCRAM-SHA-512.
+ *
  * The library is the one inside the confluent-kafka wheel, so no package of the system is needed; its C interface is
  * stable, and what is used of it is declared below. Values, digests and modes mean what they mean in franz/main.go.
  */
@@ -51,7 +53,7 @@ void rd_kafka_message_destroy(rd_kafka_message_t *);
 enum { POOL_BYTES = 1 << 20, TOGETHER = 4096, WAIT_MS = 30000 };
 
 static struct {
-    const char *broker, *topic;
+    const char *broker, *topic, *authority, *login;
     int64_t records;
     int value, partitions, connections;
     double seconds, rate;
@@ -106,6 +108,15 @@ static rd_kafka_t *open_handle(int type, void *opaque, const char *const (*setti
     char error[512];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     if (rd_kafka_conf_set(conf, "bootstrap.servers", options.broker, error, sizeof error)) die("%s", error);
+    if (options.authority) {
+        char *user = strdup(options.login), *password = strchr(user, ':');
+        if (!password) die("--login is USER:PASSWORD");
+        *password++ = 0;
+        const char *const secured[][2] = {{"security.protocol", "SASL_SSL"}, {"sasl.mechanism", "SCRAM-SHA-512"},
+            {"ssl.ca.location", options.authority}, {"sasl.username", user}, {"sasl.password", password}};
+        for (size_t i = 0; i < sizeof secured / sizeof *secured; i++)
+            if (rd_kafka_conf_set(conf, secured[i][0], secured[i][1], error, sizeof error)) die("%s", error);
+    }
     for (; settings && (*settings)[0]; settings++)
         if (rd_kafka_conf_set(conf, (*settings)[0], (*settings)[1], error, sizeof error)) die("%s", error);
     if (type == PRODUCER) rd_kafka_conf_set_dr_msg_cb(conf, delivered);
@@ -279,7 +290,8 @@ static void latency(void) {
 int main(int argc, char **argv) {
     static const struct option known[] = {
         {"broker", 1, 0, 'b'}, {"topic", 1, 0, 't'}, {"records", 1, 0, 'n'}, {"value", 1, 0, 'v'}, {"partitions", 1, 0, 'p'},
-        {"connections", 1, 0, 'c'}, {"seconds", 1, 0, 's'}, {"rate", 1, 0, 'r'}, {0, 0, 0, 0}};
+        {"connections", 1, 0, 'c'}, {"seconds", 1, 0, 's'}, {"rate", 1, 0, 'r'},
+        {"ca", 1, 0, 'a'}, {"login", 1, 0, 'l'}, {0, 0, 0, 0}};
     const char *mode = argc > 1 ? argv[1] : "";
     for (int option; (option = getopt_long(argc - 1, argv + 1, "", known, NULL)) != -1;) switch (option) {
         case 'b': options.broker = optarg; break;
@@ -290,9 +302,12 @@ int main(int argc, char **argv) {
         case 'c': options.connections = atoi(optarg); break;
         case 's': options.seconds = atof(optarg); break;
         case 'r': options.rate = atof(optarg); break;
+        case 'a': options.authority = optarg; break;
+        case 'l': options.login = optarg; break;
         default: die("see the head of rdkafka.c");
     }
     if (!options.broker || !options.topic) die("--broker and --topic are needed");
+    if (!options.authority != !options.login) die("--ca and --login come together");
     uint64_t seed = now_ns();
     fill_random(pool, sizeof pool, &seed);
     if (!strcmp(mode, "produce")) produce();

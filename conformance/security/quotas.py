@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -74,19 +74,14 @@ class Tally:
 class Neighbour(threading.Thread):
     """Sends a message, waits for its report, sends the next."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, common: Mapping[str, Any]) -> None:
         super().__init__(daemon=True)
         self.tally = Tally()
         self.slowest_s = 0.0
         self.problem = ""
         self.leaving = threading.Event()
         self._producer = Producer(
-            {
-                "bootstrap.servers": server.bootstrap,
-                "client.id": FREE,
-                "linger.ms": 0,
-                "throttle_cb": self.tally.throttle,
-            }
+            {**common, "client.id": FREE, "linger.ms": 0, "throttle_cb": self.tally.throttle}
         )
 
     def run(self) -> None:
@@ -194,7 +189,7 @@ Drive = Callable[[Server, float, int], Tally]
 def holds(
     name: str, server: Server, drive: Drive, rate: int, request_bytes: int, least_beside: float
 ) -> bool:
-    neighbour = Neighbour(server)
+    neighbour = Neighbour({"bootstrap.servers": server.bootstrap})
     neighbour.start()
     tally = drive(server, START_S + SECONDS + 0.2, request_bytes)
     neighbour.leaving.set()

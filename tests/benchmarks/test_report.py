@@ -62,7 +62,7 @@ def test_the_plot_and_the_json_can_be_read_back(tmp_path: Path) -> None:
 def test_every_row_has_a_key_of_its_own() -> None:
     keys = [
         row.key
-        for durability in ("os", "fsync")
+        for durability in ("os", "fsync", "secured")
         for scenario in scenarios(durability, QUICK)
         for row in scenario.rows
     ]

@@ -4,9 +4,12 @@
 //	franz consume -broker B -topic T -records N -partitions P
 //	franz small   -broker B -topic T -connections C -seconds S -value V
 //	franz latency -broker B -topic T -rate R -seconds S -value V
+//	franz connect -broker B -topic T -connections C          open so many, with TLS and a login, and keep them
 //	franz transact          -broker B -topic T -partitions P -seconds S -value V     one record to each, commit, again
 //	franz transact-bulk     -broker B -topic T -records N -value V                   as fast as it can, in transactions
 //	franz transact-latency  -broker B -topic T -rate R -seconds S -value V           one record, commit; to a reader
+//
+// With -ca FILE -login USER:PASSWORD all of them speak TLS and log in by SCRAM-SHA-512.
 //
 // Values are unique and incompressible. `digest` sums a hash of partition, offset and contents of each record, so a
 // producer's digest (from acknowledgements) equals that of whoever reads back the same records at the same offsets.
@@ -105,7 +108,8 @@ func fill(value []byte, number uint64) {
 }
 
 func client(options ...kgo.Opt) *kgo.Client {
-	made, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(*broker), kgo.DefaultProduceTopic(*topic)}, options...)...)
+	options = append(append(options, kgo.SeedBrokers(*broker), kgo.DefaultProduceTopic(*topic)), secured()...)
+	made, err := kgo.NewClient(options...)
 	check(err)
 	check(made.Ping(context.Background()))
 	return made
@@ -280,7 +284,7 @@ func summary(count int64, elapsed time.Duration, sum uint64) result {
 
 func main() {
 	modes := map[string]func() result{
-		"produce": produce, "consume": consume, "small": small, "latency": latency,
+		"produce": produce, "consume": consume, "small": small, "latency": latency, "connect": connect,
 		"transact": transact, "transact-bulk": transactBulk, "transact-latency": transactLatency,
 	}
 	if len(os.Args) < 2 || modes[os.Args[1]] == nil {
