@@ -110,10 +110,9 @@ def speeds(address: str, paths: Sequence[str]) -> dict[str, float]:
 
 
 PICTURES = {
-    "records": (f"/topics/{ORDERS}/records", False),
+    "records": (f"/topics/{ORDERS}/records?from=oldest", False),
     "groups": (f"/groups/{GROUP}", False),
     "reset": (f"/groups/{GROUP}?view=reset&way=shift&value=-100", True),
-    "doctor": ("/doctor", False),
 }
 """By name: what is shown, and whether in the dark."""
 PICTURE = {"width": 1200, "height": 760}

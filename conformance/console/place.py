@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from conformance.cluster.processes import Cluster, penstock
 from conformance.server import ServerFailed
@@ -120,10 +120,19 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
 def commit(bootstrap: str, group: str, topic: str, offsets: Sequence[int]) -> None:
     """A group that has read so far, and left."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    consumer.commit(
-        offsets=[TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)],
-        asynchronous=False,
-    )
+    places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            consumer.commit(offsets=places, asynchronous=False)
+            break
+        except KafkaException as error:
+            # Kafka makes the topic of its coordinators when the first group comes.
+            if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                raise
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"the group could not commit: {error}") from None
+            time.sleep(0.2)
     consumer.close()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from penstock.admin.offsets import LATEST, Offsets, Place, committed, coordinator, list_offsets
-from penstock.client import AnswerError, Client, ClientError
+from penstock.admin.offsets import LATEST, Offsets, Place, committed_at, coordinator, list_offsets
+from penstock.client import AnswerError, Client, ClientError, Connection
 from penstock.wire.api.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -76,7 +76,10 @@ def list_groups(client: Client) -> list[ListedGroup]:
 
 def describe_group(client: Client, name: str) -> Group:
     """A group of either protocol. One that does not exist is Dead."""
-    broker = coordinator(client, name)
+    return _described(coordinator(client, name), name)
+
+
+def _described(broker: Connection, name: str) -> Group:
     if broker.knows(ConsumerGroupDescribeRequest.api_key):
         request = ConsumerGroupDescribeRequest(group_ids=[name])
         found = broker.ask(request, ConsumerGroupDescribeResponse).groups[0]
@@ -118,8 +121,12 @@ def _classic(member: DescribedGroupMember) -> Member:
 
 def existing_group(client: Client, name: str) -> tuple[Group, Offsets]:
     """A group that is there, and what it committed."""
-    group = describe_group(client, name)
-    offsets = committed(client, name)
+
+    def ask() -> tuple[Group, Offsets]:
+        broker = coordinator(client, name)
+        return _described(broker, name), committed_at(broker, name, require_stable=True)
+
+    group, offsets = client.retry(ask)
     if group.state == "Dead" and not offsets:
         raise ClientError(f"There is no group {name!r}.")
     return group, offsets

@@ -127,7 +127,7 @@ def _show(visit: Visit, problem: str = "") -> Response:
         found, offsets = _found(client, name)
         return found, offsets, list(positions(client, found, offsets))
 
-    found, offsets, rows = visit.cluster.ask(look)
+    found, offsets, rows = visit.cluster.remembered(("group", name), look)
     samples = lag_samples(visit.cluster)
     samples.visit()
     owned = found.owners()
