@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 FORM_BYTES_MAX = 8 * 1024 * 1024
 """A record that is sent by hand; brokers take a mebibyte unless they are told otherwise."""
+FORM_SECONDS = 60.0
 FIELDS_MAX = 1000
 STREAMS_MAX = 32
 """Pages that follow something at once; each has a thread."""
@@ -277,10 +278,14 @@ def _sse(event: Event) -> bytes:
 
 async def _form(request: Request) -> dict[str, str]:
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > FORM_BYTES_MAX:
-            raise HTTPException(413, f"A form has at most {FORM_BYTES_MAX // 2**20} MiB.")
+    try:
+        with anyio.fail_after(FORM_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > FORM_BYTES_MAX:
+                    raise HTTPException(413, f"A form has at most {FORM_BYTES_MAX // 2**20} MiB.")
+    except TimeoutError:
+        raise HTTPException(408, f"The form did not come within {FORM_SECONDS:.0f} s.") from None
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError:
