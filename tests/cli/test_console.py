@@ -18,30 +18,19 @@ from penstock.testing import Broker
 
 def test_it_serves_until_it_is_told_to_stop() -> None:
     with Broker() as broker:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "penstock",
-                "console",
-                "--bootstrap",
-                broker.bootstrap_servers,
-                "--listen",
-                "127.0.0.1:0",
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
+        command = [sys.executable, "-m", "penstock", "console", "--listen", "127.0.0.1:0"]
+        with subprocess.Popen(
+            [*command, "--bootstrap", broker.bootstrap_servers], stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
-            found = re.fullmatch(r"penstock console is at (http://\S+)\n", process.stdout.readline())
-            assert found
-            with urllib.request.urlopen(f"{found[1]}/brokers", timeout=30) as answer:
-                assert b"1 broker of the cluster" in answer.read().replace("\u202f".encode(), b"")
-        finally:
-            process.send_signal(signal.SIGTERM)
+            try:
+                found = re.fullmatch(r"penstock console is at (http://\S+)\n", process.stdout.readline())
+                assert found
+                with urllib.request.urlopen(f"{found[1]}/brokers", timeout=30) as answer:
+                    assert b"1 broker of the cluster" in answer.read()
+            finally:
+                process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
-            process.stdout.close()
 
 
 @pytest.mark.parametrize(
