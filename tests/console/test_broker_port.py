@@ -121,6 +121,10 @@ async def test_visitors_of_a_secured_cluster_act_with_their_own_rights(tmp_path:
             assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Secure"))
             assert "/topics" in (await http.get("/")).text
             assert (await http.get("/brokers")).status_code == 200
+            found = _TOKEN.search((await http.get("/create-topic")).text)
+            assert found
+            made = await http.post("/create-topic", data={"token": found[1], "name": "orders"})
+            assert made.headers["location"] == "/topics/orders"
         async with httpx.AsyncClient(
             base_url=f"https://{node.http_address}", verify=trust, timeout=30
         ) as http:
@@ -128,6 +132,10 @@ async def test_visitors_of_a_secured_cluster_act_with_their_own_rights(tmp_path:
             page = await http.get("/")
             found = _TOKEN.search(page.text)
             assert found
+            refused = await http.post("/create-topic", data={"token": found[1], "name": "mine"})
+            assert refused.status_code == 400
+            assert "AUTHORIZATION_FAILED" in refused.text
+            assert (await http.get("/topics/orders")).status_code == 403
             assert (await http.post("/logout", data={"token": found[1]})).status_code == 303
             assert (await http.get("/")).status_code == 303
     finally:
