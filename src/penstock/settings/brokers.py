@@ -14,12 +14,12 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from penstock.settings.access import ACCESS_SETTINGS
-from penstock.settings.checks import HOST_LIMITS, WEB_ADDRESS, at_least, one_of
+from penstock.settings.checks import HOST_LIMITS, at_least, one_of
 from penstock.settings.doors import doors, inter_broker
 from penstock.settings.groups import COORDINATOR_SETTINGS
 from penstock.settings.http import is_loopback, parse_http_address
 from penstock.settings.listeners import parse_listeners
-from penstock.settings.listening import LISTENING_SETTINGS, ListeningSettings, prefixed
+from penstock.settings.listening import LISTENING_SETTINGS, prefixed
 from penstock.settings.setting import (
     DOUBLE_MAX,
     HIDDEN,
@@ -32,6 +32,7 @@ from penstock.settings.setting import (
     value_text,
 )
 from penstock.settings.topic_defaults import TOPIC_DEFAULTS
+from penstock.settings.watching import WATCHING_SETTINGS, WatchingSettings
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     Kind.BOOLEAN,
@@ -53,7 +54,7 @@ class DynamicSettings(Protocol):
         """Those of one broker, and those of all brokers."""
 
 
-class Settings(ListeningSettings, frozen=True, kw_only=True):
+class Settings(WatchingSettings, frozen=True, kw_only=True):
     """All settings of one broker, checked."""
 
     row.section("Who a broker is and where its cluster lives")
@@ -387,58 +388,6 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
         kafka=("metadata.log.max.record.bytes.between.snapshots",),
     )
 
-    row.section("Metrics and health")
-
-    http_address: str = row(
-        STRING,
-        "",
-        "The address of the HTTP port, HOST:PORT, with the console, /metrics and /health (`--http`); port 0 "
-        "takes a free one; empty: there is none.",
-        ours=True,
-    )
-    http_max_connections: int = row(
-        INT, 256, "Connections to the HTTP port at once; further ones are closed.", at_least(1), ours=True
-    )
-    http_ssl_keystore_location: str = row(
-        STRING,
-        "",
-        "A PEM file with the key and the certificates of the HTTP port, which then speaks https.",
-        ours=True,
-    )
-    http_names: str = row(
-        STRING,
-        "",
-        "Names by which browsers reach the console, comma-separated, beside addresses and localhost: other "
-        "sites cannot use it under a name of theirs.",
-        ours=True,
-    )
-    console_enable: bool = row(BOOLEAN, True, "Serve the console on the HTTP port.", ours=True)
-    console_registry_url: str = row(
-        STRING, "", "A schema registry, by which the console shows Avro and Protobuf.", ours=True
-    )
-    otel_exporter_otlp_endpoint: str = row(
-        STRING,
-        "",
-        "Where spans of produce, fetch and settle are sent: the URL of an OpenTelemetry collector that takes "
-        "OTLP over HTTP, such as http://127.0.0.1:4318; empty: nowhere. Needs penstock[otel].",
-        WEB_ADDRESS,
-        ours=True,
-    )
-    metrics_topics_max: int = row(
-        INT,
-        100,
-        "Topics whose traffic has metrics of its own, the first that have any; the others share one.",
-        at_least(0),
-        ours=True,
-    )
-    metrics_groups_max: int = row(
-        INT,
-        100,
-        "Groups whose lag has a metric of its own, those with the most; the others are summed.",
-        at_least(0),
-        ours=True,
-    )
-
     given: Mapping[str, str] = {}
     """What was set, or moved along with what was set, by name, as text: DescribeConfigs tells it from
     defaults."""
@@ -503,6 +452,15 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
                 "is fenced for one late heartbeat."
             )
         self.validate_access()
+        self._validate_http()
+        here = {door.name for door in doors(self, self.given)}
+        inter_broker(self, self.given)
+        if self.advertised_listeners:
+            for listener in parse_listeners(self.advertised_listeners):
+                if listener.name not in here:
+                    raise SettingsError(f"advertised.listeners names {listener.name}, which listeners lacks.")
+
+    def _validate_http(self) -> None:
         for name in ("http.ssl.keystore.location", "http.names", "console.registry.url"):
             if self.given.get(name) and not self.http_address:
                 raise SettingsError(f"{name} is set, and there is no HTTP port: see http.address (--http).")
@@ -514,12 +472,6 @@ class Settings(ListeningSettings, frozen=True, kw_only=True):
                     "(http.ssl.keystore.location) and a listener with a login, which --secure makes. Or use "
                     "an address of loopback (127.0.0.1), or leave it open with --insecure."
                 )
-        here = {door.name for door in doors(self, self.given)}
-        inter_broker(self, self.given)
-        if self.advertised_listeners:
-            for listener in parse_listeners(self.advertised_listeners):
-                if listener.name not in here:
-                    raise SettingsError(f"advertised.listeners names {listener.name}, which listeners lacks.")
 
     def _guards_http(self) -> bool:
         """Whether visitors of the console log in, and nobody on the way sees their passwords."""
@@ -566,6 +518,7 @@ one is not, so that nobody has to set a bound only to set what it bounds."""
 
 _ATTRIBUTES = {
     **row.named(Settings, besides=("given",)),
+    **WATCHING_SETTINGS,
     **LISTENING_SETTINGS,
     **COORDINATOR_SETTINGS,
     **ACCESS_SETTINGS,
