@@ -247,7 +247,7 @@ def _log_failure(row: Api, request: Request) -> None:
         row.name,
         request.api_version,
         request.correlation_id,
-        request.client_id,
+        _client_of(request),
         request.session.peer_host,
     )
 
@@ -259,9 +259,17 @@ def _closed(request: Request, why: str) -> Reply:
         request.api_key,
         request.api_version,
         request.correlation_id,
-        request.client_id,
+        _client_of(request),
         request.session.peer_host,
     )
     reply = Reply()
     reply.close()
     return reply
+
+
+def _client_of(request: Request) -> str | None:
+    """None also if that is what cannot be read of the request."""
+    try:
+        return request.client_id
+    except WireError:
+        return None
