@@ -27,7 +27,7 @@ def unpack(folder: Path, level: int) -> Path:
             f"(git fetch --unshallow). git says: {done.stderr.decode(errors='replace').strip()}"
         )
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        parts.unpack(archive, folder)
     return folder / "src"
 
 

@@ -109,7 +109,8 @@ class Reader:
             + (
                 ""
                 if block.background
-                else f"trap 'declare -px > {shlex.quote(str(known))}; pwd > {shlex.quote(str(place))}' EXIT\n"
+                else f"_leave() {{ declare -px > {shlex.quote(str(known))}; pwd > {shlex.quote(str(place))}; }}\n"
+                "trap _leave EXIT\n"
             )
             + "set -eo pipefail\n"
             + block.text,

@@ -185,7 +185,7 @@ def prove() -> None:
         os.chmod(folder, 0o755)
         layout = folder / "layout"
         with tarfile.open(archive) as packed:
-            packed.extractall(layout, filter="data")
+            parts.unpack(packed, layout)
         check_configuration(layout)
         check_container(layout, folder)
 

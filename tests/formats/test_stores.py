@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from conformance import parts
 from penstock.client import Client
 from penstock.cluster.reading import ImageReader
 from penstock.metadata.image import OFFSETS_TOPIC, ClusterImage
@@ -37,7 +38,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Pat
     """A store, what it holds, and its level."""
     archive: Path = request.param
     with tarfile.open(archive) as opened:
-        opened.extractall(tmp_path / "store", filter="data")
+        parts.unpack(opened, tmp_path / "store")
     held = json.loads(archive.with_name(archive.name.replace(".tar.gz", ".json")).read_text())
     yield tmp_path / "store", held, LEVELS[archive.parent.name]
 
@@ -148,7 +149,7 @@ def test_it_opens_goes_on_and_is_upgraded(stored: tuple[Path, dict[str, Any], in
 
 def test_a_locked_store_keeps_its_rules_users_and_open_transactions(tmp_path: Path) -> None:
     with tarfile.open(FOLDER / "v3" / "locked.tar.gz") as opened:
-        opened.extractall(tmp_path / "store", filter="data")
+        parts.unpack(opened, tmp_path / "store")
     image = image_of(tmp_path / "store")
     assert [(rule.principal, rule.name) for rule in image.access_rules] == [("User:reader", LOG_TOPIC)]
     ((user, _mechanism),) = image.credentials

@@ -51,7 +51,8 @@ def test_where_nothing_is_told_nothing_is_known() -> None:
 
 class Mounted(Files):
     def __init__(self, path: Path, kind: str) -> None:
-        self._text = f"1 0 0:1 / / rw - ext4 /dev/vda1 rw\n2 1 0:2 / {path} rw - {kind} somewhere rw\n"
+        point = str(path).replace(" ", "\\040")  # as the kernel writes it
+        self._text = f"1 0 0:1 / / rw - ext4 /dev/vda1 rw\n2 1 0:2 / {point} rw - {kind} somewhere rw\n"
 
     def mounts(self) -> str:
         return self._text

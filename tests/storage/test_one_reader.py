@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from conformance import parts
 from penstock.cluster.reading import ImageReader
 from penstock.log.manifest import decode_manifest, encode_manifest
 from penstock.metadata.commands import AdvanceLogStart, CreateTopic, LogStart
@@ -198,7 +199,7 @@ async def test_a_manifest_that_is_hurt_or_of_another_partition(world: World, of_
 @pytest.mark.parametrize("path", STORES, ids=lambda path: f"{path.parent.name}-{path.name.partition('.')[0]}")
 async def test_stores_of_every_format(path: Path, tmp_path: Path) -> None:
     with tarfile.open(path) as opened:
-        opened.extractall(tmp_path / "store", filter="data")
+        parts.unpack(opened, tmp_path / "store")
     world = World(DirectoryStore(str(tmp_path / "store")))
     image = await ImageReader(world.store).refresh()
     sight = await agreed(world.store, world.wal_store, image)
