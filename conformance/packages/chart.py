@@ -3,11 +3,16 @@
     python -m conformance.packages.chart
 
 Each set is rendered and linted, validated against the schemas of Kubernetes, and the arguments of the broker's container
-are read by Penstock's own command line: settings that a broker would refuse are found here. Values that cannot work
-are refused by the chart with a sentence. No cluster of Kubernetes is run.
+are read by Penstock's own command line: settings that a broker would refuse are found here. A broker is started with
+these settings, over a directory and on ports that are free, and its probes are asked as the kubelet asks them: by the
+scheme that they name, without a look at the certificate. Prometheus is played with the certificate checked. Values that
+cannot work are refused by the chart with a sentence. No cluster of Kubernetes is run.
 """
 
+import asyncio
+import json
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -15,14 +20,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml  # type: ignore[import-untyped]
 
 from conformance import parts
 from conformance.packages.checks import Broken, held, run
 from conformance.packages.wheel import UV, project
+from penstock.cli.certificates import new_authority, new_certificate
 from penstock.cli.start import settings
 from penstock.cli.start_options import parse
-from penstock.settings import Settings
+from penstock.node.node import Node, StartError
+from penstock.settings import Settings, SettingsError
 from penstock.settings.doors import refuse_open_doors
 
 CHART = parts.ROOT / "deploy" / "helm" / "penstock"
@@ -30,6 +38,7 @@ HELM = ("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0")
 KUBERNETES = ("1.28.0", "1.34.0")
 VALIDATOR = "kubernetes-validate==1.37.0"
 NAMES = {"StatefulSet": 1, "Service": 2, "PodDisruptionBudget": 1, "ServiceAccount": 1}
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OPEN = {"store": {"url": "s3://records/prod"}, "listener": {"insecure": True}}
 SECURE = {
     "store": {
@@ -42,7 +51,7 @@ SECURE = {
     "sasl": {"mechanisms": ["SCRAM-SHA-512", "OAUTHBEARER"]},
     "configSecret": {"name": "penstock-logins"},
     "settings": {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "authorizer.class.name": AUTHORIZER,
         "log.retention.ms": 604800000,
         "auto.create.topics.enable": False,
     },
@@ -56,13 +65,23 @@ SECURE = {
     "priorityClassName": "high",
     "imagePullSecrets": [{"name": "registry"}],
 }
-LOGINS = (
-    "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule "
+LOGIN = (
+    "listener.name.{}.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule "
     'required username="broker" password="secret";\n'
-    "sasl.oauthbearer.jwks.endpoint.url=https://login.example/keys\n"
-    "sasl.oauthbearer.expected.audience=penstock\n"
     "super.users=User:broker\n"
 )
+TOKENS = (
+    "sasl.oauthbearer.jwks.endpoint.url=file:{}\n"
+    "sasl.oauthbearer.expected.audience=penstock\n"
+)  # fmt: skip
+ISSUER = {
+    "kty": "EC",
+    "crv": "P-256",
+    "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
+    "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
+}
+"""The public key of RFC 7517."""
+SERVICE = "shop-penstock.events.svc.cluster.local"
 SETS: dict[str, dict[str, Any]] = {
     "one open broker": OPEN | {"replicas": 1},
     "open brokers on Google": OPEN
@@ -72,6 +91,13 @@ SETS: dict[str, dict[str, Any]] = {
         "store": {"url": "az://records/prod?account=shop"},
         "listener": {"protocol": "SSL", "port": 9093},
         "tls": {"secret": "penstock-tls", "clientAuth": "required"},
+    },
+    "logins without TLS": {
+        "store": {"url": "s3://records/prod"},
+        "listener": {"protocol": "SASL_PLAINTEXT"},
+        "configSecret": {"name": "penstock-logins"},
+        "settings": {"authorizer.class.name": AUTHORIZER},
+        "serviceMonitor": {"enabled": True},
     },
     "logins, rules, racks and a monitor": SECURE,
 }
@@ -124,13 +150,27 @@ def validate(folder: Path, rendered: str, version: str) -> None:
     run([*command, "--strict", "--kubernetes-version", version.rpartition(".")[0], place], folder)
 
 
+def write_secrets(folder: Path, values: Mapping[str, Any]) -> None:
+    """What the pod finds in the volumes of its secrets."""
+    authority = new_authority()
+    (folder / "ca.crt").write_bytes(authority[1])
+    (folder / "tls-combined.pem").write_bytes(new_certificate("penstock", {SERVICE}, *authority))
+    (folder / "keys.json").write_text(json.dumps({"keys": [ISSUER]}))
+    text = LOGIN.format(values.get("listener", {}).get("protocol", "").lower())
+    if "OAUTHBEARER" in values.get("sasl", {}).get("mechanisms", ()):
+        text += TOKENS.format(folder / "keys.json")
+    (folder / "server.properties").write_text(text)
+
+
 def broker_settings(folder: Path, pod: dict[str, Any]) -> Settings:
     """What Penstock makes of the arguments of the first broker's container."""
     (container,) = pod["containers"]
     variables = {"POD_NAME": "shop-penstock-0", "POD_NAMESPACE": "events", "BROKER_ID": "0", "RACK": "zone-a"}
     given = {one["name"] for one in container["env"]}
-    (folder / "server.properties").write_text(LOGINS)
-    line = "\0".join(container["args"]).replace("/etc/penstock/config", str(folder))
+    line = "\0".join(container["args"])
+    for mount in container["volumeMounts"]:
+        if mount["mountPath"].startswith("/etc/penstock/"):
+            line = line.replace(mount["mountPath"], str(folder))
     for name, value in variables.items():
         if f"$({name})" in line and name not in given:
             raise Broken(f"an argument needs the variable {name}, which the container does not have")
@@ -144,6 +184,46 @@ def broker_settings(folder: Path, pod: dict[str, Any]) -> Settings:
     found = settings(values)
     refuse_open_doors(found, found.given)
     return found
+
+
+async def check_http(folder: Path, found: list[dict[str, Any]], pod: dict[str, Any], made: Settings) -> str:
+    """What a broker with these settings answers to probes, to Prometheus and to a stranger."""
+    listener, _, _port = made.listeners.rpartition(":")
+    here = {"store": str(folder / "store"), "metadata": "", "listeners": f"{listener}:0"}
+    node = Node(Settings().with_values({**made.given, **here, "http.address": "0.0.0.0:0"}))
+    await node.start()
+    try:
+        port = node.http_address.rpartition(":")[2]
+        (container,) = pod["containers"]
+        async with httpx.AsyncClient(verify=False, timeout=30) as kubelet:
+            for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+                probe = container[name]["httpGet"]
+                answer = await kubelet.get(f"{probe['scheme'].lower()}://127.0.0.1:{port}{probe['path']}")
+                if answer.status_code != 200:
+                    raise Broken(f"{name} is answered with {answer.status_code}: {answer.text}")
+            scheme = probe["scheme"].lower()
+            console = (await kubelet.get(f"{scheme}://127.0.0.1:{port}/topics")).status_code
+        for one in found:
+            if one["kind"] == "ServiceMonitor":
+                await _scrape(folder, one["spec"]["endpoints"][0], port)
+    finally:
+        await node.kill()
+    if not made.insecure_listeners_enable and console not in (303, 404):
+        raise Broken(f"a stranger who asks for the console's topics gets {console}")
+    shown = {303: "the console asks for a login", 404: "no console"}.get(console, "the console asks nobody")
+    return f"{scheme}, {shown}"
+
+
+async def _scrape(folder: Path, endpoint: dict[str, Any], port: str) -> None:
+    scheme, verify, more = "http", None, {}
+    if "scheme" in endpoint:
+        scheme, tls = endpoint["scheme"], endpoint["tlsConfig"]
+        verify = ssl.create_default_context(cafile=str(folder / tls["ca"]["secret"]["key"]))
+        more = {"sni_hostname": tls["serverName"]}
+    async with httpx.AsyncClient(verify=verify or True, timeout=30) as prometheus:
+        answer = await prometheus.get(f"{scheme}://127.0.0.1:{port}{endpoint['path']}", extensions=more)
+    if answer.status_code != 200 or "penstock_" not in answer.text:
+        raise Broken(f"Prometheus is answered with {answer.status_code}")
 
 
 def check_set(helm: Helm, folder: Path, name: str, values: dict[str, Any]) -> None:
@@ -163,7 +243,10 @@ def check_set(helm: Helm, folder: Path, name: str, values: dict[str, Any]) -> No
         raise Broken(f"{name}: it renders {kinds}")
     (brokers,) = (one for one in found if one["kind"] == "StatefulSet")
     pod = brokers["spec"]["template"]["spec"]
+    write_secrets(folder, values)
     made = broker_settings(folder, pod)
+    if made.insecure_listeners_enable != values.get("listener", {}).get("insecure", False):
+        raise Broken(f"{name}: open addresses are allowed, and listener.insecure did not say so")
     grace = pod["terminationGracePeriodSeconds"]
     if grace * 1000 <= 2 * made.shutdown_drain_ms:
         raise Broken(f"{name}: a pod is killed after {grace} s, before it may have drained")
@@ -172,10 +255,11 @@ def check_set(helm: Helm, folder: Path, name: str, values: dict[str, Any]) -> No
         raise Broken(f"{name}: the container may do more than it needs")
     if pod["securityContext"]["runAsUser"] != 65532 or not pod["securityContext"]["runAsNonRoot"]:
         raise Broken(f"{name}: the container runs as another user than the image's")
+    served = asyncio.run(check_http(folder, found, pod, made))
     advertised = f"{made.advertised_listeners}"
     held(
         "shop-penstock-0.shop-penstock-headless.events.svc" in advertised,
-        f"{name}: {advertised}, grace {grace} s",
+        f"{name}: {advertised}, {served}, grace {grace} s",
     )
 
 
@@ -194,7 +278,8 @@ def prove() -> None:
         folder = Path(name)
         helm = Helm(folder)
         for title, values in SETS.items():
-            check_set(helm, folder, title, values)
+            with tempfile.TemporaryDirectory(dir=folder) as own:
+                check_set(helm, Path(own), title, values)
         for title, (values, wanted) in REFUSED.items():
             check_refused(helm, title, values, wanted)
 
@@ -204,7 +289,7 @@ def main() -> int:
         prove()
     except parts.PartMissing as why:
         return parts.not_run(why)
-    except Broken as why:
+    except (Broken, SettingsError, StartError) as why:
         print(f"FAILED: {why}")
         return 1
     print(f"{len(SETS)} sets of values render and are valid for Kubernetes {' and '.join(KUBERNETES)}")

@@ -87,6 +87,24 @@ def test_open_addresses_are_refused_with_both_ways_out() -> None:
     open_doors("listeners=SASL_PLAINTEXT://0.0.0.0:1", "sasl.enabled.mechanisms=SCRAM-SHA-256")
 
 
+def test_an_http_port_that_others_can_reach() -> None:
+    http = "http.address=0.0.0.0:8080"
+    scram = ("listeners=SASL_PLAINTEXT://0.0.0.0:1", "sasl.enabled.mechanisms=SCRAM-SHA-256")
+    named = ("listeners=SSL://0.0.0.0:1", *KEYS, "ssl.client.auth=required")
+    for closed in (scram, named):
+        with pytest.raises(SettingsError, match=r"over plain HTTP.*console\.enable=false"):
+            load((http, *closed))
+        load((http, *closed, "http.ssl.keystore.location=/k.pem"))
+        load((http, *closed, "console.enable=false"))
+    tls = ("listeners=SSL://0.0.0.0:1", *KEYS)
+    for open_to_all in ((), tls):
+        for more in ("http.ssl.keystore.location=/k.pem", "console.enable=false"):
+            with pytest.raises(SettingsError, match=r"a listener with a login.*--insecure"):
+                load((http, *open_to_all, more))
+        load((http, *open_to_all, "insecure.listeners.enable=true"))
+        load(("http.address=127.0.0.1:8080", *open_to_all))
+
+
 def test_secrets_are_in_no_text() -> None:
     made = load(
         [

@@ -466,18 +466,25 @@ class Settings(WatchingSettings, frozen=True, kw_only=True):
                 raise SettingsError(f"{name} is set, and there is no HTTP port: see http.address (--http).")
         if self.http_address:
             host, _port = parse_http_address(self.http_address)
-            if not (is_loopback(host) or self.insecure_listeners_enable or self._guards_http()):
-                raise SettingsError(
-                    f"Others can reach {self.http_address}: the HTTP port needs a certificate "
-                    "(http.ssl.keystore.location) and a listener with a login, which --secure makes. Or use "
-                    "an address of loopback (127.0.0.1), or leave it open with --insecure."
-                )
+            if not (is_loopback(host) or self.insecure_listeners_enable):
+                self._refuse_open_http()
 
-    def _guards_http(self) -> bool:
-        """Whether visitors of the console log in, and nobody on the way sees their passwords."""
+    def _refuse_open_http(self) -> None:
+        """Visitors of the console must log in, and nobody on the way may see their passwords. Without a
+        console there is nothing that asks for one: /metrics and /health never do."""
         found = doors(self, self.given)
-        closed = any(door.login is not None for door in found) or all(door.knows_peers for door in found)
-        return closed and bool(self.http_ssl_keystore_location)
+        if not (any(door.login is not None for door in found) or all(door.knows_peers for door in found)):
+            raise SettingsError(
+                f"Others can reach {self.http_address}: the HTTP port needs a certificate "
+                "(http.ssl.keystore.location) and a listener with a login, which --secure makes. Or use "
+                "an address of loopback (127.0.0.1), or leave it open with --insecure."
+            )
+        if self.console_enable and not self.http_ssl_keystore_location:
+            raise SettingsError(
+                f"Others can reach {self.http_address}, and its console must not ask for passwords over "
+                "plain HTTP: give the port a certificate (http.ssl.keystore.location, which --secure makes), "
+                "serve no console (console.enable=false), or use an address of loopback (127.0.0.1)."
+            )
 
     def _moved_along(self) -> dict[str, int]:
         """By name, bounds that were not set, moved to where those that were set need them."""

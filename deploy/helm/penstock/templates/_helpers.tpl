@@ -37,16 +37,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* Settings that follow from values. */}}
 {{- define "penstock.settings" -}}
 {{- $own := dict "shutdown.drain.ms" (mul .Values.drainSeconds 1000) }}
-{{- /* The HTTP port must be open to probes and to Prometheus. What this would let pass of the listener is refused above. */}}
-{{- $_ := set $own "insecure.listeners.enable" "true" }}
+{{- if .Values.listener.insecure }}{{ $_ := set $own "insecure.listeners.enable" "true" }}{{ end }}
 {{- if include "penstock.tls" . }}
 {{- $_ := set $own "ssl.keystore.type" "PEM" }}
 {{- $_ := set $own "ssl.keystore.location" (printf "/etc/penstock/tls/%s" .Values.tls.keystoreKey) }}
 {{- $_ := set $own "ssl.truststore.type" "PEM" }}
 {{- $_ := set $own "ssl.truststore.location" (printf "/etc/penstock/tls/%s" .Values.tls.truststoreKey) }}
 {{- $_ := set $own "ssl.client.auth" .Values.tls.clientAuth }}
+{{- $_ := set $own "http.ssl.keystore.location" (printf "/etc/penstock/tls/%s" .Values.tls.keystoreKey) }}
+{{- else if include "penstock.sasl" . }}
+{{- /* Without a certificate the console could take no passwords. */}}
+{{- $_ := set $own "console.enable" "false" }}
 {{- end }}
 {{- if include "penstock.sasl" . }}{{ $_ := set $own "sasl.enabled.mechanisms" (join "," .Values.sasl.mechanisms) }}{{ end }}
 {{- if or (include "penstock.tls" .) (include "penstock.sasl" .) }}{{ $_ := set $own "security.inter.broker.protocol" .Values.listener.protocol }}{{ end }}
 {{- mergeOverwrite $own .Values.settings | toYaml }}
 {{- end }}
+
+{{/* What the HTTP port speaks. */}}
+{{- define "penstock.scheme" -}}{{ empty (get (include "penstock.settings" . | fromYaml) "http.ssl.keystore.location") | ternary "http" "https" }}{{- end }}
