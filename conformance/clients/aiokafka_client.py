@@ -25,18 +25,6 @@ from conformance.clients.voice import (
 )
 
 
-def _login(security: Security) -> dict[str, Any]:
-    if security.protocol == "PLAINTEXT":
-        return {}
-    login = {"security_protocol": security.protocol, "ssl_context": security.context}
-    if not security.mechanism:
-        return login
-    login["sasl_mechanism"] = security.mechanism
-    if security.tokens:
-        return login | {"sasl_oauth_token_provider": Tokens(security)}
-    return login | {"sasl_plain_username": security.user, "sasl_plain_password": security.password}
-
-
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     def __init__(self, security: Security) -> None:
         self.security = security
@@ -47,7 +35,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 
 class Aiokafka(Program):
     def __init__(self, bootstrap: str, security: Security) -> None:
-        self.common: dict[str, Any] = {"bootstrap_servers": bootstrap, **_login(security)}
+        self.common: dict[str, Any] = {"bootstrap_servers": bootstrap, **security.python(Tokens)}
 
     def create(self, topic: str, partitions: int) -> None:
         asyncio.run(self._create(topic, partitions))

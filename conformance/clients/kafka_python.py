@@ -32,7 +32,9 @@ BOOTSTRAP_TIMEOUT_MS = 5_000
 
 class KafkaPython(Program):
     def __init__(self, bootstrap: str, security: Security, api_version: tuple[int, ...] | None) -> None:
-        self.common: dict[str, Any] = {"bootstrap_servers": bootstrap, **_login(security)}
+        self.common: dict[str, Any] = {"bootstrap_servers": bootstrap, **security.python(Tokens)}
+        if security.protocol != "PLAINTEXT":
+            self.common["bootstrap_timeout_ms"] = BOOTSTRAP_TIMEOUT_MS
         if api_version is not None:
             self.common["api_version"] = api_version
         self.pinned = api_version is not None
@@ -138,22 +140,6 @@ class KafkaPython(Program):
         while len(records) < count and time.monotonic() < deadline:
             records += _flat(consumer.poll(timeout_ms=500, max_records=count - len(records)))
         return records
-
-
-def _login(security: Security) -> dict[str, Any]:
-    if security.protocol == "PLAINTEXT":
-        return {}
-    login = {
-        "security_protocol": security.protocol,
-        "ssl_context": security.context,
-        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-    }
-    if not security.mechanism:
-        return login
-    login["sasl_mechanism"] = security.mechanism
-    if security.tokens:
-        return login | {"sasl_oauth_token_provider": Tokens(security)}
-    return login | {"sasl_plain_username": security.user, "sasl_plain_password": security.password}
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]

@@ -11,8 +11,10 @@ with TLS. "keys" is a client's key and certificate in one PEM file, if it shows 
 import argparse
 import json
 import ssl
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 JAVA_MODULES = {"PLAIN": "plain.Plain", "OAUTHBEARER": "oauthbearer.OAuthBearer"}
 TOKEN_RETRIEVER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
@@ -33,6 +35,18 @@ class Security:
     def read(path: str | None) -> "Security":
         given = {} if path is None else json.loads(Path(path).read_text())
         return Security(**{name: text for name, text in given.items() if name != "java"})
+
+    def python(self, provider: Callable[["Security"], object]) -> dict[str, Any]:
+        """By the names that kafka-python and aiokafka share. `provider`: what gives the library its tokens."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        login = {"security_protocol": self.protocol, "ssl_context": self.context}
+        if not self.mechanism:
+            return login
+        login["sasl_mechanism"] = self.mechanism
+        if self.tokens:
+            return login | {"sasl_oauth_token_provider": provider(self)}
+        return login | {"sasl_plain_username": self.user, "sasl_plain_password": self.password}
 
     def write(self, path: Path) -> Path:
         told = {name: text for name, text in asdict(self).items() if text}

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -30,6 +30,7 @@ from conformance.spark.driver import session
 from conformance.transactions import asking
 from conformance.transactions.places import Place, place_named, place_on_sick_s3
 from conformance.transactions.programs import bounce
+from conformance.transactions.reading import messages
 from penstock.testing.waiting import Late, until
 
 TOPIC = "table"
@@ -48,7 +49,6 @@ BROKER_SETTINGS = {"log.cleaner.backoff.ms": "300"}
 PADDING = b"." * 200
 TIMEOUT_MS = 10_000
 CALL_S = 20.0
-READ_WITHIN_S = 60.0
 STABLE_WITHIN_S = 45.0
 CLEANED_WITHIN_S = 120.0
 
@@ -136,32 +136,9 @@ class Worker:
 
 def rows(place: Place, committed: bool = True) -> list[list[Row]]:
     """What each partition holds up to its end, by librdkafka."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": place.bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            **QUIET,
-        }
-    )
     found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
-    ended: set[int] = set()
-    try:
-        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
-        deadline = time.monotonic() + READ_WITHIN_S
-        while len(ended) < PARTITIONS and time.monotonic() < deadline:
-            for message in consumer.consume(1000, 0.5):
-                error, partition = message.error(), message.partition() or 0
-                if error is None:
-                    found[partition].append(_row(message))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(partition)
-    finally:
-        consumer.close()
-    if len(ended) < PARTITIONS:
-        raise Late(f"the end of {TOPIC} was not reached within {READ_WITHIN_S:.0f} s")
+    for message in messages(place, TOPIC, PARTITIONS, committed):
+        found[message.partition() or 0].append(_row(message))
     return found
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from starlette.requests import Request
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from penstock.console.application import Console
     from penstock.console.cluster import Cluster
 
+T = TypeVar("T")
+
+PAGE = 50
+"""Rows that a page of a list shows."""
 SAID_SECONDS = 60
 """How long a sentence waits for the page that shows it."""
 
@@ -50,6 +54,12 @@ class Visit:
         """A number of the query; `default` if it is none."""
         text = self.query(name)
         return min(max(int(text), least), most) if text.isascii() and text.isdigit() else default
+
+    def paged(self, found: Sequence[T]) -> tuple[Sequence[T], int, int]:
+        """The page of a list that the query names: what is on it, its number, and how many there are."""
+        pages = max(1, -(-len(found) // PAGE))
+        number = self.number("page", 1, 1, pages)
+        return found[(number - 1) * PAGE : number * PAGE], number, pages
 
     def client(self) -> AbstractContextManager[Client]:
         """A client with the visitor's rights, for this page alone."""

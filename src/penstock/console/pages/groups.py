@@ -30,7 +30,6 @@ from penstock.console.confirming import require_typed
 from penstock.console.samples import lag_samples
 from penstock.console.visit import Visit, page, segment
 
-PAGE = 50
 ROWS_MAX = 1000
 """Partitions that are shown; the figures above them count all."""
 WAYS = {
@@ -61,11 +60,10 @@ def groups(visit: Visit) -> Response:
         one for one in everything if wanted in one.name.lower() and state in ("", one.state)
     ]
     found.sort(key=_SORTS[sort], reverse=down)
-    pages = max(1, -(-len(found) // PAGE))
-    number = visit.number("page", 1, 1, pages)
+    shown, number, pages = visit.paged(found)
     return visit.render(
         "groups.html",
-        groups=found[(number - 1) * PAGE : number * PAGE],
+        groups=shown,
         count=len(found),
         total=len(everything),
         states=sorted({one.state for one in everything}),

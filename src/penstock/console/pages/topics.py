@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.responses import Response
 
 from penstock.admin.offsets import EARLIEST, LATEST, list_offsets
@@ -12,7 +14,6 @@ from penstock.console.visit import Visit, page, segment
 from penstock.wire.api.create_topics import CreatableTopicConfig
 from penstock.wire.api.metadata import MetadataResponse, MetadataResponseTopic
 
-PAGE = 50
 SORTS = {
     "name": lambda topic: topic.name or "",
     "partitions": lambda topic: len(topic.partitions),
@@ -36,9 +37,7 @@ def topics(visit: Visit) -> Response:
     found.sort(key=SORTS["name"])
     if sort != "name" or down:
         found.sort(key=SORTS[sort], reverse=down)
-    pages = max(1, -(-len(found) // PAGE))
-    number = visit.number("page", 1, 1, pages)
-    shown = found[(number - 1) * PAGE : number * PAGE]
+    shown, number, pages = visit.paged(found)
     return visit.render(
         "topics.html",
         topics=shown,
@@ -52,14 +51,14 @@ def topics(visit: Visit) -> Response:
     )
 
 
-def _records(cluster: Cluster, topics: list[MetadataResponseTopic]) -> dict[str, int]:
+def _records(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
     """How many offsets each topic has, by one request to each leader for all topics of a page."""
     places = [(topic.name or "", one.partition_index) for topic in topics for one in topic.partitions]
     if not places or len(places) > COUNTED_MAX:
         return {}
 
     def ask(client: Client) -> dict[str, int]:
-        client.learn(MetadataResponse(brokers=cluster.metadata().brokers, topics=topics))
+        client.learn(MetadataResponse(brokers=cluster.metadata().brokers, topics=list(topics)))
         starts, ends = list_offsets(client, places, EARLIEST), list_offsets(client, places, LATEST)
         counts: dict[str, int] = {}
         for place, end in ends.items():

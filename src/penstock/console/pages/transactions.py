@@ -27,7 +27,6 @@ from penstock.console.confirming import require_typed
 from penstock.console.visit import Visit, page
 from penstock.wire.api.describe_transactions import TransactionState
 
-PAGE = 50
 SEARCH_SECONDS = 60.0
 """How long one answer may take while all partitions are asked."""
 IDLE_MINUTES = 15
@@ -40,11 +39,10 @@ def transactions(visit: Visit) -> Response:
     everything: list[Listed] = visit.cluster.remembered("transactions", list_transactions)
     wanted, state = visit.query("find").lower(), visit.query("state")
     found = [one for one in everything if wanted in one.id.lower() and state in ("", one.state)]
-    pages = max(1, -(-len(found) // PAGE))
-    number = visit.number("page", 1, 1, pages)
+    shown, number, pages = visit.paged(found)
     return visit.render(
         "transactions.html",
-        transactions=found[(number - 1) * PAGE : number * PAGE],
+        transactions=shown,
         count=len(found),
         total=len(everything),
         states=sorted({one.state for one in everything}),
