@@ -253,11 +253,11 @@ class Faults:
         for machine in scene.machines.values():
             if machine.up:
                 machine.crash()
-        settled = scene.truth.settled(scene.checker.image)
         scene.disk.lose_power(self._rng)
         scene.checker.log_is_cut(scene.truth.get)
         if scene.kind == "os":
-            scene.checker.power_lost(settled)
+            # Settled is what the log that is left refers to: an entry whose name was not synced may be gone.
+            scene.checker.power_lost(scene.truth.settled(scene.checker.image))
         await asyncio.sleep(self._rng.random() * self.length())
         for machine in scene.machines.values():
             if not machine.up:
