@@ -158,9 +158,10 @@ class SimulatedFiles(Files):
         self._call("read", opened.path)
         if flags and self._rng.random() < COLD:
             raise os_error(errno.EAGAIN)
+        left = self._shortened(sum(map(len, buffers)))
         count = 0
         for buffer in buffers:
-            part = self._seen(opened, position + count, len(buffer))
+            part = self._seen(opened, position + count, min(len(buffer), left - count))
             buffer[: len(part)] = part
             count += len(part)
         return count
@@ -168,9 +169,13 @@ class SimulatedFiles(Files):
     def pread(self, fd: int, length: int, position: int) -> bytes:
         opened = self._open[fd]
         self._call("read", opened.path)
+        return bytes(self._seen(opened, position, self._shortened(length)))
+
+    def _shortened(self, length: int) -> int:
+        """How much one call reads: the system may give less than it is asked for."""
         if length > 1 and self._weather.short and self._rng.random() < self._weather.short:
-            length = self._rng.randrange(1, length)
-        return bytes(self._seen(opened, position, length))
+            return self._rng.randrange(1, length)
+        return length
 
     def _seen(self, opened: OpenNode, position: int, length: int) -> bytearray:
         """What arrives of what is stored."""

@@ -115,7 +115,7 @@ _extent = st.builds(Extent, _int64, _int64, _int64, _int64, _int64, st.just(0))
 def test_extents_there_and_back(items: list[Extent]) -> None:
     extents = Extents()
     for item in items:
-        for column, value in zip(extents._all(), item, strict=True):
+        for column, value in zip(extents.columns(), item, strict=True):
             column.append(value)
     stored = extents.encode()
     again = Extents.decode(stored)

@@ -2,16 +2,17 @@
 that is flipped for ever."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from penstock.log.checking import Facts
-from penstock.storage.settling.composing import CopyRange, Promised, compose
+from penstock.storage.settling.composing import CopyRange, compose
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import Files
 from penstock.storage.stores.memory import MemoryStore
-from penstock.storage.stores.objects import StoreUnavailableError
+from penstock.storage.stores.objects import StoreError, StoreUnavailableError
 from penstock.wire.batch import Record, build_batch, stamp
 
 
@@ -38,15 +39,15 @@ def batch(base_offset: int) -> bytes:
     return bytes(made)
 
 
-def promised(base_offset: int, count: int) -> Promised:
-    return Promised(base_offset, base_offset + count - 1, Facts((), 0))
+def promised(base_offset: int, count: int) -> tuple[int, int, Facts]:
+    return base_offset, base_offset + count - 1, Facts((), 0)
 
 
 def copied(store: Noisy, source: bytes, size: int) -> bytes:
     store.objects["source"] = source
     per_range = size // len(batch(10))
     ranges = [
-        CopyRange("source", at, size, promised(10 + number * per_range, per_range))
+        CopyRange("source", at, size, *promised(10 + number * per_range, per_range))
         for number, at in enumerate(range(0, len(source), size))
     ]
     asyncio.run(compose(store, "target", ranges, b"tail"))
@@ -97,12 +98,12 @@ class NoisyFiles(Files):
     def __init__(self, noisy: int) -> None:
         self.noisy = noisy
 
-    def pread(self, fd: int, length: int, position: int) -> bytes:
-        found = bytearray(super().pread(fd, length, position))
+    def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int, flags: int) -> int:
+        count = super().preadv(fd, buffers, position, flags)
         if self.noisy:
-            found[-self.noisy] ^= 4
+            buffers[0][count - self.noisy] ^= 4
             self.noisy -= 1
-        return bytes(found)
+        return count
 
 
 async def test_a_bit_that_flipped_in_a_read_of_a_file_is_read_again(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ async def test_a_bit_that_flipped_in_a_read_of_a_file_is_read_again(tmp_path: Pa
     for noisy in (0, 1, 2):
         store = DirectoryStore(str(tmp_path / str(noisy)), files=NoisyFiles(noisy))
         await store.create("source", source)
-        await compose(store, "target", [CopyRange("source", 0, len(source), promised(10, 2))], b"tail")
+        await compose(store, "target", [CopyRange("source", 0, len(source), *promised(10, 2))], b"tail")
         assert await store.get("target") == source + b"tail"
         await store.close()
 
@@ -120,7 +121,7 @@ async def test_offsets_and_epochs_that_flipped_on_the_way_are_read_again(tmp_pat
     """No CRC covers them. What they must be is in the index and in the table of epochs."""
     first = batch(10)
     source = first + batch(11)
-    ranges = [CopyRange("source", 0, len(source), Promised(10, 11, Facts(((0, 0),), 0)))]
+    ranges = [CopyRange("source", 0, len(source), 10, 11, Facts(((0, 0),), 0))]
     for place in (at, len(first) + at):
         files = OneFlip(place)
         store = DirectoryStore(str(tmp_path / str(place)), files=files)
@@ -140,12 +141,12 @@ class OneFlip(Files):
         self._at = at
         self.flipped = False
 
-    def pread(self, fd: int, length: int, position: int) -> bytes:
-        found = bytearray(super().pread(fd, length, position))
+    def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int, flags: int) -> int:
+        count = super().preadv(fd, buffers, position, flags)
         if not self.flipped:
             self.flipped = True
-            found[self._at] ^= 1
-        return bytes(found)
+            buffers[0][self._at] ^= 1
+        return count
 
 
 class OneFlipDistant(MemoryStore):
@@ -162,12 +163,51 @@ class OneFlipDistant(MemoryStore):
         return bytes(found)
 
 
+class Short(Files):
+    """Gives at most so many bytes at once."""
+
+    def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int, flags: int) -> int:
+        return super().preadv(fd, (memoryview(buffers[0])[:100],), position, flags)
+
+
+@pytest.mark.parametrize("files", [Files(), Short()])
+@pytest.mark.parametrize("turns", [1, 3, 700])
+async def test_batches_of_partitions_that_wrote_in_turn_are_put_in_order(
+    tmp_path: Path, files: Files, turns: int
+) -> None:
+    """Close together and far apart, in one step and in many."""
+    gap = b"-" * 5000
+    batches = [[batch(number) for number in range(turns)] for _partition in range(3)]
+    source = bytearray()
+    ranges: list[list[CopyRange]] = [[], [], []]
+    for number in range(turns):
+        for partition in range(3):
+            one = batches[partition][number]
+            ranges[partition].append(CopyRange("source", len(source), len(one), *promised(number, 1)))
+            source += one
+        source += gap if number % 2 else b""
+    store = DirectoryStore(str(tmp_path), files=files)
+    await store.create("source", bytes(source))
+    await compose(store, "target", [one for of in ranges for one in of], b"tail")
+    assert await store.get("target") == b"".join(one for of in batches for one in of) + b"tail"
+    await store.close()
+
+
+async def test_a_file_that_ends_too_early_is_not_copied(tmp_path: Path) -> None:
+    store = DirectoryStore(str(tmp_path))
+    await store.create("source", batch(10))
+    with pytest.raises(StoreError, match="source ends before byte"):
+        await compose(store, "target", [CopyRange("source", 0, len(batch(10)) + 1, *promised(10, 1))], b"")
+    assert await store.get("target") is None
+    await store.close()
+
+
 async def test_a_file_that_is_hurt_is_copied_as_it_is(tmp_path: Path) -> None:
     hurt = bytearray(batch(10))
     hurt[-3] ^= 1
     store = DirectoryStore(str(tmp_path))
     await store.create("source", bytes(hurt))
-    await compose(store, "target", [CopyRange("source", 0, len(hurt), promised(10, 1))], b"")
+    await compose(store, "target", [CopyRange("source", 0, len(hurt), *promised(10, 1))], b"")
     assert await store.get("target") == bytes(hurt)
     await store.close()
 
@@ -182,7 +222,7 @@ async def test_large_ranges_are_checked_on_the_way_too(
     files = OneFlip(400_000)
     store = DirectoryStore(str(tmp_path), files=files)
     await store.create("source", source)
-    ranges = [CopyRange("source", 0, len(source), promised(10, 1))]
+    ranges = [CopyRange("source", 0, len(source), *promised(10, 1))]
     await compose(store, "target", ranges, b"")
     assert files.flipped and not caplog.records
     assert await store.get("target") == source

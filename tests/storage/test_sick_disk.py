@@ -11,7 +11,7 @@ import pytest
 
 from penstock.log.checking import Facts
 from penstock.metadata.image import WalRef
-from penstock.storage.settling.composing import CopyRange, Promised, compose
+from penstock.storage.settling.composing import CopyRange, compose
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.files import Files, store_error
@@ -159,7 +159,7 @@ async def test_a_log_and_a_copy_that_no_directory_can_be_made_for_are_refused(
     with pytest.raises(StoreRefusedError):
         await DirectoryWalStore(store).create(WalRef(1, 1))
     with pytest.raises(StoreRefusedError):
-        await compose(store, "segments/2", [CopyRange("segments/1", 0, 7, Promised(0, 0, Facts((), 0)))], b"")
+        await compose(store, "segments/2", [CopyRange("segments/1", 0, 7, 0, 0, Facts((), 0))], b"")
     await store.close()
 
 

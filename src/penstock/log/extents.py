@@ -78,9 +78,9 @@ class Extents:
         lengths = self.lengths
         if (
             lengths
+            and self.positions[-1] + lengths[-1] == position
             and lengths[-1] + length <= EXTENT_BYTES
             and self.files[-1] == file
-            and self.positions[-1] + lengths[-1] == position
             and self.last_offsets[-1] + 1 == base_offset
         ):
             lengths[-1] += length
@@ -149,7 +149,7 @@ class Extents:
 
     def slice(self, start: int, end: int) -> "Extents":
         part = Extents()
-        for mine, theirs in zip(part._all(), self._all(), strict=True):
+        for mine, theirs in zip(part.columns(), self.columns(), strict=True):
             mine.extend(theirs[start:end])
         return part
 
@@ -159,7 +159,8 @@ class Extents:
         there.positions = array("q", (position + by for position in self.positions))
         return there
 
-    def _all(self) -> tuple["array[int]", ...]:
+    def columns(self) -> tuple["array[int]", ...]:
+        """Base offsets, last offsets, greatest timestamps, positions, lengths, files."""
         return (*self._stored(), self.files)
 
     def _stored(self) -> tuple["array[int]", ...]:

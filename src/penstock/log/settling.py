@@ -12,7 +12,7 @@ that go by age.
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.log.extents import Extents
+from penstock.log.extents import EXTENT_BYTES, Extents
 from penstock.log.manifest import SegmentRef
 from penstock.log.policy import UNLIMITED, LogPolicy
 
@@ -64,28 +64,35 @@ class Layout:
 
     def add(self, run: Extents, start: int, end: int) -> None:
         """Place the extents from `start` up to, not including, `end` of a run. Neighbours in the source whose
-        offsets join are copied in one go."""
-        sources = self.sources
-        position = self.position
-        for at in range(start, end):
-            length = run.lengths[at]
-            source_at = run.positions[at]
-            file = run.files[at]
-            self.extents.append(
-                run.base_offsets[at], run.last_offsets[at], run.max_timestamps[at], position, length
-            )
-            position += length
-            last = sources[-1] if sources else None
-            if (
-                last is not None
-                and last.file == file
-                and last.position + last.length == source_at
-                and last.last_offset + 1 == run.base_offsets[at]
-                and last.length + length <= SOURCE_BYTES_MAX
-            ):
-                sources[-1] = last._replace(length=last.length + length, last_offset=run.last_offsets[at])
+        offsets join are copied in one go.
+
+        One turn for each batch where many partitions write small ones in turn: written plainly for it."""
+        extents, sources, position = self.extents, self.sources, self.position
+        first, latest, placed, size = 0, 0, position, 0
+        """The new extent that is being made."""
+        file, source_at, length, base_offset, last = sources.pop() if sources else Source(-1, 0, 0, 0, -1)
+        columns = (column[start:end] for column in run.columns())
+        for base, last_offset, timestamp, at, grows, of in zip(*columns, strict=True):
+            joins = base == last + 1
+            if size and joins and size + grows <= EXTENT_BYTES:
+                size += grows
+                latest = max(latest, timestamp)
             else:
-                sources.append(Source(file, source_at, length, run.base_offsets[at], run.last_offsets[at]))
+                if size:
+                    extents.append(first, last, latest, placed, size)
+                first, latest, placed, size = base, timestamp, position, grows
+            position += grows
+            if joins and source_at + length == at and file == of and length + grows <= SOURCE_BYTES_MAX:
+                length += grows
+            else:
+                if length:
+                    sources.append(Source(file, source_at, length, base_offset, last))
+                file, source_at, length, base_offset = of, at, grows, base
+            last = last_offset
+        if size:
+            extents.append(first, last, latest, placed, size)
+        if length:
+            sources.append(Source(file, source_at, length, base_offset, last))
         self.position = position
 
 

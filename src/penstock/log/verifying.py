@@ -10,7 +10,7 @@ batches that it found whole. Next time that one checksum proves that the bytes a
 taken for whole without a look at them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -66,14 +66,24 @@ class Sums:
             del self._sums[next(iter(self._sums))]
 
 
-def looks_whole(extent: ExtentBytes, facts: Facts) -> Iterator[bool]:
-    """Whether all batches of an extent are whole, step by step: False as soon as one is not."""
-    look = Verification((extent,), facts)
-    done = False
-    while not done:
-        whole = look._verify(extent, STEP_BATCHES) is not None
-        done = not whole or look._at == len(extent.stored)
-        yield whole
+def all_whole(extents: Iterable[ExtentBytes], facts: Facts) -> Iterator[bool]:
+    """Whether all batches of extents are whole, step by step: False as soon as one is not."""
+    look = Verification((), facts)
+    left = STEP_BATCHES
+    for extent in extents:
+        look._at = 0
+        while True:
+            count = look._verify(extent, left)
+            if count is None:
+                yield False
+                return
+            left -= count
+            if left <= 0:
+                yield True
+                left = STEP_BATCHES
+            if look._at == len(extent.stored):
+                break
+    yield True
 
 
 class Lost(NamedTuple):

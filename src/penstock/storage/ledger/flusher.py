@@ -287,12 +287,14 @@ class Flusher:
         if not staged:
             index.pop()
             return position
+        controls_size = sum(map(len, controls)) if controls else 0
         index[header_at] = BLOCK_HEADER.pack(
-            partition.topic_id, partition.index, start, len(staged), sum(map(len, controls))
+            partition.topic_id, partition.index, start, len(staged), controls_size
         )
-        index.extend(controls)
-        share.end_offset = partition.next_offset
-        share.stable_offset = partition.staged_stable_offset
+        index += controls
+        share.end_offset = share.stable_offset = partition.next_offset
+        if partition.ongoing:
+            share.stable_offset = partition.staged_stable_offset
         flush.shares.append(share)
         return position
 

@@ -3,8 +3,9 @@
 The ranges come in the order of the new object. Batches that many partitions wrote in turn lie scattered in
 the sources, so neighbours in that order may be far apart.
 
-On a directory, ranges that lie close are read together, and written with one call for many. Threads hand the
-interpreter on after each step of checking: one that ran Python for long would make the loop wait.
+On a directory, ranges of one step that lie close are read together, in the order of the source, and written
+with one call for many. Threads hand the interpreter on after each step of checking: one that ran Python for
+long would make the loop wait.
 
 Elsewhere each source is asked for as few times as possible, and the new object is put together in memory. It
 is bounded by the size of one settling.
@@ -23,12 +24,14 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.log.checking import Facts
-from penstock.log.verifying import ExtentBytes, looks_whole
+from penstock.log.verifying import ExtentBytes, all_whole
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectStore, Range, StoreError, StoreUnavailableError
@@ -36,30 +39,28 @@ from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
 
-_READ_BYTES_MAX = 1024 * 1024
+_STEP_BYTES = 1024 * 1024
+"""What is read, checked and written at once."""
+_STEP_RANGES = 256
 _GAP_BYTES_MAX = 4 * 1024
 """Reading over a gap of this size in a file costs less than another call."""
-_RANGES_PER_STEP = 200
 _REMOTE_GAP_BYTES_MAX = 1024 * 1024
 """The same for a request to a remote store."""
 _REQUESTS_AT_ONCE = 8
-_CHECKED_PER_STEP = 16
+_CHECKED_TOGETHER = 64
 _ATTEMPTS_MAX = 5
 
 
-class Promised(NamedTuple):
-    """The batches in a range, as an index has them. Their CRCs do not cover their offsets and epochs."""
-
-    base_offset: int
-    last_offset: int
-    facts: Facts
-
-
 class CopyRange(NamedTuple):
+    """Bytes of an object, and the batches that an index promises there: their CRCs do not cover their offsets
+    and epochs."""
+
     key: str
     position: int
     length: int
-    promised: Promised
+    base_offset: int
+    last_offset: int
+    facts: Facts
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -122,30 +123,39 @@ async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffe
         for request, answer in zip(some, answers, strict=True):
             found.setdefault(request.key, []).append((request.start, memoryview(answer)))
     parts: list[Buffer] = []
-    for number, wanted in enumerate(ranges):
-        if number % _CHECKED_PER_STEP == 0:
-            await asyncio.sleep(0)
-        pieces = found[wanted.key]
-        start, piece = pieces[bisect_right(pieces, wanted.position, key=lambda one: one[0]) - 1]
-        part = piece[wanted.position - start : wanted.position - start + wanted.length]
-        parts.append(part if await _is_whole(part, wanted) else await _read_again(store, wanted, part))
+    for first in range(0, len(ranges), _CHECKED_TOGETHER):
+        await asyncio.sleep(0)
+        together = ranges[first : first + _CHECKED_TOGETHER]
+        cut = [_part(found[wanted.key], wanted) for wanted in together]
+        if await _are_whole(cut, together):
+            parts += cut
+            continue
+        for part, wanted in zip(cut, together, strict=True):
+            whole = await _are_whole((part,), (wanted,))
+            parts.append(part if whole else await _read_again(store, wanted, part))
     return parts
 
 
-async def _is_whole(part: Buffer, wanted: CopyRange) -> bool:
-    for step, whole in enumerate(_looks_whole(part, wanted)):
+def _part(pieces: Sequence[tuple[int, memoryview]], wanted: CopyRange) -> memoryview:
+    start, piece = pieces[bisect_right(pieces, wanted.position, key=itemgetter(0)) - 1]
+    return piece[wanted.position - start : wanted.position - start + wanted.length]
+
+
+def _look(parts: Iterable[Buffer], ranges: Iterable[CopyRange]) -> Iterator[bool]:
+    """Whether these are the batches that were promised, step by step; not to be asked after a False."""
+    for facts, together in groupby(zip(parts, ranges, strict=True), key=lambda one: one[1].facts):
+        yield from all_whole(
+            (ExtentBytes(memoryview(part), wanted[3], wanted[4]) for part, wanted in together), facts
+        )
+
+
+async def _are_whole(parts: Iterable[Buffer], ranges: Iterable[CopyRange]) -> bool:
+    for step, whole in enumerate(_look(parts, ranges)):
         if not whole:
             return False
         if step:
             await asyncio.sleep(0)
     return True
-
-
-def _looks_whole(part: Buffer, wanted: CopyRange) -> Iterator[bool]:
-    """Whether these are the batches that were promised, step by step."""
-    promised = wanted.promised
-    stored = ExtentBytes(memoryview(part), promised.base_offset, promised.last_offset)
-    return looks_whole(stored, promised.facts)
 
 
 async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
@@ -154,7 +164,7 @@ async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Bu
     seen = {bytes(part)}
     for _ in range(_ATTEMPTS_MAX):
         again = bytes(await store.get_range(*wanted.place))
-        if await _is_whole(again, wanted):
+        if await _are_whole((again,), (wanted,)):
             return again
         if again in seen:
             _tell_hurt(wanted)
@@ -200,56 +210,83 @@ class _Copier:
         self._position = 0
         self._source = -1
         self._source_key = ""
+        self._copied = bytearray()
+        self._window = bytearray(_STEP_BYTES)
 
     async def copy(self, ranges: Sequence[CopyRange]) -> int:
         try:
-            for first in range(0, len(ranges), _RANGES_PER_STEP):
-                await self._store.run(self._copy_some, ranges[first : first + _RANGES_PER_STEP])
+            for first in range(0, len(ranges), _STEP_RANGES):
+                await self._store.run(self._copy_some, ranges[first : first + _STEP_RANGES])
             return self._position
         finally:
             if self._source >= 0:
                 self._files.close(self._source)
 
     def _copy_some(self, ranges: Sequence[CopyRange]) -> None:
-        parts: list[memoryview] = []
-        held = 0
-        for together in _groups(ranges):
-            first = together[0]
-            if first.key != self._source_key:
-                self._open(first.key)
-            length = together[-1].position + together[-1].length - first.position
-            found = memoryview(self._files.pread(self._source, length, first.position))
-            if len(found) != length:
-                raise StoreError(f"{first.key} ends before byte {first.position + length}")
-            for wanted in together:
-                at = wanted.position - first.position
-                part = found[at : at + wanted.length]
-                parts.append(part if self._is_whole(part, wanted) else self._read_again(wanted, part))
-            held += length
-            if held >= _READ_BYTES_MAX:
-                self._write(parts)
-                parts, held = [], 0
-        self._write(parts)
+        first = size = 0
+        for number, wanted in enumerate(ranges):
+            if size and size + wanted.length > _STEP_BYTES:
+                self._copy_together(ranges[first:number])
+                first, size = number, 0
+            size += wanted.length
+        self._copy_together(ranges[first:])
 
-    def _is_whole(self, part: Buffer, wanted: CopyRange) -> bool:
-        for step, whole in enumerate(_looks_whole(part, wanted)):
+    def _copy_together(self, ranges: Sequence[CopyRange]) -> None:
+        ends = list(accumulate(wanted.length for wanted in ranges))
+        if ends[-1] > len(self._copied):
+            self._copied = bytearray(ends[-1])
+        copied = memoryview(self._copied)[: ends[-1]]
+        parts = [copied[end - wanted.length : end] for wanted, end in zip(ranges, ends, strict=True)]
+        for numbers in _neighbours(ranges):
+            self._read([ranges[number] for number in numbers], [parts[number] for number in numbers])
+        if not self._are_whole(parts, ranges):
+            for part, wanted in zip(parts, ranges, strict=True):
+                if not self._are_whole((part,), (wanted,)):
+                    part[:] = self._read_again(wanted, bytes(part))
+        self._position += self._files.write_all(self._target, (copied,), self._position)
+
+    def _read(self, ranges: Sequence[CopyRange], parts: Sequence[memoryview]) -> None:
+        """Ranges that lie close, in the order of the source."""
+        if len(ranges) == 1:
+            self._fill(ranges[0].key, ranges[0].position, parts[0])
+            return
+        start = ranges[0].position
+        window = memoryview(self._window)[: ranges[-1].position + ranges[-1].length - start]
+        self._fill(ranges[0].key, start, window)
+        for wanted, part in zip(ranges, parts, strict=True):
+            at = wanted.position - start
+            part[:] = window[at : at + wanted.length]
+
+    def _fill(self, key: str, position: int, into: memoryview) -> None:
+        if key != self._source_key:
+            self._open(key)
+        filled = 0
+        while filled < len(into):
+            read = self._files.preadv(self._source, (into[filled:],), position + filled, 0)
+            if not read:
+                raise StoreError(f"{key} ends before byte {position + len(into)}")
+            filled += read
+
+    def _are_whole(self, parts: Iterable[Buffer], ranges: Iterable[CopyRange]) -> bool:
+        for step, whole in enumerate(_look(parts, ranges)):
             if not whole:
                 return False
             if step:
                 time.sleep(0)  # The loop may want the interpreter.
         return True
 
-    def _read_again(self, wanted: CopyRange, part: Buffer) -> memoryview:
+    def _read_again(self, wanted: CopyRange, part: bytes) -> Buffer:
         """As for objects: a read that went wrong once must not become what is stored."""
-        seen = {bytes(part)}
+        seen = {part}
         for _ in range(_ATTEMPTS_MAX):
-            again = self._files.pread(self._source, wanted.length, wanted.position)
-            if self._is_whole(again, wanted):
-                return memoryview(again)
-            if again in seen:
+            again = bytearray(wanted.length)
+            self._fill(wanted.key, wanted.position, memoryview(again))
+            if self._are_whole((again,), (wanted,)):
+                return again
+            if bytes(again) in seen:
                 _tell_hurt(wanted)
-                return memoryview(again)
-            seen.add(again)
+                return again
+            seen.add(bytes(again))
         raise StoreUnavailableError(f"{wanted.key} is read differently each time")
 
     def _open(self, key: str) -> None:
@@ -259,26 +296,20 @@ class _Copier:
         self._source = self._files.open(self._store.path(key), os.O_RDONLY)
         self._source_key = key
 
-    def _write(self, parts: list[memoryview]) -> None:
-        if parts:
-            self._position += self._files.write_all(self._target, parts, self._position)
 
-
-def _groups(ranges: Sequence[CopyRange]) -> Iterator[list[CopyRange]]:
-    """Ranges that follow each other closely in one source, to be read in one go."""
-    together: list[CopyRange] = []
-    for wanted in ranges:
-        if together:
-            first, last = together[0], together[-1]
-            gap = wanted.position - (last.position + last.length)
-            if (
-                wanted.key == last.key
-                and 0 <= gap <= _GAP_BYTES_MAX
-                and wanted.position + wanted.length - first.position <= _READ_BYTES_MAX
-            ):
-                together.append(wanted)
-                continue
+def _neighbours(ranges: Sequence[CopyRange]) -> Iterator[list[int]]:
+    """The numbers of ranges that follow each other closely in one source, to be read in one go."""
+    together: list[int] = []
+    source, end, limit = "", 0, 0
+    for number in sorted(range(len(ranges)), key=lambda one: ranges[one][:2]):
+        key, position, length, *_ = ranges[number]
+        if together and (
+            key != source or not 0 <= position - end <= _GAP_BYTES_MAX or position + length > limit
+        ):
             yield together
-        together = [wanted]
-    if together:
-        yield together
+            together = []
+        if not together:
+            source, limit = key, position + _STEP_BYTES
+        together.append(number)
+        end = position + length
+    yield together

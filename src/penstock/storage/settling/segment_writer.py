@@ -11,7 +11,9 @@ attempt are known whatever comes of it, and those that nothing refers to in the 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.clock import Clock
@@ -19,9 +21,9 @@ from penstock.log.checking import Facts
 from penstock.log.extents import Extents
 from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceRef, encode_footer
-from penstock.log.settling import Layout, Source, pack
+from penstock.log.settling import Layout, pack
 from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
-from penstock.storage.settling.composing import CopyRange, Promised, adopt, compose, create
+from penstock.storage.settling.composing import CopyRange, adopt, compose, create
 from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.buffers import Buffer
 
@@ -31,7 +33,7 @@ INDEX_SUFFIX = ".index"
 FIRST_REPAIR_NAME = 900_000_000_000
 """From here on names are not counted, but drawn by who repairs what an incarnation wrote."""
 # Handled before other work on the loop gets its turn: well under a millisecond.
-_STEP_EXTENTS = 300
+_STEP_EXTENTS = 1000
 _STEP_MANIFESTS = 50
 _REMEMBERED_PIECES_MAX = 500_000
 """Of footers that were written here: eight bytes each. Those of other objects are read when they are
@@ -118,7 +120,7 @@ class SegmentWriter:
                 for start in range(0, len(extents), _STEP_EXTENTS):
                     layout.add(extents, start, min(start + _STEP_EXTENTS, len(extents)))
                     await asyncio.sleep(0)
-                ranges += (_range(s, key_of, runs[number].facts) for s in layout.sources)
+                ranges += _ranges(layout, key_of, runs[number].facts)
                 layouts.append(layout)
                 position = layout.position
             placed = [
@@ -218,7 +220,9 @@ class SegmentWriter:
         return refs
 
 
-def _range(source: Source, key_of: Callable[[int], str], facts: Facts | None) -> CopyRange:
+def _ranges(layout: Layout, key_of: Callable[[int], str], facts: Facts | None) -> Iterator[CopyRange]:
     assert facts is not None, "what is copied is checked"
-    promised = Promised(source.base_offset, source.last_offset, facts)
-    return CopyRange(key_of(source.file), source.position, source.length, promised)
+    for file, together in groupby(layout.sources, key=itemgetter(0)):
+        key = key_of(file)
+        for _file, position, length, base_offset, last_offset in together:
+            yield CopyRange(key, position, length, base_offset, last_offset, facts)
