@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509.oid import NameOID
 
+from penstock import certificates
+from penstock.certificates import Certificates
+from penstock.server.loop import new_event_loop
 from penstock.testing.waiting import eventually
 from penstock.web import server as http
 from penstock.web.pages import Page, send_page
-from penstock.web.server import HttpServer
+from penstock.web.server import HttpServer, https_certificates
+from tests.certificates import Authority
 from tests.monitor.asking import get, read
 
 
 class Port:
     """A server with a page that shows what was asked for."""
 
-    def __init__(self) -> None:
-        self.server = HttpServer(self.answer, connections_max=3)
+    def __init__(self, connections_max: int = 3, certificates: Certificates | None = None) -> None:
+        self.server = HttpServer(self.answer, connections_max, certificates)
         self.address = f"127.0.0.1:{self.server.bind('127.0.0.1', 0)}"
         self.seen: list[str] = []
         self.hold: asyncio.Event | None = None
@@ -181,3 +188,52 @@ async def test_a_peer_that_pipelines_for_ever_is_not_read(port: Port) -> None:
     assert len(connection.conn._receive_buffer) < http.HEAD_BYTES_MAX + 2 * 262_144
     port.hold.set()
     writer.close()
+
+
+async def _shown(port: Port, trust: ssl.SSLContext, server_hostname: str) -> str:
+    """The name in the certificate that a new connection is shown."""
+    host, _, number = port.address.rpartition(":")
+    _reader, writer = await asyncio.open_connection(
+        host, int(number), ssl=trust, server_hostname=server_hostname
+    )
+    subject = writer.get_extra_info("peercert")["subject"]
+    writer.transport.abort()
+    return str(dict(part[0] for part in subject)["commonName"])
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop])
+def test_a_changed_certificate_is_taken_up_and_connections_stay(
+    loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "LOOK_SECONDS", 0.01)
+    authority, file = Authority(), tmp_path / "http.pem"
+    before, after = (authority.vouch((NameOID.COMMON_NAME, name)) for name in ("before", "after"))
+    before.write(file)
+    trust = ssl.create_default_context(cafile=authority.write(tmp_path / "ca.pem"))
+
+    async def change(port: Port) -> None:
+        host, _, number = port.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(number), ssl=trust)
+        # An address is no name of a server: such a client sends none.
+        assert [await _shown(port, trust, name) for name in ("localhost", "127.0.0.1")] == ["before"] * 2
+        file.write_text(after.key + before.certificate)  # half of the change: they do not fit
+        assert await _shown(port, trust, "localhost") == "before"
+        after.write(file)
+        async with asyncio.timeout(30):
+            while await _shown(port, trust, "localhost") == "before":
+                pass
+        assert [await _shown(port, trust, name) for name in ("localhost", "127.0.0.1")] == ["after"] * 2
+        writer.write(b"GET /still-here HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await read(reader)).body == b"/still-here"
+        writer.close()
+
+    async def run() -> None:
+        port = Port(1000, https_certificates(str(file)))
+        await port.server.start()
+        try:
+            await change(port)
+        finally:
+            await port.server.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from cryptography.x509.oid import NameOID
 
-from penstock.node.certificates import Certificates
+from penstock.certificates import Certificates
 from penstock.server.entrance import Entrance
 from penstock.server.handshakes import Handshakes
 from penstock.server.limits import Limits

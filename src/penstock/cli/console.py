@@ -20,7 +20,8 @@ CONNECTIONS_MAX = 256
 @click.option("--name", "names", metavar="HOST", multiple=True,
               help="A name that browsers reach it by, beside addresses and localhost.")  # fmt: skip
 @click.option("--tls", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
-              help="Serve https: a PEM file with the key and the certificates.")  # fmt: skip
+              help="Serve https: a PEM file with the key and the certificates. A changed file is taken "
+              "up.")  # fmt: skip
 @click.option("--registry", metavar="URL", default="", envvar="PENSTOCK_REGISTRY", show_envvar=True,
               help="A schema registry, to show Avro and Protobuf.")  # fmt: skip
 @click.option("--store", metavar="DIR_OR_URL", default="",

@@ -11,15 +11,15 @@ from penstock.console.options import ConsoleOptions
 from penstock.server.server import ListenError
 from penstock.settings.http import parse_http_address
 from penstock.tls import TlsError
-from penstock.web.server import HttpServer, https_context
+from penstock.web.server import HttpServer, https_certificates
 
 
 async def serve(options: ConsoleOptions, listen: str, tls: str | None, connections_max: int) -> None:
     """Serve until a signal. ClientError says why it cannot."""
     console = Console(options)
     try:
-        context = None if tls is None else await asyncio.to_thread(https_context, tls)
-        server = HttpServer(console.application(), connections_max, context, "--listen")  # type: ignore[arg-type]
+        certificates = None if tls is None else await asyncio.to_thread(https_certificates, tls)
+        server = HttpServer(console.application(), connections_max, certificates, "--listen")  # type: ignore[arg-type]
         host, port = parse_http_address(listen)
         port = server.bind(host, port)
         await server.start()

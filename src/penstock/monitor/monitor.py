@@ -30,10 +30,9 @@ from penstock.web.relay import Relay
 from penstock.web.server import HttpServer
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable
 
+    from penstock.certificates import Certificates
     from penstock.monitor.exposition import Exposition
     from penstock.monitor.subject import Subject
     from penstock.settings import Settings
@@ -68,7 +67,7 @@ class Monitor:
         subject: Subject,
         settings: Settings,
         console: Callable[[], dict[str, Any]] | None = None,
-        tls: SSLContext | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
         """`console`: what the console is told when it starts; None: there is none."""
         self._subject = subject
@@ -90,7 +89,7 @@ class Monitor:
         }
         most = settings.http_max_connections
         self._console = None if console is None else Relay(console, max(1, most - FOR_PROBES))
-        self.server = HttpServer(self, most, tls)
+        self.server = HttpServer(self, most, certificates)
         host, port = parse_http_address(settings.http_address)
         port = self.server.bind(host, port)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

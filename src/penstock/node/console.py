@@ -7,8 +7,7 @@ a login, visitors log in, although another door may be open to whoever is on thi
 from __future__ import annotations
 
 import asyncio
-from ssl import SSLContext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +18,10 @@ from penstock.settings.clients import ClientSecurity
 from penstock.settings.doors import Door, doors
 from penstock.settings.http import is_loopback, parse_http_address
 from penstock.tls import TlsError
-from penstock.web.server import https_context
+from penstock.web.server import https_certificates
+
+if TYPE_CHECKING:
+    from penstock.certificates import Certificates
 
 PASSWORDS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """The mechanisms of a form with a name and a password."""
@@ -74,11 +76,11 @@ def _security(door: Door) -> ClientSecurity:
     return ClientSecurity(tls=tls)
 
 
-async def https(settings: Settings) -> SSLContext | None:
-    """TLS for the HTTP port; None: it has none. SettingsError says what is wrong with its file."""
+async def https(settings: Settings) -> Certificates | None:
+    """The certificate of the HTTP port; None: it has none. SettingsError says what is wrong with its file."""
     if not settings.http_ssl_keystore_location:
         return None
     try:
-        return await asyncio.to_thread(https_context, settings.http_ssl_keystore_location)
+        return await asyncio.to_thread(https_certificates, settings.http_ssl_keystore_location)
     except TlsError as error:
         raise SettingsError(f"http.ssl.keystore.location: {error}") from None

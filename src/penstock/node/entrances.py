@@ -68,7 +68,7 @@ class Entrances:
             return OPEN
         context = principal = None
         if door.tls is not None:
-            from penstock.node.certificates import Certificates
+            from penstock.certificates import Certificates
             from penstock.tls import TlsError
 
             try:

@@ -27,7 +27,8 @@ class WatchingSettings(ListeningSettings, frozen=True, kw_only=True):
     http_ssl_keystore_location: str = row(
         STRING,
         "",
-        "A PEM file with the key and the certificates of the HTTP port, which then speaks https.",
+        "A PEM file with the key and the certificates of the HTTP port, which then speaks https. A changed "
+        "file is taken up for new connections.",
         ours=True,
     )
     http_names: str = row(

@@ -5,6 +5,10 @@ no signal handlers. There are few connections, since only probes, collectors of 
 come here. Beyond the limit the one that was idle longest makes room, and if all are being answered the new
 one is closed on arrival. A head has a size and a time to arrive in, an idle connection ends, and so does one
 whose peer takes nothing of its answer any more.
+
+A changed certificate is taken up: each handshake goes on in the TLS context of the moment. A server of
+asyncio has one context for all its life, so a callback exchanges it. Clients' certificates would go unchecked
+by that; none are asked for here.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from penstock.server.server import ListenError, bind_failure
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
+
+    from penstock.certificates import Certificates
 
 HEAD_BYTES_MAX = 16_384
 """A browser's cookies and languages take a few kilobytes."""
@@ -45,14 +51,16 @@ class HttpServer:
         self,
         application: ASGI3Application,
         connections_max: int,
-        tls: ssl.SSLContext | None = None,
+        certificates: Certificates | None = None,
         flag: str = "--http",
     ) -> None:
-        """`flag`: the option that says where to listen, for those who are told that it cannot be had."""
+        """`certificates`: for https. `flag`: the option that says where to listen, for those who are told
+        that it cannot be had."""
         self.connections_max = connections_max
         self.refused = 0
         """Connections that were closed on arrival."""
-        self._tls = tls
+        self._certificates = certificates
+        self._watch: asyncio.Future[None] | None = None
         self._flag = flag
         self._config = Config(
             application,
@@ -111,20 +119,25 @@ class HttpServer:
         assert self._socket is not None, "no address is bound"
         self._config.load()
         loop = asyncio.get_running_loop()
+        tls = None if self._certificates is None else _newest(self._certificates)
         try:
             self._listener = await loop.create_server(
                 lambda: HttpConnection(self, self._config, self._state),
                 sock=self._socket,
-                ssl=self._tls,
-                ssl_handshake_timeout=TLS_SECONDS if self._tls else None,
-                ssl_shutdown_timeout=TLS_SECONDS if self._tls else None,
+                ssl=tls,
+                ssl_handshake_timeout=TLS_SECONDS if tls else None,
+                ssl_shutdown_timeout=TLS_SECONDS if tls else None,
             )
         except OSError as error:
             host, port = self._socket.getsockname()[:2]
             raise ListenError(bind_failure(host, port, error, self._flag)) from error
+        if self._certificates is not None:
+            self._watch = asyncio.ensure_future(self._certificates.watch())
 
     async def close(self) -> None:
         """Accept no more and close what is open, answered or not."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._listener is not None:
             self._listener.close()
         elif self._socket is not None:
@@ -134,7 +147,8 @@ class HttpServer:
         tasks = list(self._state.tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        watch = [] if self._watch is None else [self._watch]
+        await asyncio.gather(*tasks, *watch, return_exceptions=True)
 
 
 class HttpConnection(H11Protocol):
@@ -196,12 +210,24 @@ class HttpConnection(H11Protocol):
             self._timer = None
 
 
-def https_context(key_file: str) -> ssl.SSLContext:
-    """TLS from a PEM file with a key and its certificates. TlsError says what is wrong with it."""
-    from penstock.settings.doors import TlsSettings
-    from penstock.tls import server_context
+def _newest(certificates: Certificates) -> ssl.SSLContext:
+    """A context whose handshakes go on in the newest one."""
+    context = certificates.current()
 
-    return server_context(
+    def exchange(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: object) -> None:
+        connection.context = certificates.current()
+
+    context.sni_callback = exchange  # called for clients that name no server, too
+    return context
+
+
+def https_certificates(key_file: str) -> Certificates:
+    """From a PEM file with a key and its certificates. TlsError says what is wrong with it."""
+    from penstock.certificates import Certificates
+    from penstock.settings.doors import TlsSettings
+
+    return Certificates(
+        "HTTP",
         TlsSettings(
             key_file=key_file,
             key_pem=None,
@@ -213,5 +239,5 @@ def https_context(key_file: str) -> ssl.SSLContext:
             versions=("TLSv1.2", "TLSv1.3"),
             mapping_rules="DEFAULT",
             checks_names=False,
-        )
+        ),
     )
