@@ -25,6 +25,9 @@ from simulation.scene import Outcome
 from simulation.worlds import KINDS
 
 LINES_ALL = 10**7
+TELL_EACH = 1000
+"""After so many seeds a line says how far it is."""
+INTERRUPTED = 130
 
 
 def main() -> int:
@@ -34,42 +37,72 @@ def main() -> int:
         return 0
     if arguments.seed is not None:
         return _replay(arguments)
-    began = time.monotonic()
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
-    done = acknowledged = reads = commits = steps = 0
-    virtual = 0.0
-    failed: list[Outcome] = []
-    told: dict[int, str] = {}
-    options = (arguments.broken, arguments.seconds, arguments.store, arguments.only)
-    for outcome in play_all(seeds, arguments.jobs, *options):
-        done += 1
-        acknowledged += outcome.acknowledged
-        reads += outcome.reads
-        commits += outcome.commits
-        steps += outcome.steps
-        virtual += outcome.seconds
-        told[outcome.seed] = f"{outcome.seed} {outcome.steps} {outcome.digest}\n"
-        if outcome.violations:
-            if arguments.broken and play(outcome.seed, None, *options[1:3], only=arguments.only).violations:
-                print(f"seed {outcome.seed} fails with sound brokers as well, and does not count")
-                continue
-            failed.append(outcome)
-            _show(outcome, arguments.lines)
-            if arguments.broken or len(failed) >= arguments.failures:
-                break
-        if arguments.minutes and time.monotonic() - began > arguments.minutes * 60:
-            break
+    tally = _Tally(arguments)
+    interrupted = False
+    try:
+        tally.play()
+    except KeyboardInterrupt:
+        interrupted = True
     if arguments.digests is not None:
-        arguments.digests.write_text("".join(told[seed] for seed in sorted(told)))
-    took = time.monotonic() - began
-    print(
-        f"{done} seeds in {took:.0f} s: {virtual / 3600:.1f} simulated hours, {steps} steps, "
-        f"{acknowledged} records acknowledged, {reads} read, {commits} commits; {len(failed)} seeds failed"
-    )
+        arguments.digests.write_text("".join(tally.digests[seed] for seed in sorted(tally.digests)))
+    print(tally)
+    if interrupted:
+        return INTERRUPTED
     if arguments.broken:
-        print(f"brokers with {arguments.broken} broken were {'caught' if failed else 'NOT caught'}")
-        return 0 if failed else 1
-    return 1 if failed else 0
+        print(f"brokers with {arguments.broken} broken were {'caught' if tally.failed else 'NOT caught'}")
+        return 0 if tally.failed else 1
+    return 1 if tally.failed else 0
+
+
+class _Tally:
+    """Many seeds, and what they came to so far."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._began = time.monotonic()
+        self._done = self._acknowledged = self._reads = self._commits = self._steps = 0
+        self._virtual = 0.0
+        self.failed = 0
+        self.digests: dict[int, str] = {}
+
+    def play(self) -> None:
+        arguments = self._arguments
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        options = (arguments.broken, arguments.seconds, arguments.store, arguments.only)
+        for outcome in play_all(seeds, arguments.jobs, *options):
+            self._count(outcome)
+            if outcome.violations:
+                if (
+                    arguments.broken
+                    and play(outcome.seed, None, *options[1:3], only=arguments.only).violations
+                ):
+                    print(f"seed {outcome.seed} fails with sound brokers as well, and does not count")
+                    continue
+                self.failed += 1
+                _show(outcome, arguments.lines)
+                if arguments.broken or self.failed >= arguments.failures:
+                    return
+            if arguments.minutes and time.monotonic() - self._began > arguments.minutes * 60:
+                return
+            if self._done % TELL_EACH == 0 and self._done < len(seeds):
+                print(self, flush=True)
+
+    def _count(self, outcome: Outcome) -> None:
+        self._done += 1
+        self._acknowledged += outcome.acknowledged
+        self._reads += outcome.reads
+        self._commits += outcome.commits
+        self._steps += outcome.steps
+        self._virtual += outcome.seconds
+        self.digests[outcome.seed] = f"{outcome.seed} {outcome.steps} {outcome.digest}\n"
+
+    def __str__(self) -> str:
+        return (
+            f"{self._done} seeds in {time.monotonic() - self._began:.0f} s: "
+            f"{self._virtual / 3600:.1f} simulated hours, {self._steps} steps, "
+            f"{self._acknowledged} records acknowledged, {self._reads} read, {self._commits} commits; "
+            f"{self.failed} seeds failed"
+        )
 
 
 def _arguments() -> argparse.Namespace:
