@@ -16,7 +16,9 @@ TORN: Final = (
 )
 START: Final = (
     "Start the cluster: a broker opens the partition without these records, says so to those who ask for "
-    "them, and settles the rest. Then `penstock store repair --cut` leaves them out."
+    "them, and settles the rest. Then `penstock store repair --cut` leaves them out. If one of them ended a "
+    "transaction, `penstock transactions find-hanging` names it; `transactions abort` ends it, so that its "
+    "records do not count."
 )
 
 
