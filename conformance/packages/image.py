@@ -3,7 +3,8 @@
     python -m conformance.packages.image            also leaves it in dist/
 
 The container runs as its own user on a read-only root file system without capabilities. A client outside writes and
-reads, /health/ready answers, and SIGTERM ends it in order. The records are there when it is started again.
+reads, /health/ready, /metrics and the console answer, and SIGTERM ends it in order. The records are there when it is
+started again, with a collector of traces named.
 """
 
 import contextlib
@@ -144,12 +145,25 @@ def container(bundle: Path, folder: Path) -> Iterator[str]:
         subprocess.run(delete, env=environment, capture_output=True, check=False)
 
 
-def ready(page: str) -> tuple[int, str]:
+def page(address: str, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{page}/health/ready", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def check_pages(address: str) -> None:
+    """Probes, a collector of metrics and a visitor of the console, after records were written."""
+    status, said = page(address, "/health/ready")
+    held(status == 200, f"/health/ready: {said.strip()}")
+    status, said = page(address, "/metrics")
+    line = 'penstock_topic_received_records_total{topic="orders"} 100.0'
+    held(status == 200 and line in said, f"/metrics: {line}")
+    status, said = page(address, "/")
+    held(status == 200 and "Every broker is there" in said, "the console's overview: every broker is there")
+    status, said = page(address, "/topics/orders/records")
+    held(status == 200 and "record 99" in said, "the console shows records")
 
 
 def check_container(layout: Path, folder: Path) -> None:
@@ -167,14 +181,15 @@ def check_container(layout: Path, folder: Path) -> None:
             address == f"127.0.0.1:{port}",
             "the container serves, as its user, on a read-only root file system",
         )
-        status, said = ready(f"127.0.0.1:{http}")
-        held(status == 200, f"/health/ready: {said.strip()}")
         write_and_read(lambda *words: [penstock, *words], folder, address, "orders")
+        check_pages(f"127.0.0.1:{http}")
     held(True, "SIGTERM ended it in order")
     held({path.stat().st_uid for path in data.rglob("*")} == {65532}, "what it wrote is its user's")
+    collector = f"otel.exporter.otlp.endpoint=http://127.0.0.1:{free_port()}"
+    adapt(bundle, ["start", "--store", "/data", *listen, "--set", collector], data)
     with container(bundle, folder) as address:
         said = run([penstock, "consume", "orders", "--bootstrap", address, "--format", "%s\\n"], folder)
-        held(len(said.splitlines()) == 100, "started again, it has the records")
+        held(len(said.splitlines()) == 100, "started again, to send traces, it has the records")
 
 
 def prove() -> None:
