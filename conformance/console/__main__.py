@@ -3,20 +3,23 @@
 On three brokers with 5,000 topics, and a topic of a million records: a topic is found, its tail followed while a
 client writes, a record searched by its key, a group's offsets moved with a preview, a broker killed and started
 again, a topic created, changed, written to and deleted. On a secured cluster a user of few rights logs in and
-is refused in words. The same console shows Apache Kafka. On every page, light and dark, 360 and 1440 px wide:
+is refused in words. The console at a broker's own HTTP port is looked at, open, and with a login over https. The same
+console shows Apache Kafka. On every page, light and dark, 360 and 1440 px wide:
 axe-core, no sideways scrolling, everything by keyboard, and the time of the server. Errors of JavaScript,
 failed requests and requests to other hosts must all be none.
 """
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from conformance import parts
-from conformance.console import looks, records, scenes
+from conformance.console import looks, own_port, records, scenes
 from conformance.console.chromium import Chromium, chromium
 from conformance.console.elsewhere import apache_kafka, few_rights
-from conformance.console.place import GROUP, ORDERS, TOPICS, Place
+from conformance.console.place import PAGES, TOPICS, Place
 from conformance.console.scenes import Scene, Wrong
 from conformance.server import ServerFailed, interrupted_cleanly
 
@@ -33,23 +36,6 @@ SCENES: dict[str, Scene] = {
     "transactions": scenes.look_at_transactions,
     "doctor and store": scenes.ask_the_doctor,
 }
-PAGES = (
-    "/",
-    "/brokers",
-    "/topics",
-    f"/topics/{ORDERS}",
-    f"/topics/{ORDERS}/records",
-    f"/topics/{ORDERS}/settings",
-    "/create-topic",
-    "/groups",
-    f"/groups/{GROUP}",
-    f"/groups/{GROUP}?view=reset&way=earliest",
-    "/transactions",
-    "/access",
-    "/pipelines",
-    "/doctor",
-    "/store",
-)
 SLOW = ("/hanging-transactions", "/no-such-page")
 """Looked at, and not timed: the first asks every partition, and only when somebody wants that."""
 
@@ -65,10 +51,10 @@ class Report:
             print(f"    {problem}", flush=True)
 
 
-def play(name: str, scene: Scene, place: Place, browser: Chromium, report: Report) -> None:
+def play(name: str, scene: Callable[[], str], report: Report) -> None:
     began = time.monotonic()
     try:
-        figures = scene(place, browser)
+        figures = scene()
         report.say(name, [], f"{figures} ({time.monotonic() - began:.0f} s)")
     except (Wrong, AssertionError) as wrong:
         report.say(name, [str(wrong).splitlines()[0], *str(wrong).splitlines()[1:6]])
@@ -107,7 +93,7 @@ def main() -> int:
         "--short", action="store_true", help="100,000 records instead of a million, and no Apache Kafka"
     )
     parser.add_argument(
-        "--only", action="append", metavar="SCENE", help="only these scenes, looks, rights or kafka"
+        "--only", action="append", metavar="SCENE", help="only these scenes, looks, own port, rights or kafka"
     )
     parser.add_argument(
         "--screenshots", metavar="DIR", type=Path, help="write pictures for the documentation there"
@@ -131,11 +117,16 @@ def main() -> int:
                     )
                     for name, scene in SCENES.items():
                         if wanted(name):
-                            play(name, scene, place, browser, report)
+                            play(name, partial(scene, place, browser), report)
                     if wanted("looks"):
                         look(place, browser, report)
                     if chosen.screenshots:
                         looks.screenshots(place, browser, chosen.screenshots)
+            if wanted("own port"):
+                for way, options in own_port.WAYS.items():
+                    with own_port.BrokersPort(*options) as shown:
+                        for name, visit in own_port.SCENES.items():
+                            play(f"{way}: {name}", partial(visit, shown, browser), report)
             if wanted("rights"):
                 report.say("a user of few rights on a secured cluster", *few_rights(browser))
             if wanted("kafka") and not chosen.short:

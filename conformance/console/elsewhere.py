@@ -47,9 +47,9 @@ def _visit(page: Page) -> None:
     page.goto("/topics")
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     with witness_of(page).expects(401):
-        _log_in(page, READER, "wrong")
+        log_in(page, READER, "wrong")
         expect(page.get_by_role("alert")).to_contain_text("The login failed")
-    _log_in(page, READER, SECRET)
+    log_in(page, READER, SECRET)
     expect(page.get_by_role("link", name=OPEN, exact=True)).to_be_visible()
     expect(page.get_by_role("link", name=CLOSED, exact=True)).to_have_count(0)
     with witness_of(page).expects(400, 403, 404):
@@ -75,7 +75,7 @@ def _visit(page: Page) -> None:
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
 
 
-def _log_in(page: Page, user: str, password: str) -> None:
+def log_in(page: Page, user: str, password: str) -> None:
     page.get_by_label("Name").fill(user)
     page.get_by_label("Password").fill(password)
     page.get_by_label("Password").press("Enter")
@@ -115,9 +115,10 @@ def apache_kafka(browser: Chromium) -> Outcome:
     """The same console for Kafka itself."""
     problems: list[str] = []
     with ApacheKafka() as kafka:
+        client = {"bootstrap.servers": kafka.bootstrap}
         create(kafka.bootstrap, ["orders"], 2)
-        produce(kafka.bootstrap, "orders", 1000)
-        commit(kafka.bootstrap, "billing", "orders", [1, 1])
+        produce(client, "orders", 1000)
+        commit(client, "billing", "orders", [1, 1])
         with Served("--bootstrap", kafka.bootstrap) as console, browser.page(console.address) as page:
             try:
                 _look_around(page)

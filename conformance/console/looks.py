@@ -123,7 +123,7 @@ SAMPLES_SECONDS = 45.0
 def screenshots(place: Place, chromium: Chromium, folder: Path) -> None:
     """Pictures for the documentation."""
     folder.mkdir(parents=True, exist_ok=True)
-    with Writer(place.cluster.bootstrap, ORDERS, 0.001), chromium.page(place.address) as page:
+    with Writer(place.client, ORDERS, 0.001), chromium.page(place.address) as page:
         page.goto(f"/groups/{GROUP}")
         page.wait_for_timeout(SAMPLES_SECONDS * 1000)
     for name, (path, dark) in PICTURES.items():

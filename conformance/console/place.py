@@ -7,12 +7,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from playwright.sync_api import Page
 
 from conformance.cluster.processes import Cluster, penstock
 from conformance.server import ServerFailed
@@ -28,6 +29,41 @@ AT_ONCE = 250
 FILL_SECONDS = 600.0
 ADDRESS = re.compile(rb"(https?://\S+)")
 START_SECONDS = 30.0
+PAGES = (
+    "/",
+    "/brokers",
+    "/topics",
+    f"/topics/{ORDERS}",
+    f"/topics/{ORDERS}/records",
+    f"/topics/{ORDERS}/settings",
+    "/create-topic",
+    "/groups",
+    f"/groups/{GROUP}",
+    f"/groups/{GROUP}?view=reset&way=earliest",
+    "/transactions",
+    "/access",
+    "/pipelines",
+    "/doctor",
+    "/store",
+)
+
+
+class Shown(Protocol):
+    """A console, and the cluster that it shows."""
+
+    records: int
+    """In the topic `ORDERS`."""
+
+    @property
+    def address(self) -> str:
+        """Where the console is."""
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """How clients of librdkafka reach the cluster."""
+
+    def enter(self, page: Page) -> None:
+        """Log in, if one must."""
 
 
 class Served:
@@ -91,10 +127,10 @@ def create(bootstrap: str, names: Sequence[str], partitions: int = 1) -> None:
                     raise ServerFailed(f"topic {result.name}: {result.error_message or result.error_code}")
 
 
-def produce(bootstrap: str, topic: str, count: int) -> None:
+def produce(client: Mapping[str, str], topic: str, count: int) -> None:
     """Records key-0000000 and on, spread over the partitions, as a client of librdkafka does it."""
-    settings = {"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 50, "acks": "all"}
-    producer = Producer({**settings, "queue.buffering.max.messages": 200_000})
+    settings = {"compression.type": "lz4", "linger.ms": 50, "acks": "all"}
+    producer = Producer({**client, **settings, "queue.buffering.max.messages": 200_000})
     lost: list[object] = []
     began = time.monotonic()
 
@@ -117,9 +153,9 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
         raise ServerFailed(f"{len(lost)} records were not taken: {lost[0]}")
 
 
-def commit(bootstrap: str, group: str, topic: str, offsets: Sequence[int]) -> None:
+def commit(client: Mapping[str, str], group: str, topic: str, offsets: Sequence[int]) -> None:
     """A group that has read so far, and left."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer = Consumer({**client, "group.id": group, "enable.auto.commit": False})
     places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -139,8 +175,8 @@ def commit(bootstrap: str, group: str, topic: str, offsets: Sequence[int]) -> No
 class Writer:
     """A client that writes a record every now and then, until it is told to stop."""
 
-    def __init__(self, bootstrap: str, topic: str, pause_seconds: float = 0.2) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    def __init__(self, client: Mapping[str, str], topic: str, pause_seconds: float = 0.2) -> None:
+        self._producer = Producer({**client, "linger.ms": 5})
         self._topic = topic
         self._pause = pause_seconds
         self._ended = threading.Event()
@@ -181,6 +217,13 @@ class Place:
         assert self.console is not None
         return self.console.address
 
+    @property
+    def client(self) -> Mapping[str, str]:
+        return {"bootstrap.servers": self.cluster.bootstrap}
+
+    def enter(self, page: Page) -> None:
+        """Everybody may see everything."""
+
     def __enter__(self) -> Self:
         self.cluster.__enter__()
         try:
@@ -188,9 +231,9 @@ class Place:
             bootstrap = self.cluster.bootstrap
             create(bootstrap, [name_of(number) for number in range(self.topics)])
             create(bootstrap, [ORDERS], PARTITIONS)
-            produce(bootstrap, ORDERS, self.records)
+            produce(self.client, ORDERS, self.records)
             each = self.records // PARTITIONS
-            commit(bootstrap, GROUP, ORDERS, [each // 2] * PARTITIONS)
+            commit(self.client, GROUP, ORDERS, [each // 2] * PARTITIONS)
             self.console = Served("--bootstrap", bootstrap)
         except BaseException:
             self.cluster.close()

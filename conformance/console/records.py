@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from conformance.console.chromium import Chromium
-from conformance.console.place import ORDERS, Place, Writer
+from conformance.console.place import ORDERS, Place, Shown, Writer
 from conformance.console.scenes import require
 
 RECORDS = f"/topics/{ORDERS}/records"
@@ -15,13 +15,14 @@ SEARCH_SECONDS_MAX = 240.0
 MADE = "made-by-hand"
 
 
-def follow_a_tail(place: Place, chromium: Chromium) -> str:
+def follow_a_tail(place: Shown, chromium: Chromium) -> str:
     """Records of a client that writes appear by themselves, each once."""
     with chromium.page(place.address) as page:
+        place.enter(page)
         page.goto(RECORDS)
         page.get_by_role("button", name="Follow the tail").click()
         expect(page.locator("#tailing")).to_have_text("New records appear at the top.")
-        with Writer(place.cluster.bootstrap, ORDERS) as writer:
+        with Writer(place.client, ORDERS) as writer:
             expect(page.locator("#records tbody")).to_contain_text("tick-00019", timeout=60_000)
         last = f"tick-{writer.sent - 1:05d}"
         expect(page.locator("#records tbody")).to_contain_text(last, timeout=20_000)
@@ -33,10 +34,11 @@ def follow_a_tail(place: Place, chromium: Chromium) -> str:
     return f"{writer.sent} records, each once, while a client wrote them"
 
 
-def search_by_key(place: Place, chromium: Chromium) -> str:
+def search_by_key(place: Shown, chromium: Chromium) -> str:
     """One key among all, with progress on the way."""
     wanted = f"key-{place.records * 3 // 4:07d}"
     with chromium.page(place.address) as page:
+        place.enter(page)
         page.goto(RECORDS)
         page.get_by_label("Search by").select_option("key")
         page.get_by_label("Look for").fill(wanted)
@@ -79,8 +81,7 @@ def produce_a_record(place: Place, chromium: Chromium) -> str:
     require(found is not None, f"the console does not say where the record is: {said}")
     assert found is not None
     partition, offset = (found[1], found[2]) if found[1] else (found[4], found[3])
-    settings = {"bootstrap.servers": place.cluster.bootstrap, "group.id": "reads-by-hand"}
-    consumer = Consumer(settings)
+    consumer = Consumer({**place.client, "group.id": "reads-by-hand"})
     consumer.assign([TopicPartition(ORDERS, int(partition), int(re.sub(r"\D", "", offset)))])
     message = consumer.poll(20)
     consumer.close()

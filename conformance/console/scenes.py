@@ -93,7 +93,7 @@ def see_a_broker_die(place: Place, chromium: Chromium) -> str:
 
 def watch_lag(place: Place, chromium: Chromium) -> str:
     """Lag grows while records come, on a page that nobody touches, and a line is drawn."""
-    with chromium.page(place.address) as page, Writer(place.cluster.bootstrap, ORDERS, 0.05) as writer:
+    with chromium.page(place.address) as page, Writer(place.client, ORDERS, 0.05) as writer:
         page.goto(f"/groups/{GROUP}")
         first = _number(page, "#lag")
         expect(page.locator(".chart polyline").first).to_be_attached(timeout=60_000)
@@ -124,7 +124,7 @@ def ask_the_doctor(place: Place, chromium: Chromium) -> str:
 
 
 def look_at_transactions(place: Place, chromium: Chromium) -> str:
-    producer = Producer({"bootstrap.servers": place.cluster.bootstrap, "transactional.id": "pay-1"})
+    producer = Producer({**place.client, "transactional.id": "pay-1"})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(ORDERS, b"paid", b"key-paid")
