@@ -44,7 +44,7 @@ class AnswerError(ClientError):
 
     def __init__(self, code: int, what: str, message: str | None = None) -> None:
         self.code = error_code(code)
-        detail = f": {message}" if message else ""
+        detail = f": {message.removesuffix('.')}" if message else ""
         super().__init__(f"{what} was answered {self.code.name}{detail}.")
 
 

@@ -218,8 +218,9 @@ async def test_the_audit_is_told(rig: Rig, caplog: pytest.LogCaptureFixture) -> 
     lines = [record.getMessage() for record in caplog.records]
     assert lines == [
         "added the rule: allow read topic='t' pattern=literal to='User:alice' from='*' "
-        "principal='User:root' host='127.0.0.1'",
-        "refused describe topic='t' api=Metadata principal='User:mallory\\nroot' host='127.0.0.1'",
+        "api=CreateAcls correlation=1 client='rig' principal='User:root' host='127.0.0.1'",
+        "refused describe topic='t' api=Metadata correlation=2 client='rig' "
+        "principal='User:mallory\\nroot' host='127.0.0.1'",
     ]
 
 

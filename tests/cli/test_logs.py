@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from penstock import audit
 from penstock.cli import logs
 
 
@@ -65,6 +66,14 @@ def test_a_place_that_logs_without_end_is_limited_and_says_so() -> None:
     again = record("closed; peer=%s", "again")
     assert limit(again)
     assert "dropped" not in json.loads(logs.Json().format(again))
+
+
+def test_changes_of_who_may_do_what_are_all_told() -> None:
+    limit = logs.Limit(lambda: 100.0)
+    passed = sum(
+        limit(record("%s principal=%s", "added a rule", "a", name=audit.LOGGER)) for _ in range(1000)
+    )
+    assert passed == 1000
 
 
 def test_set_up_writes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from penstock.audit import Asked
 from penstock.broker.acl import CLUSTER_NAME, Resource
 from penstock.broker.freshness import Fresh, LeadershipDoubt, Named, freshen, is_fresh
 from penstock.broker.metering import metered
@@ -116,9 +117,8 @@ class _Messages:
         permit = EVERYTHING
         if broker.rules is not None:
             session = request.session
-            permit = Permit(
-                broker.rules, session.principal, session.peer_host, audit=broker.audit, api=self._row.name
-            )
+            asked = Asked(self._row.name, request.correlation_id, request.client_id)
+            permit = Permit(broker.rules, session.principal, session.peer_host, True, broker.audit, asked)
             whole = self._row.whole
             if whole is not None and not permit.allows(whole, _name_of(whole, message)):
                 refusal = self._refusal(request, message, whole.code)

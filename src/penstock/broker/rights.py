@@ -17,7 +17,7 @@ from penstock.audit import literal
 from penstock.broker.acl import CLUSTER_NAME, REFUSED_WITH, Operation, Resource
 
 if TYPE_CHECKING:
-    from penstock.audit import Audit
+    from penstock.audit import Asked, Audit
     from penstock.wire.errors import ErrorCode
 
 
@@ -58,17 +58,16 @@ class Permit(NamedTuple):
     leads: bool = True
     """False: another broker may lead what this one leads by its image. Told where the row says Fresh.SURE."""
     audit: Audit | None = None
-    api: str = ""
+    asked: Asked | None = None
+    """The request that it was made for; given with `audit`. It makes no difference to the permit."""
 
     def allows(self, right: Right, name: str = CLUSTER_NAME) -> bool:
         """Is the right there? If not, somebody asked for what they may not have, and the audit is told."""
         if self.rules is None or self.sees(right, name):
             return True
-        if self.audit is not None:
-            what = (
-                f"{right.operation.name.lower()} {right.resource.name.lower()}={literal(name)} api={self.api}"
-            )
-            self.audit.refused(self.principal, self.host, what)
+        if self.audit is not None and self.asked is not None:
+            what = f"{right.operation.name.lower()} {right.resource.name.lower()}={literal(name)}"
+            self.audit.refused(self.principal, self.host, what, self.asked)
         return False
 
     def sees(self, right: Right, name: str = CLUSTER_NAME) -> bool:

@@ -10,7 +10,8 @@ A bug has a traceback, in the field `traceback` of the same line. What a peer or
 event loop logs broken connections with one, and it is taken away here.
 
 Lines are limited by their place in the code: after `BURST` within `WINDOW_SECONDS` further ones are dropped.
-The next line from there after that says how many. So a peer that makes a broker log cannot fill a disk.
+The next line from there after that says how many. So a peer that makes a broker log cannot fill a disk. The
+audit limits itself: a change of who may do what is always told.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import sys
 import time
 import traceback
 from typing import Any
+
+from penstock.audit import LOGGER as AUDIT
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 FORMATS = ("text", "json")
@@ -63,6 +66,8 @@ class Limit:
         """By logger and message: when the window began, how many passed, how many did not."""
 
     def __call__(self, record: logging.LogRecord) -> bool:
+        if record.name == AUDIT:
+            return True
         key = (record.name, str(record.msg)[:200])
         now = self._now()
         place = self._places.get(key)

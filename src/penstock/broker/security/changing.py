@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.audit import Asked
+from penstock.broker.registry import APIS
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.refusal import Refusal
 from penstock.wire.errors import ErrorCode
@@ -29,5 +31,6 @@ async def carry_out(broker: Broker, decide: Decide) -> Refusal | None:
 
 def tell(broker: Broker, request: Request, changes: Iterable[str]) -> None:
     """Tell the audit what was changed, and by whom."""
+    asked = Asked(APIS[request.api_key].name, request.correlation_id, request.client_id)
     for change in changes:
-        broker.audit.changed(request.session.principal, request.session.peer_host, change)
+        broker.audit.changed(request.session.principal, request.session.peer_host, change, asked)
