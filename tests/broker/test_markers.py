@@ -276,10 +276,28 @@ async def test_offsets_do_not_take_effect_with_a_marker_that_was_refused(offsets
     assert await fetched(offsets) == UNSTABLE
 
 
+async def test_offsets_take_effect_with_a_marker_that_is_durable_while_the_partition_is_handed_over(
+    offsets: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was on its way when the partition stopped to accept, and then the partition stayed here."""
+    partition = partition_of(offsets, OFFSETS)
+    publish = Partition.publish
+
+    def closed_meanwhile(self: Partition, end_offset: int, stable_offset: int) -> None:
+        if self is partition:
+            self.closed = True
+        publish(self, end_offset, stable_offset)
+
+    monkeypatch.setattr(Partition, "publish", closed_meanwhile)
+    assert await write_markers(offsets.broker, ending(7), [OFFSETS]) == {OFFSETS: NONE}
+    offsets.broker.ledger.resume([(partition.topic_id, partition.index)])
+    assert await fetched(offsets) == 5
+
+
 async def test_offsets_take_effect_in_the_moment_in_which_the_marker_can_be_read(offsets: Rig) -> None:
     """A reader that sees the end of the transaction in the log also sees the offsets."""
     partition = partition_of(offsets, OFFSETS)
-    live = offsets.broker.services.groups.serving(partition)
+    live = offsets.broker.services.groups.loaded(partition)
     assert live is not None
     seen: list[tuple[bool, int | str]] = []
 
@@ -302,7 +320,7 @@ async def test_a_marker_that_comes_while_the_shard_is_loaded_counts(
     offsets: Rig, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
     groups = offsets.broker.services.groups
-    live = groups.serving(partition_of(offsets, OFFSETS))
+    live = groups.loaded(partition_of(offsets, OFFSETS))
     assert live is not None
     reached, go_on = asyncio.Event(), asyncio.Event()
 
@@ -319,7 +337,7 @@ async def test_a_marker_that_comes_while_the_shard_is_loaded_counts(
     live._break()
     found = asyncio.ensure_future(groups.found("g"))
     await reached.wait()
-    assert groups.serving(partition_of(offsets, OFFSETS)) is None
+    assert groups.loaded(partition_of(offsets, OFFSETS)) is None
     assert await write_markers(offsets.broker, ending(7, commit=commit), [OFFSETS]) == {OFFSETS: NONE}
     go_on.set()
     assert not isinstance(await found, ErrorCode)

@@ -45,6 +45,7 @@ class Live:
 
     def __init__(self) -> None:
         self.serves = True
+        self.closed = False
         self.written: list[Place] = []
 
     def tell(self, _event: object, _name: str, _ending: Ending, places: Collection[Place]) -> None:
@@ -228,13 +229,30 @@ async def test_a_shard_that_serves_no_more_sends_nothing() -> None:
     world.code = lambda _: None
     world.send(REMOTE)
     await eventually(lambda: world.requests, "the request is sent")
-    world.live.serves = False
+    world.live.serves, world.live.closed = False, True
     await eventually(lambda: not world.sender._tasks._running, "nothing is under way")
     sent = len(world.requests)
     world.code = lambda _: ErrorCode.NONE
     world.become(msgspec.structs.replace(world.image, topics=dict(world.image.topics)))
     await asyncio.sleep(0)
     assert len(world.requests) == sent
+
+
+async def test_markers_outlive_a_hand_over_that_failed() -> None:
+    """While the coordinator's partition is about to be given away nothing is sent. It stays, and all is."""
+    world = World()
+    world.code = lambda _: None
+    world.send(LOCAL, REMOTE)
+    await eventually(lambda: world.requests, "the request is sent")
+    world.live.serves = False
+    await asyncio.sleep(0.05)
+    sent = len(world.requests)
+    world.code = lambda _: ErrorCode.NONE
+    world.send(OTHER)
+    await asyncio.sleep(0.05)
+    assert len(world.requests) == sent
+    world.live.serves = True
+    await world.all_written(LOCAL, REMOTE, OTHER)
 
 
 async def test_a_request_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,10 +187,11 @@ class Coordinator(ABC, Generic[S]):
         if tasks:
             await asyncio.wait(tasks, timeout=LOAD_WAIT_SECONDS)
 
-    def serving(self, partition: Partition) -> LiveShard[S] | None:
-        """The shard of a partition that is led here, if it is loaded and serves."""
+    def loaded(self, partition: Partition) -> LiveShard[S] | None:
+        """The shard of a partition that is led here, if it is loaded. Also while the partition is being
+        handed over: if that fails, the same shard goes on, and must know what became durable meanwhile."""
         live = self._shards.get(partition.index)
-        return live if live is not None and live.partition is partition and live.serves else None
+        return live if live is not None and live.partition is partition and not live.closed else None
 
     def live_shards(self) -> Iterator[LiveShard[S]]:
         return (live for live in self._shards.values() if live.serves)

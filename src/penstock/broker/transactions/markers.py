@@ -100,7 +100,7 @@ def _done(
             told(place, result if broker.leads_surely else ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if has_shard:
-            live = broker.services.groups.serving(partition)
+            live = broker.services.groups.loaded(partition)
             if live is not None:
                 live.tell(GroupShard.transaction_ended, ending.producer_id, committed=ending.committed)
         told(place, ErrorCode.NONE)

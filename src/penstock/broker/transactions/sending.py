@@ -76,7 +76,13 @@ class _Sending:
         self.refused = False
 
     @property
-    def wanted(self) -> bool:
+    def over(self) -> bool:
+        return self.live.closed or self.refused
+
+    @property
+    def may_go(self) -> bool:
+        """False also while the coordinator's partition is being handed over: if that fails, it stays here,
+        and so do the markers that are missing."""
         return self.live.serves and not self.refused
 
     def written(self, places: Collection[Place]) -> None:
@@ -172,7 +178,10 @@ class MarkerSender:
         try:
             while waiting := self._waiting[leader]:
                 now, self._waiting[leader] = _parted(waiting)
-                await self._ask(leader, [load for load in now if load[0].wanted])
+                for sending, places in now:
+                    if not sending.may_go:
+                        self._later(sending, places)
+                await self._ask(leader, [load for load in now if load[0].may_go])
         finally:
             del self._waiting[leader]
 
@@ -215,7 +224,7 @@ class MarkerSender:
             self._later(sending, again)
 
     def _later(self, sending: _Sending, places: list[Place]) -> None:
-        if sending.wanted:
+        if not sending.over:
             self._tasks.spawn(self._again(sending, places))
 
     async def _again(self, sending: _Sending, places: list[Place]) -> None:
@@ -226,8 +235,10 @@ class MarkerSender:
                 await self._new_image.wait()
         except TimeoutError:
             pass
-        if sending.wanted:
+        if sending.may_go:
             self._dispatch(sending, places)
+        else:
+            self._later(sending, places)
 
     def _follow(self, old: ClusterImage, new: ClusterImage) -> None:
         if old.topics is not new.topics or old.brokers is not new.brokers:
