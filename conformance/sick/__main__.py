@@ -11,13 +11,21 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from conformance import sick
 from conformance.parts import PartMissing
 from conformance.server import ServerFailed, interrupted_cleanly
-from conformance.sick import scenes_disk, scenes_late, scenes_refused, scenes_repair, scenes_rot, scenes_space
+from conformance.sick import (
+    scenes_disk,
+    scenes_gone,
+    scenes_late,
+    scenes_refused,
+    scenes_repair,
+    scenes_rot,
+    scenes_space,
+)
 from conformance.sick.disks import NoDisk
 from conformance.sick.stage import SCENES, Failed, Scene, Skipped
 from penstock.client import ClientError
 from penstock.testing.waiting import Late
 
-PLAYS = (scenes_rot, scenes_disk, scenes_refused, scenes_late, scenes_space, scenes_repair)
+PLAYS = (scenes_rot, scenes_gone, scenes_disk, scenes_refused, scenes_late, scenes_space, scenes_repair)
 """Importing these modules filled SCENES."""
 
 

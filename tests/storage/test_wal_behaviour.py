@@ -194,6 +194,21 @@ async def test_a_live_log_is_not_deleted(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_log_whose_marker_is_gone_is_sealed(tmp_path: Path) -> None:
+    """A copy of a directory that was made while `open` was renamed has neither name."""
+    store = DirectoryStore(str(tmp_path))
+    logs = Logs(store, DirectoryWalStore(store))
+    writer = await logs.create()
+    await write(writer, 0)
+    (tmp_path / "wal/3/17/open").unlink()
+    assert isinstance(await write(writer, 1), Fenced)
+    assert await logs.wal_store.seal(WAL) == 2
+    assert (tmp_path / "wal/3/17/sealed").exists()
+    assert isinstance(await logs.wal_store.create(WAL), Fenced)
+    await writer.close()
+    await store.close()
+
+
 async def turns() -> None:
     """Let everything happen that can happen without the test."""
     for _ in range(100):

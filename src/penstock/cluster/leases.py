@@ -17,11 +17,15 @@ until it comes, then not until the one after is due. If none comes, it listens a
 which the time-out is over.
 """
 
+import contextlib
 from collections.abc import Iterable
+from typing import Final
+from zlib import crc32
 
 import msgspec
 
 from penstock.metadata.image import BrokerInfo, ClusterImage
+from penstock.storage.stores.objects import ObjectStore
 
 # So long a process that ended may take to be started again before others take over what it led: a supervisor
 # does it in less, and then nothing moves. It is also more than the time between heartbeats: one that is heard
@@ -57,12 +61,25 @@ class Lease(msgspec.Struct, frozen=True):
     nothing, and would drop what a registration says beyond what they know."""
 
 
+class _Stored(Lease, frozen=True):
+    checksum: int = -1
+    """Of the rest. Only a whole lease proves how far the metadata log reaches."""
+
+
+LEASE_PREFIX: Final = "live/"
+
+
 def lease_key(broker: int) -> str:
-    return f"live/{broker}"
+    return f"{LEASE_PREFIX}{broker}"
 
 
 def encode_lease(lease: Lease) -> bytes:
-    return msgspec.json.encode(lease)
+    return msgspec.json.encode(_Stored(**msgspec.structs.asdict(lease), checksum=_sum(lease)))
+
+
+def _sum(lease: Lease) -> int:
+    fields = msgspec.structs.astuple(lease)[: len(Lease.__struct_fields__)]
+    return crc32(msgspec.json.encode(fields))
 
 
 def decode_lease(data: bytes | None) -> Lease | None:
@@ -73,6 +90,18 @@ def decode_lease(data: bytes | None) -> Lease | None:
         return msgspec.json.decode(data, type=Lease)
     except msgspec.DecodeError:
         return None
+
+
+async def whole_leases(store: ObjectStore) -> dict[str, Lease]:
+    """What brokers last said, by the key of each, where nothing of it is hurt. StoreError."""
+    found: dict[str, Lease] = {}
+    for key in [info.key async for info in store.list(LEASE_PREFIX)]:
+        data = await store.get(key)
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            lease = msgspec.json.decode(data or b"", type=_Stored)
+            if lease.checksum == _sum(lease):
+                found[key] = lease
+    return found
 
 
 class _Heard(msgspec.Struct):

@@ -26,6 +26,7 @@ from penstock.clock import Clock
 from penstock.cluster.deciding import DraftEntry, Proposal, decide_all
 from penstock.cluster.entries import EntryWriter
 from penstock.cluster.home import HomeError, join, open_elsewhere
+from penstock.cluster.leases import whole_leases
 from penstock.cluster.snapshots import Snapshotter, entry_key
 from penstock.cluster.tail import LogReader, Stuck, heal
 from penstock.entropy import SYSTEM
@@ -36,6 +37,7 @@ from penstock.metadata.image import ClusterImage
 from penstock.metadata.proposing import Decide
 from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.wal.port import WAL_PREFIX
 from penstock.wire.uuids import uuid_text
 
 Subscriber = Callable[[ClusterImage, ClusterImage], None]
@@ -121,6 +123,7 @@ class MetadataLog:
             self._use(home.metadata_store, author)
             self.image = await self._reader.chain.find() or ClusterImage(cluster_id=home.cluster_id)
             await self._read_on(heals=True)
+            await self._require_whole()
         except HomeError:
             raise
         except StoreError as error:
@@ -128,6 +131,19 @@ class MetadataLog:
         if self._poll_interval is not None:
             self._tail = asyncio.create_task(self._follow(self._poll_interval), name="metadata tail")
         return self.image
+
+    async def _require_whole(self) -> None:
+        """FormatError if entries are gone, HomeError if all of them are."""
+        leases = await whole_leases(self._store) if self.image.version else {}
+        await self._reader.require_whole(lambda: self.image, self._advance, leases)
+        if not self.image.version and [info async for info in self._home.list(WAL_PREFIX)]:
+            # A broker registers before it begins its log, so if that was meanwhile, the image has it now.
+            await self._read_on()
+            if not self.image.version:
+                raise HomeError(
+                    f"The metadata log of cluster {self.image.cluster_id} is gone: the store holds records, "
+                    "and nothing says which of them count. Bring meta/ back from a backup."
+                )
 
     async def close(self) -> None:
         """Stop following the log. Proposals that wait fail with MetadataUnavailableError."""

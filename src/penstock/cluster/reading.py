@@ -46,10 +46,13 @@ class ImageReader:
 
         Raises NoClusterError, FormatError for what this version cannot read, and StoreError.
         """
-        if not self.image.cluster_id:
+        first = not self.image.cluster_id
+        if first:
             await self._find()
         # A log that ends with torn entries ends before them, for a reader.
-        await self._log.read_to_end(lambda: self.image, self._advance)
+        stuck = await self._log.read_to_end(lambda: self.image, self._advance)
+        if first and stuck is None:
+            await self._log.require_whole(lambda: self.image, self._advance, {})
         return self.image
 
     def _advance(self, image: ClusterImage) -> None:

@@ -8,7 +8,8 @@ deletion that could have happened before the look. An entry counts only above th
 after the entry was read (`tail`) or created (`entries`).
 
 A damaged snapshot is passed over. The one before it is kept whole until there are two later ones, and its
-version is the damaged one's floor: the entries that it needs are still there.
+version is the damaged one's floor: the entries that it needs are still there. For the same reason the chain
+can be entered before its last snapshot, if that one is gone.
 """
 
 import asyncio
@@ -30,16 +31,18 @@ from penstock.metadata.image import ClusterImage
 from penstock.storage.stores.objects import ObjectStore, StoreError
 
 HINT_KEY: Final = "meta/hint"
+LOG_PREFIX: Final = "meta/log/"
+SNAPSHOT_PREFIX: Final = "meta/snapshot/"
 
 logger = logging.getLogger(__name__)
 
 
 def entry_key(number: int) -> str:
-    return f"meta/log/{number:012d}"
+    return f"{LOG_PREFIX}{number:012d}"
 
 
 def snapshot_key(ordinal: int) -> str:
-    return f"meta/snapshot/{ordinal:09d}"
+    return f"{SNAPSHOT_PREFIX}{ordinal:09d}"
 
 
 class _Hint(msgspec.Struct):
@@ -59,17 +62,34 @@ class SnapshotChain:
         """Why the last snapshot cannot be read; `floor` and `version` are then those of the one before."""
 
     async def find(self) -> ClusterImage | None:
-        """The newest snapshot's image, or None if there is none yet. For a start: the hint saves probing."""
-        hint = await self._store.get(HINT_KEY)
-        if hint is not None:
-            try:
-                ordinal = msgspec.json.decode(hint, type=_Hint).snapshot
-            except msgspec.DecodeError:
-                ordinal = 0
-            # The hinted one may be a stub by now; the look from before it reads it and what follows.
-            self.ordinal = max(0, ordinal - 1)
-        await self.look()
+        """The newest snapshot's image, or None if there is none yet. For a start: the hint saves listing."""
+        hinted = await self._hinted()
+        if hinted:
+            await self._enter(hinted)
+        if self._newest is None and self._damaged is None:
+            # No hint, or the hinted one is gone. The last one that is there is never a stub.
+            last = await self._last_listed()
+            if last:
+                await self._enter(last)
+            if last < hinted:
+                logger.warning("a metadata snapshot was not there key=%s", snapshot_key(hinted))
         return self.take()
+
+    async def _hinted(self) -> int:
+        hint = await self._store.get(HINT_KEY)
+        try:
+            return msgspec.json.decode(hint, type=_Hint).snapshot if hint is not None else 0
+        except msgspec.DecodeError:
+            return 0
+
+    async def _last_listed(self) -> int:
+        numbers = [info.key.removeprefix(SNAPSHOT_PREFIX) async for info in self._store.list(SNAPSHOT_PREFIX)]
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+    async def _enter(self, ordinal: int) -> None:
+        # It may be a stub by now; the look from before it reads it and what follows.
+        self.ordinal = max(0, ordinal - 1)
+        await self.look()
 
     async def look(self) -> None:
         """Learn of snapshots after the last known one."""
@@ -129,6 +149,10 @@ class SnapshotChain:
                 raise _lost(damaged, ordinal)
             # It was replaced since it was looked at.
             await self.look()
+            if self.ordinal == ordinal:
+                # One is cut down only when there are two later ones.
+                gone = snapshot_key(ordinal if data is None else ordinal + 1)
+                raise FormatError(f"{gone} is not there any more; bring it back from a backup")
 
     async def create(self, image: ClusterImage) -> bool:
         """Add a snapshot to the chain. False if somebody else did."""

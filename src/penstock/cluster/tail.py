@@ -16,14 +16,20 @@ An entry that cannot be read:
 
 The reader reads an entry that seems damaged again first: a wire or a bus may have hurt it on its way. On an
 object store nothing is ever torn: an object is there whole or not at all.
+
+The log ends where an entry is not there. Whoever takes that for granted writes its own entry in the place of
+one that is gone, and what follows it then follows another history. So a broker that starts, and a reader at
+its first look, ask whether something knows of more (`require_whole`): a later entry, a snapshot, or the lease
+of a broker, which says how far it had read.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from penstock.cluster.snapshots import SnapshotChain, entry_key
+from penstock.cluster.leases import Lease
+from penstock.cluster.snapshots import LOG_PREFIX, SnapshotChain, entry_key
 from penstock.metadata.apply import apply_to
 from penstock.metadata.codec import DamagedError, FormatError, decode_entry
 from penstock.metadata.draft import Draft
@@ -83,7 +89,10 @@ class LogReader:
             if tail.image is not now():
                 advance(tail.image)
             if tail.error is None:
-                if ended:
+                if ended and self.chain.version > tail.image.version:
+                    # An entry is gone, and a snapshot holds its effect.
+                    await self._take_snapshot(now, advance)
+                elif ended:
                     return None
                 continue
             number = tail.image.version + 1
@@ -92,6 +101,41 @@ class LogReader:
                 continue
             torn = tail.torn if ended and can_be_torn(self._store) else range(0)
             return Stuck(unreadable(tail.error, entry_key(number)), torn)
+
+    async def require_whole(
+        self,
+        now: Callable[[], ClusterImage],
+        advance: Callable[[ClusterImage], None],
+        leases: Mapping[str, Lease],
+    ) -> None:
+        """FormatError if the log was not read to its end, because an entry is gone. `leases`: what brokers
+        say, by the key of each. StoreError."""
+        entries = await self._entries_beyond(now().version)
+        said = {key: lease.version for key, lease in leases.items()}
+        if max((*entries, *said.values()), default=0) <= now().version:
+            return
+        # Others may have written since. Each of those had read the entries before its own.
+        await self.read_to_end(now, advance)
+        version = now().version
+        if entries and max(entries) > version:
+            later = entry_key(min(number for number in entries if number > version))
+            raise FormatError(
+                f"{entry_key(version + 1)} is not there, and {later} is: bring it back from a backup, or, in "
+                "a copy that was made while brokers ran, take the later ones away"
+            )
+        for key, read in said.items():
+            if read > version:
+                raise FormatError(
+                    f"the metadata log ends at entry {version}, and a broker had read entry {read} ({key}): "
+                    f"bring the entries after {entry_key(version)} back from a backup, or delete {key} to go "
+                    "on without what they said"
+                )
+
+    async def _entries_beyond(self, version: int) -> list[int]:
+        """Entries after the end. Those of the same hundred are enough: an entry is followed by the next."""
+        prefix = entry_key(version + 2)[:-2] if version else LOG_PREFIX
+        names = [info.key.removeprefix(LOG_PREFIX) async for info in self._store.list(prefix)]
+        return [int(name) for name in names if name.isdecimal() and int(name) > version]
 
     async def _take_snapshot(
         self, now: Callable[[], ClusterImage], advance: Callable[[ClusterImage], None]

@@ -2,7 +2,7 @@
 
 An object that one flipped bit hurt is corrected in memory, so that the image can be known and the records be
 looked at. Leases and the hint are overwritten every moment and nothing rests on them: they are read, and not
-judged.
+judged. But a whole lease says how far its broker had read the log.
 """
 
 import itertools
@@ -14,8 +14,9 @@ import msgspec
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.findings import ENTRY, IDENTITY, SNAPSHOT, Finding
 from penstock.cluster.home import IDENTITY_KEY, find, open_elsewhere
+from penstock.cluster.leases import LEASE_PREFIX, Lease, whole_leases
 from penstock.cluster.reading import ImageReader, NoClusterError
-from penstock.cluster.snapshots import entry_key, snapshot_key
+from penstock.cluster.snapshots import LOG_PREFIX, SNAPSHOT_PREFIX, entry_key, snapshot_key
 from penstock.cluster.tail import is_torn
 from penstock.metadata.codec import (
     FORMAT_VERSION,
@@ -30,9 +31,6 @@ from penstock.storage.stores.objects import ObjectInfo, ObjectStore, StoreError
 from penstock.wire.buffers import Buffer
 from penstock.wire.correction import corrections
 
-_LOG = "meta/log/"
-_SNAPSHOTS = "meta/snapshot/"
-_LEASES = "live/"
 _FRAMES = ((10, 6), (18, 10))
 """Of each version of the frame, where the body begins and where its checksum is."""
 
@@ -98,26 +96,27 @@ class MetadataCheck:
         if home is None:
             raise NoClusterError("The store holds no Penstock cluster.")
         self.store = home.metadata_store
-        await self._check_leases()
-        await self._check_all(_SNAPSHOTS, self._check_snapshot)
+        leases = await self._check_leases()
+        await self._check_all(SNAPSHOT_PREFIX, self._check_snapshot)
         self._check_chain()
         floor = max(self._floors.values(), default=0)
-        numbers = await self._check_all(_LOG, self._check_entry, above=floor)
+        numbers = await self._check_all(LOG_PREFIX, self._check_entry, above=floor)
         view = (lambda store: Corrected(store, self.corrected)) if self.corrected else None
         reader = ImageReader(bench.store, view=view)
         try:
             image = await reader.refresh()
         except FormatError as error:
+            self._note_gaps(reader.floor, numbers)
             self._cannot_go_on(error)
             return None
-        # Snapshots may have been taken meanwhile, and entries below them deleted.
-        for number in range(reader.floor + 1, max(numbers, default=0)):
-            if number not in numbers:
-                reason = "the entry is not there, and later ones are"
-                bench.damaged(Finding(ENTRY, entry_key(number), reason))
+        self._note_gaps(reader.floor, numbers)
         if image.version < max(numbers - self.torn, default=0):
             self._cannot_go_on(f"entry {image.version + 1} of it is not there")
             return None
+        for key, lease in leases.items():
+            if lease.version > max(image.version, *numbers, 0):
+                reason = f"the entry is not there, and a broker had read it ({key})"
+                bench.damaged(Finding(ENTRY, entry_key(lease.version), reason))
         if image.cluster_id != home.cluster_id:
             reason = f"it names the cluster {home.cluster_id}, and its snapshot {image.cluster_id}"
             bench.damaged(Finding(IDENTITY, IDENTITY_KEY, reason))
@@ -141,11 +140,21 @@ class MetadataCheck:
             self.corrected[IDENTITY_KEY] = whole
 
     def _cannot_go_on(self, reason: object) -> None:
-        self._bench.unread(_LOG, f"records were not looked at, because the metadata log ends early: {reason}")
+        self._bench.unread(
+            LOG_PREFIX, f"records were not looked at, because the metadata log ends early: {reason}"
+        )
 
-    async def _check_leases(self) -> None:
-        for key in [info.key async for info in self.store.list(_LEASES)]:
+    async def _check_leases(self) -> dict[str, Lease]:
+        for key in [info.key async for info in self.store.list(LEASE_PREFIX)]:
             self._bench.count(key, len(await self.store.get(key) or b""))
+        return await whole_leases(self.store)
+
+    def _note_gaps(self, floor: int, numbers: set[int]) -> None:
+        # Snapshots may have been taken meanwhile, and entries below them deleted.
+        for number in range(floor + 1, max(numbers, default=0)):
+            if number not in numbers:
+                reason = "the entry is not there, and later ones are"
+                self._bench.damaged(Finding(ENTRY, entry_key(number), reason))
 
     async def _check_all(
         self, prefix: str, check: Callable[[int, str, bytes], None], above: int = 0

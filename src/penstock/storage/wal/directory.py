@@ -9,7 +9,9 @@ there, then acknowledges. The sealer renames, then reads the files to their end.
 `open`, its append came before the renaming, so the sealer sees it. If not, it acknowledges nothing. A rename
 needs no space, so a log is sealed on a full disk too. And a look for a name that is there costs the writer
 less than a look for one that is not. The directory appears with `open` (or, if the log is sealed before it
-began, with `sealed`) in it, by renaming a whole directory, so there is no moment between.
+began, with `sealed`) in it, by renaming a whole directory, so there is no moment between. If both are gone,
+as in a copy that was made while the log was sealed, nobody can acknowledge either, and the sealer makes
+`sealed` anew.
 
 A flush is one pwritev at a position that the writer remembers. The writer cuts a write off again that failed
 half-way; if even that fails, the next write goes to a new file. No sealer counts an incomplete flush, so
@@ -225,7 +227,7 @@ class DirectoryWalStore:
                 self._files.rename(f"{path}/{OPEN}", f"{path}/{_SEALED}")
             except FileNotFoundError:
                 if not self._files.exists(f"{path}/{_SEALED}"):
-                    raise
+                    self._files.close(self._files.open(f"{path}/{_SEALED}", os.O_WRONLY | os.O_CREAT))
             # Without durability=fsync nobody did so yet, up to the store itself.
             of_broker = os.path.dirname(path)
             for directory in (path, of_broker, os.path.dirname(of_broker), self._store.root):
