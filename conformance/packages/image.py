@@ -4,7 +4,7 @@
 
 The container runs as its own user on a read-only root file system without capabilities. A client outside writes and
 reads, /health/ready, /metrics and the console answer, and SIGTERM ends it in order. The records are there when it is
-started again, with a collector of traces named.
+started again, with a collector of traces named, and once more with `--secure`, on addresses that others can reach.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -190,6 +191,31 @@ def check_container(layout: Path, folder: Path) -> None:
     with container(bundle, folder) as address:
         said = run([penstock, "consume", "orders", "--bootstrap", address, "--format", "%s\\n"], folder)
         held(len(said.splitlines()) == 100, "started again, to send traces, it has the records")
+    check_secured(bundle, folder, data)
+
+
+def check_secured(bundle: Path, folder: Path, data: Path) -> None:
+    """As docs/run-as-a-service.md has it: a container that others can reach, and a client outside."""
+    shutil.rmtree(data)
+    data.mkdir(mode=0o700)
+    os.chown(data, 65532, 65532)
+    port, http = free_port(), free_port()
+    where = ["--listen", f"0.0.0.0:{port}", "--advertise", f"127.0.0.1:{port}", "--http", f"0.0.0.0:{http}"]
+    adapt(bundle, ["start", "--store", "/data", "--secure", *where], data)
+    penstock = Path(sys.executable).with_name("penstock")
+    with container(bundle, folder):
+        security = data / "security"
+        copied = folder / "client.properties"
+        text = (security / "client.properties").read_text()
+        copied.write_text(text.replace("/data/security", str(security)))
+        login = ("--command-config", str(copied))
+        write_and_read(lambda *words: [penstock, *words, *login], folder, f"127.0.0.1:{port}", "orders")
+        trust = ssl.create_default_context(cafile=str(security / "ca.pem"))
+        with urllib.request.urlopen(f"https://127.0.0.1:{http}/", timeout=30, context=trust) as answer:
+            held(
+                "<h1>Log in" in answer.read().decode(),
+                "with --secure the console asks for a login, over https",
+            )
 
 
 def prove() -> None:

@@ -12,9 +12,9 @@ _INTRODUCTION = """\
 
 Written by `make reference` from the commands themselves; a test fails while the two differ.
 
-Commands print tables on a terminal and JSON elsewhere, or wherever `--json` is given. They take the cluster's address
-from `--bootstrap` or `PENSTOCK_BOOTSTRAP`, and how to reach a secured one from `--command-config` or
-`PENSTOCK_COMMAND_CONFIG`. What goes wrong is told in one sentence; [Errors and exit codes](errors.md) has the codes.
+Commands print tables on a terminal and JSON elsewhere, or wherever `--json` is given. Those that print records, and
+`pipeline run`, print JSON only then. They take the cluster's address from `--bootstrap` or `PENSTOCK_BOOTSTRAP`, and how
+to reach a secured one from `--command-config` or `PENSTOCK_COMMAND_CONFIG`. What goes wrong is told in one sentence; [Errors and exit codes](errors.md) has the codes.
 `penstock completion bash` prints the script that completes all of this in a shell.
 """
 

@@ -15,12 +15,12 @@ from penstock.admin.records import WAIT_MS, ReaderPositions
 from penstock.admin.resetting import WayError
 from penstock.cli import formats
 from penstock.cli.client import Client
-from penstock.cli.options import cluster_options, connected
+from penstock.cli.options import connected, record_options
 from penstock.log.isolation import Isolation
 
 
 @click.command("consume")
-@cluster_options
+@record_options
 @click.argument("topic")
 @click.option("--from", "start", metavar="WHERE", default="beginning", show_default=True,
               help="beginning, end, an offset, -N for the last N of each partition, @MILLISECONDS, or a date "

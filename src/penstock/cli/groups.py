@@ -92,7 +92,7 @@ def describe_group(bootstrap: str, as_json: bool, group: str) -> None:
 @click.option("--to-current", is_flag=True, help="To where the group stands; to the end where it does not.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To an offset.")
 @click.option("--to-datetime", metavar="TIME",
-              help="To the first record at or after 2026-01-31T12:00:00.000, in UTC unless it ends in Z or "
+              help="To the first record at or after 2026-01-31T12:00:00.000, in UTC unless it ends in "
               "+hh:mm.")  # fmt: skip
 @click.option("--by-duration", metavar="DURATION", help="To the first record of the last PnDTnHnMnS.")
 @click.option("--shift-by", type=int, metavar="N", help="By N records, forwards or backwards.")

@@ -27,11 +27,17 @@ class _Chosen:
 
 def cluster_options(command: F) -> F:
     """Add --bootstrap, --command-config and --json."""
-    command = security_option(command)
-    command = click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
-    )(command)
-    return bootstrap_option(command)
+    return bootstrap_option(json_option()(security_option(command)))
+
+
+def record_options(command: F) -> F:
+    """The same for a command that prints records: what it prints does not depend on where it is printed."""
+    option = json_option("Print JSON: a record in each line, with all about it.")
+    return bootstrap_option(option(security_option(command)))
+
+
+def json_option(text: str = "Print JSON; the default where output is not a terminal.") -> Callable[[F], F]:
+    return click.option("--json", "as_json", is_flag=True, help=text)
 
 
 def security_option(command: F) -> F:

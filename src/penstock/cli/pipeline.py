@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.client import ClientError
-from penstock.cli.options import DEFAULT_BOOTSTRAP, properties, security, security_option
+from penstock.cli.options import DEFAULT_BOOTSTRAP, json_option, properties, security, security_option
 from penstock.cli.output import show, wants_json
 
 if TYPE_CHECKING:
@@ -26,12 +26,9 @@ def pipeline() -> None:
 
 
 def _where(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --bootstrap, --command-config, --store and --json."""
+    """Add --bootstrap, --command-config and --store."""
     for option in (
         security_option,
-        click.option(
-            "--json", "as_json", is_flag=True, help="Print JSON; the default where output is not a terminal."
-        ),
         click.option(
             "--store",
             metavar="DIR_OR_URL",
@@ -54,6 +51,7 @@ def _where(command: Callable[..., Any]) -> Callable[..., Any]:
 @pipeline.command("run")
 @click.argument("file", metavar="FILE.py")
 @_where
+@json_option("Print JSON: its state in each line.")
 @click.option("--once", is_flag=True, help="Stop when everything that is there now is done.")
 @click.option(
     "--master", default="local[*]", show_default=True, help="Spark's master, e.g. spark://HOST:PORT."
@@ -123,6 +121,7 @@ def run_pipeline(
 @pipeline.command("list")
 @click.argument("file", metavar="[FILE.py]", required=False)
 @_where
+@json_option()
 def list_pipelines(file: str | None, bootstrap: str | None, store: str | None, as_json: bool) -> None:
     """List the pipelines of the cluster, or the outputs that FILE.py defines.
 
@@ -163,6 +162,7 @@ def list_pipelines(file: str | None, bootstrap: str | None, store: str | None, a
 @pipeline.command("status")
 @click.argument("name", metavar="FILE.py|NAME")
 @_where
+@json_option()
 def pipeline_status(name: str, bootstrap: str | None, store: str | None, as_json: bool) -> None:
     """Show how a pipeline stands: by its last report, its checkpoints and the ends of its topics.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.options import json_option
 from penstock.cli.output import show, wants_json
 
 _COLUMNS = {
@@ -17,7 +18,7 @@ _COLUMNS = {
 
 @click.command()
 @click.argument("text", default="")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the reference, as in docs/settings.md.")
 def settings(text: str, as_json: bool, as_markdown: bool) -> None:
     """List the settings of brokers, topics and groups whose names contain TEXT; all of them without it.

@@ -52,7 +52,7 @@ OPTIONS = (
     Option(
         "--store",
         "DIR_OR_URL",
-        "Where the cluster lives: a local directory or s3:// [./penstock-data]",
+        "Where the cluster lives: a local directory, s3://, gs:// or az:// [./penstock-data]",
         "store",
     ),
     Option(
@@ -78,14 +78,18 @@ OPTIONS = (
         "Serve addresses that others can reach without a login.",
         "insecure.listeners.enable",
     ),
-    Option("--config", "FILE", "Settings as TOML, or as Kafka's server.properties if it is called so."),
+    Option(
+        "--config", "FILE", "Settings as TOML, or as Kafka's server.properties if it is called *.properties."
+    ),
     Option(
         "--set",
         "NAME=VALUE",
         "A setting, by Kafka's name where Kafka has it; may be repeated.",
         repeated=True,
     ),
-    Option("--log-level", "LEVEL", "What is logged to standard error: debug, info, warning. [warning]"),
+    Option(
+        "--log-level", "LEVEL", "What is logged to standard error: debug, info, warning, error. [warning]"
+    ),
     Option("--log-format", "FORMAT", "How: text, or json with one event in each line. [text]"),
 )
 

@@ -8,7 +8,7 @@ import click
 
 from penstock.admin.topics import SET, UNSET, add_partitions, alter_configs, create, delete
 from penstock.cli.client import AnswerError, Client, ClientError
-from penstock.cli.options import cluster_options, connected
+from penstock.cli.options import cluster_options, connected, record_options
 from penstock.cli.output import say, show, wants_json
 from penstock.wire.api.create_topics import CreatableTopicConfig
 from penstock.wire.api.incremental_alter_configs import AlterableConfig
@@ -130,7 +130,7 @@ def alter_topic(
 
 
 @topics.command("tail")
-@cluster_options
+@record_options
 @click.argument("name")
 @click.option("--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True,
               help="How many of the last records of each partition to begin with.")  # fmt: skip
