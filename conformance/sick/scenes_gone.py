@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conformance.server import ServerFailed
-from conformance.sick.scenes_rot import Remains, each_case, killed_broker
-from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, scene
+from conformance.sick.scenes_repair import HURT, store_command
+from conformance.sick.scenes_rot import CASE_CHARACTERS, Remains, each_case, is_whole, killed_broker
+from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_s3, scene
 from conformance.sick.verdict import Expected
 from penstock.testing.waiting import until
 
@@ -106,3 +107,45 @@ def marker_of_a_log_gone() -> str:
     """A copy that was made while a log was sealed has neither of its markers: nobody can have acknowledged since."""
     with killed_broker(UNSETTLED) as remains:
         return each_case({"open": lambda: _case(remains, _open_marker, may_refuse=False)})
+
+
+def _closed(stage: Stage) -> list[str]:
+    return [reading.closed for reading in stage.read(3).values() if reading.closed]
+
+
+def _object_gone(*, comes_back: bool) -> int:
+    with on_s3(1, UNSETTLED) as stage:
+        places = stage.speaker.create("gone", 3)
+        stage.speaker.write(places, 10)
+        stage.cluster.kill()
+        objects = stage.files("wal")
+        gone = objects[len(objects) // 2]
+        kept = gone.read_bytes()
+        gone.unlink()
+        stage.cluster.start()
+        if not stage.check(Expected(whole=False), within_s=5) or not stage.said("is missing"):
+            raise Failed("nobody was told of what is gone")
+        if comes_back:
+            gone.write_bytes(kept)
+            until(lambda: is_whole(stage), 30, "wholeness after it was brought back")
+            lost = 0
+        else:
+            code, said = store_command(stage, "repair", "--apply", "--cut")
+            if code != HURT:
+                raise Failed(f"repair --cut ended with {code}: {said[-CASE_CHARACTERS:]}")
+            until(lambda: not _closed(stage), 30, "partitions that open without what is gone")
+            lost = stage.check(Expected(whole=False, hurt_max=1), within_s=5)
+        stage.check_goes_on(within_s=10)
+        return lost
+
+
+@scene(s3=True)
+def object_of_a_log_gone_on_s3() -> str:
+    """One object in the midst of a dead broker's log is gone: the log does not end there. Brokers wait for it, until
+    it comes back or is cut out."""
+    return each_case(
+        {
+            "it comes back": lambda: _object_gone(comes_back=True),
+            "it is cut out": lambda: _object_gone(comes_back=False),
+        }
+    )

@@ -15,7 +15,7 @@ DESTROYED_BYTES = 40
 BATCH_RECORDS_MAX = 200
 
 
-def _store(stage: Stage, *arguments: str) -> tuple[int, str]:
+def store_command(stage: Stage, *arguments: str) -> tuple[int, str]:
     """Exit code and words of `penstock store`."""
     command = [penstock(), "store", *arguments, "--store", stage.cluster.store, "--json"]
     environment = stage.cluster[1].environment
@@ -24,7 +24,7 @@ def _store(stage: Stage, *arguments: str) -> tuple[int, str]:
 
 
 def _demand(stage: Stage, expected: int, *arguments: str) -> str:
-    code, said = _store(stage, *arguments)
+    code, said = store_command(stage, *arguments)
     if code != expected:
         raise Failed(
             f"store {' '.join(arguments)} ended with {code}, not {expected}: {said[-CASE_CHARACTERS:]}"

@@ -220,7 +220,7 @@ def settled_objects_flipped_and_healed() -> str:
                 stage.cluster.start()
                 hurt = stage.check(Expected(whole=False), within_s=8)
                 rot.flip(path, where)
-                until(lambda: _is_whole(stage), 15, "wholeness after the bit was flipped back")
+                until(lambda: is_whole(stage), 15, "wholeness after the bit was flipped back")
                 stage.check_goes_on(within_s=10)
                 return hurt
 
@@ -231,7 +231,7 @@ def settled_objects_flipped_and_healed() -> str:
         return each_case(cases)
 
 
-def _is_whole(stage: Stage) -> bool:
+def is_whole(stage: Stage) -> bool:
     try:
         stage.check(within_s=5)
     except Failed:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster.health.repair_report import GONE, START
 from penstock.log.flush import FLUSH_HEADER_SIZE, decode_flush_header
 from penstock.wire.batch import iter_batches
 
@@ -409,3 +410,32 @@ async def test_records_that_a_log_lost_are_said_to_be_hurt_until_they_are_cut(wa
     assert ward.partition("orders", 0).hurt == ()
     await ward.write("orders", 0, [b"next"])
     assert (await ward.read("orders", 0))[-1] == (17, b"next")
+
+
+async def test_flushes_that_are_gone_are_waited_for_until_they_are_cut(ward: Ward) -> None:
+    records = await fill(ward)
+    await ward.kill()
+    await ward.start()
+    await ward.kill()
+    image = await ward.image()
+    (wal,) = [wal for wal in image.wal_uses if wal in image.sealed]
+    prefix = f"wal/{wal.broker}/{wal.epoch}/"
+    number = image.wal_starts[wal] + (0 if ward.on_directory else 3)
+    key = f"{prefix}{number:020d}"
+    await ward.open().delete(key)
+    told = await ward.repair(apply=False)
+    assert told.exit_code == 1 and told.steps == []
+    assert GONE in {one.advice for one in told.left}, told
+    (step,) = (await ward.repair(apply=False, cut=True)).steps
+    assert (step.how, step.key) == ("cut", key)
+    assert key not in await ward.keys(prefix), "it was only told"
+    cut = await ward.repair(cut=True)
+    assert [one.key for one in cut.steps] == [key] and {one.advice for one in cut.left} == {START}
+    await ward.start()
+    for place in TOPICS:
+        hurt = ward.partition(*place).hurt
+        left = [one for one in records[place] if not any(lost.start <= one[0] < lost.end for lost in hurt)]
+        assert (await ward.read(*place))[: len(left)] == left
+    assert ward.partition("orders", 0).hurt
+    await ward.write("orders", 0, [b"next"])
+    assert ward.partition("orders", 0).high_watermark > records["orders", 0][-1][0] + 1

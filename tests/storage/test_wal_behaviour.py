@@ -10,7 +10,7 @@ from penstock.log.flush import encode_flush_header, encode_index, iter_blocks
 from penstock.metadata.image import WalRef
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
-from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError, StoreUnavailableError
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.objects import SEAL, ObjectWalStore
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush, WalStore, WalWriter
@@ -207,6 +207,39 @@ async def test_a_log_whose_marker_is_gone_is_sealed(tmp_path: Path) -> None:
     assert isinstance(await logs.wal_store.create(WAL), Fenced)
     await writer.close()
     await store.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("start", [0, 3])
+async def test_an_object_that_is_gone_is_not_the_end_of_a_log(ahead: bool, start: int) -> None:
+    """Whoever began a later flush had been told that this one is durable."""
+    store = MemoryStore()
+    logs = Logs(store, ObjectWalStore(store))
+    writer = await logs.create()
+    for number in range(12):
+        await write(writer, number)
+    gone = store.objects.pop("wal/3/17/00000000000000000006")
+    if ahead:
+        await logs.wal_store.read_ahead(WAL, start)
+    assert await logs.wal_store.seal(WAL, start) == 12
+    assert isinstance(await write(writer, 12), Fenced)
+    with pytest.raises(ObjectMissingError, match=r"flush 5 .* is missing"):
+        await logs.scan(start, 12)
+    store.objects["wal/3/17/00000000000000000006"] = gone
+    assert [flush.number for flush in await logs.scan(start, 12)] == list(range(start, 12))
+    await writer.close()
+
+
+async def test_what_was_under_way_beyond_a_gap_does_not_count() -> None:
+    """Flushes may arrive out of order. So few of them prove nothing."""
+    store = MemoryStore()
+    logs = Logs(store, ObjectWalStore(store))
+    writer = await logs.create()
+    for number in range(12):
+        await write(writer, number)
+    del store.objects["wal/3/17/00000000000000000009"]
+    assert await logs.wal_store.seal(WAL) == 8
+    await writer.close()
 
 
 async def turns() -> None:

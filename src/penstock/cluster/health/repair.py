@@ -36,6 +36,7 @@ from penstock.cluster.health.findings import (
     Finding,
     Unread,
 )
+from penstock.cluster.health.gone import PLACEHOLDER, fill_gaps
 from penstock.cluster.health.log_mending import mend_log
 from penstock.cluster.health.logs import Span
 from penstock.cluster.health.mending import Healed, Mended, Mender
@@ -291,6 +292,9 @@ class Repair:
         by_key: dict[str, list[Finding]] = {}
         for finding in findings:
             by_key.setdefault(finding.key, []).append(finding)
+        if self._cut:
+            logs = {_log_of(finding.key) for finding in findings if finding.what == FLUSH}
+            self.report.steps += await fill_gaps(self._store, self._scrub.image, logs, apply=self._apply)
         for key, some in sorted(by_key.items()):
             try:
                 await self._repair_log(key, some, sources)
@@ -301,17 +305,16 @@ class Repair:
 
     async def _repair_log(self, key: str, findings: Sequence[Finding], sources: Sources) -> None:
         image = self._scrub.image
-        _wal, broker, epoch, name = key.split("/")
-        wal = WalRef(int(broker), int(epoch))
-        advice = repair_report.START if not name else self._open_log(wal)
+        wal = _log_of(key)
+        advice = self._gone(wal) if key.endswith("/") else self._open_log(wal)
         if advice is not None:
             for finding in findings:
                 self._leave(finding, advice)
             return
         stored = await self._store.get(key)
-        if stored is None:
+        if stored is None or stored == PLACEHOLDER:
             for finding in findings:
-                self._leave(finding, repair_report.START)
+                self._leave(finding, self._gone(wal))
             return
         in_file = self._store.local is not None
         facts = self._facts()
@@ -319,13 +322,20 @@ class Repair:
         if mended.stored != stored and self._apply:
             await _keep(self._store, key, stored)
             await self._store.put(key, mended.stored)
-        healed = [finding for finding in findings if not mended.is_left(finding)]
+        # Where nothing is at the end of a file, the file that should follow it is gone.
+        healed = [finding for finding in findings if finding.length and not mended.is_left(finding)]
         for finding in healed:
             span = (finding.topic, finding.partition, finding.start, finding.end)
             self.report.steps.append(Step(mending.CORRECTED, key, finding.reason, *span))
         for finding in findings:
             if finding not in healed:
-                self._leave(finding, repair_report.START)
+                self._leave(finding, self._gone(wal) if not finding.length else repair_report.START)
+
+    def _gone(self, wal: WalRef) -> str:
+        """What to do about flushes that are not there."""
+        if wal not in self._scrub.image.sealed or (self._cut and self._apply):
+            return repair_report.START
+        return repair_report.GONE
 
     def _open_log(self, wal: WalRef) -> str | None:
         """What to do about a log that somebody may still append to; None if nobody can."""
@@ -347,6 +357,11 @@ class Repair:
             if isinstance(manifest, Manifest):
                 found[place.key] = facts_of(manifest)
         return found
+
+
+def _log_of(key: str) -> WalRef:
+    _wal, broker, epoch, _name = key.split("/")
+    return WalRef(int(broker), int(epoch))
 
 
 def _incarnation(place: Place, image: ClusterImage) -> WalRef:

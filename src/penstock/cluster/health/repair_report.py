@@ -21,6 +21,11 @@ START: Final = (
     "records do not count."
 )
 
+GONE: Final = (
+    "Bring it back from a backup: brokers wait for it, and do not open the partitions that it may hold "
+    "records of. With --cut they open them without these records, and say so to those who ask for them."
+)
+
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One repair that was made, or would be."""

@@ -12,6 +12,9 @@ A log is a run of numbers: objects are deleted from the lowest number up, and th
 deleted while the log may grow. So the log ends at the first number missing above its beginning. The image
 says where it begins (`cluster/sealing.py`): below, a write that was tried twice may take effect for a second
 time after its object was deleted, however late.
+
+But an object may be gone. A flush is begun only when the one `depth` numbers before it is durable: if that
+later one is there, the missing one was acknowledged, and the log goes on behind it. What it held is unknown.
 """
 
 import asyncio
@@ -205,6 +208,10 @@ class ObjectWalStore:
             while sizes.get(number, 0) > len(SEAL):
                 number += 1
             key = _key(wal, number)
+            if number not in sizes and await self._is_gone(wal, number, sizes):
+                logger.error("an object of a write-ahead log is not there, and later ones are key=%s", key)
+                number += 1
+                continue
             if number not in sizes and await self._store.create(key, SEAL):
                 break
             stored = await self._store.get(key)
@@ -214,6 +221,15 @@ class ObjectWalStore:
                 number += 1
             sizes = await self._sizes(wal)
         return max(number - 1, 0)
+
+    async def _is_gone(self, wal: WalRef, number: int, sizes: Mapping[int, int]) -> bool:
+        """Whether an object that is not there once was. `sizes`: what was listed, if something was."""
+        later = number + self._depth
+        if sizes:
+            was = any(other >= later and size > len(SEAL) for other, size in sizes.items())
+        else:
+            was = (await self._store.size(_key(wal, later)) or 0) > len(SEAL)
+        return was and await self._store.size(_key(wal, number)) is None
 
     def _end_ahead(self, wal: WalRef, start: int) -> int:
         """The object behind those from `start` on that were read ahead; `start` if there are none."""
