@@ -27,6 +27,9 @@ class Terminal:
         modes = termios.tcgetattr(theirs)
         modes[3] &= ~termios.ECHO
         termios.tcsetattr(theirs, termios.TCSANOW, modes)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # So it is for what a script runs in the background, and all that it starts would not hear a Ctrl-C.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._process = subprocess.Popen(
             command,
             cwd=directory,
