@@ -49,7 +49,11 @@ class BlockingStore:
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-io", daemon=True)
         self._thread.start()
         self._free = asyncio.Semaphore(_RANGES_AT_ONCE)
-        self.store: ObjectStore = self.run(_opened(location))
+        try:
+            self.store: ObjectStore = self.run(_opened(location))
+        except BaseException:
+            self._end()
+            raise
 
     def run(self, work: Coroutine[object, Never, T]) -> T:
         """Wait for a coroutine that uses the store."""
@@ -105,7 +109,12 @@ class BlockingStore:
             return await self.store.get_range(*wanted)
 
     def close(self) -> None:
-        self.run(self.store.close())
+        try:
+            self.run(self.store.close())
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
