@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ from tests.console.browser import Browser, text_of
 def place(tmp_path: Path) -> Iterator[tuple[Browser, BlockingStore]]:
     with Broker(store=tmp_path / "store") as broker:
         browser = Browser(ConsoleOptions(bootstrap=broker.bootstrap_servers))
-        yield browser, BlockingStore(str(tmp_path / "store"))
-        browser.close()
+        with closing(browser), closing(BlockingStore(str(tmp_path / "store"))) as store:
+            yield browser, store
 
 
 def test_a_pipeline_and_its_queries(place: tuple[Browser, BlockingStore]) -> None:

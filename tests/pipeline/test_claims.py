@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,8 +22,16 @@ HELD = r"^The pipeline 'shop' is being run by process \d+ on "
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> BlockingStore:
-    return BlockingStore(str(tmp_path))
+def store(tmp_path: Path) -> Iterator[BlockingStore]:
+    with closing(BlockingStore(str(tmp_path))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[BlockingStore]:
+    """The same, as another process opens it."""
+    with closing(BlockingStore(str(tmp_path))) as opened:
+        yield opened
 
 
 def run(pid: int | None = None) -> Status:
@@ -68,7 +78,7 @@ def test_a_late_report_of_another_run_says_nothing_of_the_newest(store: Blocking
 
 
 def test_a_starter_that_was_overtaken_gets_no_claim(
-    store: BlockingStore, monkeypatch: pytest.MonkeyPatch
+    store: BlockingStore, other: BlockingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It saw claim 0 as the newest; since then others came and went, and claim 1 is deleted again."""
     plain = type(store.store).create
@@ -77,7 +87,7 @@ def test_a_starter_that_was_overtaken_gets_no_claim(
     async def create(self: object, key: str, *parts: bytes) -> bool:
         if not overtaken:
             overtaken.append(key)
-            await asyncio.to_thread(_come_and_go, store.location)
+            await asyncio.to_thread(_come_and_go, other)
         return await plain(self, key, *parts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(store.store), "create", create)
@@ -86,13 +96,14 @@ def test_a_starter_that_was_overtaken_gets_no_claim(
     assert overtaken == [f"{PREFIX}shop/000000001"]
 
 
-def _come_and_go(location: str) -> None:
-    other = BlockingStore(location)
+def _come_and_go(other: BlockingStore) -> None:
     take(other, run(GONE), 0)
     take(other, run(), 0)
 
 
-def test_of_two_that_start_at_once_one_runs(store: BlockingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_that_start_at_once_one_runs(
+    store: BlockingStore, other: BlockingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = type(store.store).create
     others: list[Claim] = []
     raced: list[object] = []
@@ -100,7 +111,7 @@ def test_of_two_that_start_at_once_one_runs(store: BlockingStore, monkeypatch: p
     async def create(self: object, key: str, *parts: bytes) -> bool:
         if not raced:
             raced.append(key)
-            others.append(await asyncio.to_thread(lambda: take(BlockingStore(store.location), run(), 0)))
+            others.append(await asyncio.to_thread(take, other, run(), 0))
         return await plain(self, key, *parts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(store.store), "create", create)

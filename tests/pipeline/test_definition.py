@@ -107,7 +107,7 @@ def test_the_sentence_in_what_spark_says() -> None:
             "[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: Failed",
             "Traceback (most recent call last):",
             '  File "x.py", line 1',
-            "penstock.spark.errors.LostRecordsError: Records 1 to 2 are gone.",
+            "penstock.arrow.errors.LostRecordsError: Records 1 to 2 are gone.",
             "\tat org.apache.Spark(X.scala:1)",
         )
     )
@@ -132,5 +132,5 @@ def test_the_sentence_in_what_spark_says() -> None:
     assert sentence(RuntimeError(called)) == "Mkdirs failed to create file:/x."
     own = "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'no'\n"
     assert sentence(RuntimeError(own)) == "KeyError: 'no'."
-    created = "Failed to create Python data source: penstock.spark.options.OptionError: The option is wrong."
+    created = "Failed to create Python data source: penstock.arrow.errors.OptionError: The option is wrong."
     assert sentence(RuntimeError(created)) == "The option is wrong."

@@ -13,12 +13,12 @@ import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.arrow.reading import open_blocking
 from penstock.pipeline import Json, Pipeline, PipelineError
 from penstock.pipeline.frames import OFFSET, REASON
 from penstock.pipeline.overview import names, overview
 from penstock.pipeline.runner import Run, RunOptions
 from penstock.pipeline.status import Status, key_of
-from penstock.spark.read.reading import open_blocking
 from penstock.testing import Broker
 from tests.spark.test_batch import create
 

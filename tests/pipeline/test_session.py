@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,9 @@ def test_java_that_is_gone_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
 
         monkeypatch.setattr(Run, "_start", start)
         options = RunOptions(bootstrap=None, store=str(tmp_path), file="f.py", location=str(tmp_path / "out"))
-        run = Run(pipeline(), options, BlockingStore(str(tmp_path)))
         nobody: Any = object()
-        with pytest.raises(PipelineError, match=r"^Spark has ended; its log is .*spark\.log\.$"):
-            run.go(lambda _status: None, nobody)
+        with closing(BlockingStore(str(tmp_path))) as store:
+            run = Run(pipeline(), options, store)
+            with pytest.raises(PipelineError, match=r"^Spark has ended; its log is .*spark\.log\.$"):
+                run.go(lambda _status: None, nobody)
         assert run.status.state == "failed"

@@ -42,6 +42,7 @@ class World:
     def close(self) -> None:
         for table in self._open:
             table.close()
+        self.store.close()
 
     def plans(self, fence: Callable[[], None], query: str = "query-1") -> Plans:
         made = Plans(self.store, fence)

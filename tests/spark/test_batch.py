@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from penstock import Log
 from penstock.testing import Broker
 from penstock.wire.batch import Record, build_batch
 from tests.spark.workshop import TIME, Workshop
@@ -98,6 +99,32 @@ def test_the_columns_and_types_are_those_of_the_connector(spark: SparkSession, b
     assert with_headers.simpleString() == f"{columns},{headers}>"
     assert all(field.nullable for field in with_headers.fields)
     assert read(spark, broker.store, "columns").collect() == []
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_scan_without_spark_gives_the_same(
+    spark: SparkSession, broker: Broker, isolation: Literal["read_committed", "read_uncommitted"]
+) -> None:
+    topic = f"same-{isolation}"
+    create(broker, topic, 3)
+    for partition, codec in enumerate(("none", "zstd", "snappy")):
+        produce(broker, topic, codec, partition=partition)
+    for end in ("commit_transaction", "abort_transaction", "flush"):
+        name = f"{topic}-{end}"
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, end.encode(), partition=1)
+        assert producer.flush(30) == 0
+        getattr(producer, end)()
+    frame = read(spark, broker.store, topic, includeHeaders=True, isolation_level=isolation)
+    by_spark = frame.orderBy("partition", "offset").toArrow()
+    with Log(broker.store) as log:
+        scanned = log.topic(topic).scan(isolation=isolation).read_all()
+    assert scanned.num_rows == 3 * len(NASTY) + (1 if isolation == "read_committed" else 3)
+    assert scanned.schema.types == by_spark.schema.types
+    assert scanned.schema.names == by_spark.schema.names
+    assert scanned.to_pylist() == by_spark.to_pylist()
 
 
 def test_brokers_alone_lead_to_the_store(spark: SparkSession, broker: Broker) -> None:

@@ -52,11 +52,11 @@ class Target:
 
     def values(self) -> list[str]:
         """Everything in the topic, by key order of partitions."""
+        from penstock.arrow.planning import OffsetRange
+        from penstock.arrow.reading import ReadSettings, read_stretches
+        from penstock.arrow.session import ReadSession
         from penstock.log.isolation import Isolation
         from penstock.spark.options import read_options
-        from penstock.spark.read.planning import OffsetRange
-        from penstock.spark.read.reading import ReadSettings, read_stretches
-        from penstock.spark.read.session import ReadSession
         from penstock.storage.reader.stretches import stretch_of
 
         options = read_options({"store": self.broker.store, "subscribe": self.topic}, streaming=False)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.spark import compiled
-from penstock.spark.read import kernels
+from penstock.arrow import compiled, kernels
 from penstock.wire.batch import Record, build_batch
 
 BATCH = bytes(build_batch([Record(7, 1, b"k", b"v"), Record(8, 2, None, b"w")], base_offset=7))
@@ -19,7 +18,7 @@ BATCH = bytes(build_batch([Record(7, 1, b"k", b"v"), Record(8, 2, None, b"w")], 
 LOADED = """
 import sys
 import numpy as np
-from penstock.spark.read import kernels
+from penstock.arrow import kernels
 table = np.empty((4, len(kernels.FIELDS)), np.int64)
 assert kernels.scan_batches(np.zeros(0, np.uint8), 0, 0, table) == 0
 print("numba" in sys.modules)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.spark import memory
-from penstock.spark.errors import CorruptLogError
-from penstock.spark.read.decode import COLUMNS, AbortedRange, Decoder
+from penstock.arrow import memory
+from penstock.arrow.decode import COLUMNS, AbortedRange, Decoder
+from penstock.arrow.errors import CorruptLogError
 from penstock.wire.batch import HEADER_SIZE, Record, build_batch, iter_records, read_header, refresh_crc
 from penstock.wire.errors import WireError
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.arrow.errors import LostRecordsError
+from penstock.arrow.planning import Deal, OffsetRange, splits
+from penstock.arrow.reading import ReadSettings, read_stretches
 from penstock.log.isolation import Isolation
-from penstock.spark.errors import LostRecordsError
-from penstock.spark.read.planning import Deal, OffsetRange, admit_records, splits
-from penstock.spark.read.reading import ReadSettings, read_stretches
+from penstock.spark.read.admission import admit_records
 from penstock.storage.reader.stretches import Stretch
 from penstock.storage.reader.view import PartitionView
 from penstock.storage.stores.directory import DirectoryStore

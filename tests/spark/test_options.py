@@ -2,16 +2,10 @@
 
 import pytest
 
+from penstock.arrow.asked import EARLIEST, LATEST, Bound, Selection
+from penstock.arrow.errors import OptionError
 from penstock.log.isolation import Isolation
-from penstock.spark.options import (
-    EARLIEST,
-    LATEST,
-    Bound,
-    OptionError,
-    Selection,
-    read_options,
-    write_options,
-)
+from penstock.spark.options import read_options, write_options
 
 STORE = {"store": "/data"}
 EVENTS = {**STORE, "subscribe": "events"}

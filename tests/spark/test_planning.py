@@ -6,22 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.arrow.asked import Selection
+from penstock.arrow.errors import MissingTopicError
+from penstock.arrow.planning import Deal, OffsetRange, choose, offset_after, size_of, splits
 from penstock.log.manifest import Manifest, SegmentRef
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, TopicInfo
-from penstock.spark.errors import MissingTopicError
-from penstock.spark.options import Selection
-from penstock.spark.read.planning import (
-    Deal,
-    OffsetRange,
+from penstock.spark.read.admission import (
     TopicPosition,
     admit_bytes,
     admit_records,
-    choose,
     decode_positions,
     encode_positions,
-    offset_after,
-    size_of,
-    splits,
 )
 from penstock.storage.reader.stretches import Stretch
 from penstock.storage.reader.view import PartitionView

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
+from penstock.arrow.errors import OptionError
+from penstock.arrow.planning import Deal, OffsetRange, splits
+from penstock.arrow.reading import ReadSettings, read_stretches
 from penstock.log.isolation import Isolation
-from penstock.spark.options import OptionError, read_options
-from penstock.spark.read.planning import Deal, OffsetRange, splits
-from penstock.spark.read.reading import ReadSettings, read_stretches
+from penstock.spark.options import read_options
 from penstock.spark.read.schema import full_schema
 from penstock.spark.read.stream import StreamReader
 from penstock.storage.reader.view import PartitionView
@@ -236,8 +237,8 @@ def test_a_log_that_begins_inside_an_open_transaction(workshop: Workshop) -> Non
 
 def batch_bounds(store: str, **given: object) -> tuple[int, int]:
     """Where a batch read of the only partition starts and ends."""
-    from penstock.spark.read.reading import open_blocking
-    from penstock.spark.read.session import ReadSession
+    from penstock.arrow.reading import open_blocking
+    from penstock.arrow.session import ReadSession
 
     options = {name.replace("_", "."): str(value) for name, value in given.items()}
     session = ReadSession(

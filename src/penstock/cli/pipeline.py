@@ -305,10 +305,10 @@ def _load(file: str) -> Pipeline:
 
 def _open(bootstrap: str | None, store: str | None) -> tuple[BlockingStore, str | None]:
     """The store, and the brokers if they are to be used."""
+    from penstock.arrow.errors import SourceError
+    from penstock.arrow.reading import open_blocking
+    from penstock.arrow.session import reach
     from penstock.spark.brokers import find_store
-    from penstock.spark.errors import SourceError
-    from penstock.spark.read.reading import open_blocking
-    from penstock.spark.read.session import reach
 
     try:
         if store is None:

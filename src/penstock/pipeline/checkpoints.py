@@ -4,10 +4,11 @@ import json
 
 import msgspec
 
-from penstock.spark.errors import SourceError
-from penstock.spark.options import Bound, ReadOptions, Selection
-from penstock.spark.read.reading import open_blocking
-from penstock.spark.read.session import ReadSession
+from penstock.arrow.asked import Bound, Selection
+from penstock.arrow.errors import SourceError
+from penstock.arrow.reading import open_blocking
+from penstock.arrow.session import ReadSession
+from penstock.spark.options import ReadOptions
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.objects import StoreError
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import msgspec
 
+from penstock.arrow.errors import SourceError
 from penstock.client import AnswerError, Client, ClientError
 from penstock.pipeline import status as statuses
 from penstock.pipeline.claims import Claim, take
@@ -28,7 +29,6 @@ from penstock.pipeline.frames import dead, good, result, stream
 from penstock.pipeline.session import close_session, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.settings.clients import client_security
-from penstock.spark.errors import SourceError
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.errors import ErrorCode
@@ -210,9 +210,9 @@ class Run:
             raise PipelineError(f"The brokers cannot be asked: {error}") from None
 
     def _brokers(self) -> str:
+        from penstock.arrow.session import reach
         from penstock.cluster.reading import ImageReader
         from penstock.spark.brokers import addresses
-        from penstock.spark.read.session import reach
 
         try:
             image = reach(

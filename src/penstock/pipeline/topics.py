@@ -68,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._committer().abort(self._batch, _runs(messages))
 
     def _committer(self) -> "Committer":
-        from penstock.spark.read.reading import open_blocking
+        from penstock.arrow.reading import open_blocking
         from penstock.spark.write.commits import Committer
 
         return Committer(open_blocking(locate(self._options)), self._options, self._query)

@@ -1,9 +1,9 @@
 """Asks brokers over the Kafka protocol where the store is. Records never pass through brokers."""
 
+from penstock.arrow.errors import StoreAccessError
 from penstock.client import AnswerError, Client, ClientError
 from penstock.metadata.image import BROKER_CONFIG, ClusterImage
 from penstock.settings.clients import OPEN_CLIENT, ClientSecurity
-from penstock.spark.errors import StoreAccessError
 from penstock.wire.api.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

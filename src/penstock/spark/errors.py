@@ -1,58 +1,6 @@
-"""Errors for users of the data source: one sentence, or two if the second says what to do."""
+"""Errors that only queries of Spark can have. The others are in `arrow/errors.py`."""
 
-
-class SourceError(Exception):
-    """The base of what can go wrong for a reason that a user can act on."""
-
-
-class CorruptLogError(SourceError):
-    """The stored bytes contradict themselves. The message says where."""
-
-
-class LostRecordsError(SourceError):
-    """Records that a query needs are not there any more."""
-
-    def __init__(self, topic: str, partition: int, first: int, last: int, reason: str = "") -> None:
-        super().__init__(
-            f"Records {first} to {last} of topic {topic!r} partition {partition} are gone"
-            f"{reason or ', because the store does not hold them'}."
-            " Set failOnDataLoss to false to go on without them."
-        )
-        self.first = first
-        self.last = last
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Spark pickles exceptions; the constructor takes other things than the message.
-        return (_again, (type(self), str(self), self.first, self.last))
-
-
-def _again(kind: type[LostRecordsError], message: str, first: int, last: int) -> LostRecordsError:
-    error = kind.__new__(kind)
-    Exception.__init__(error, message)
-    error.first, error.last = first, last
-    return error
-
-
-class TakeoverError(SourceError):
-    """A write-ahead log was sealed, and nobody has said yet where it ends."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The log of a stopped broker was sealed, but no broker has taken it over yet."
-            " Start a broker on the store, or try again in a moment."
-        )
-
-
-class MissingTopicError(SourceError):
-    """A topic or partition that was asked for by name does not exist."""
-
-
-class TopicChangedError(SourceError):
-    """A topic was deleted, or deleted and created again, while a query had a position in it."""
-
-
-class StoreAccessError(SourceError):
-    """The store, or the cluster in it, cannot be read."""
+from penstock.arrow.errors import SourceError
 
 
 class OpenTransactionError(SourceError):

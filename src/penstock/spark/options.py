@@ -11,14 +11,13 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.arrow.asked import EARLIEST, LATEST, Asked, Bound, Selection, Words
+from penstock.arrow.errors import OptionError
 from penstock.log.isolation import Isolation
 from penstock.settings import SettingsError
 from penstock.settings.clients import OPEN_CLIENT, ClientSecurity, client_security
-from penstock.spark.errors import SourceError
 from penstock.spark.option_table import MOOT, READING, WRITING
 from penstock.wire.compression import CODEC_NAMES
-
-EARLIEST, LATEST = -2, -1
 
 _T = TypeVar("_T")
 
@@ -26,45 +25,23 @@ SPLIT_BYTES = 128 * 1024 * 1024
 """As Spark takes of files."""
 
 
-class OptionError(SourceError, ValueError):
-    """An option is missing, unknown or contradicts another. The message is one sentence for a person."""
+WORDS = Words(
+    start="startingOffsets",
+    end="endingOffsets",
+    start_time="startingOffsetsByTimestamp",
+    end_time="endingOffsetsByTimestamp",
+    too_late=" Set startingOffsetsByTimestampStrategy to latest to begin at the end.",
+    beyond=" Set failOnDataLoss to false to read what there is.",
+    unstable=" Read when it has ended, or set isolation.level to read_uncommitted, or failOnDataLoss to false"
+    " to read up to there.",
+    lost=" Set failOnDataLoss to false to go on without them.",
+)
 
 
-class Bound(msgspec.Struct, frozen=True):
-    """Where reading starts or ends, per partition: an offset, a timestamp, or EARLIEST/LATEST for all.
-
-    `partitions` holds the partitions that are named: offsets (or EARLIEST/LATEST) if `by_timestamp` is
-    false, else milliseconds. `everywhere` holds for every other partition, where the form allows it.
-    """
-
-    everywhere: int | None = None
-    partitions: dict[str, dict[int, int]] = {}
-    by_timestamp: bool = False
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """Which topics: exactly one of the three is set."""
-
-    names: tuple[str, ...] = ()
-    pattern: str | None = None
-    partitions: dict[str, tuple[int, ...]] | None = None
-
-    def takes(self, topic: str) -> bool:
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        if self.partitions is not None:
-            return topic in self.partitions
-        return topic in self.names
-
-
-class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    selection: Selection
+class ReadOptions(Asked, frozen=True, kw_only=True):
     store: str | None
     bootstrap: str | None
-    start: Bound
-    end: Bound
-    timestamp_without_match: str = "error"
-    fail_on_data_loss: bool = True
+    words: Words = WORDS
     include_headers: bool = False
     min_partitions: int = 0
     max_records_per_partition: int = 0
@@ -73,7 +50,6 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_trigger_delay_ms: int = 15 * 60 * 1000
     max_bytes_per_trigger: int = 0
     split_bytes: int = SPLIT_BYTES
-    isolation: Isolation = Isolation.READ_COMMITTED
     check_crc: bool = True
     group: str | None = None
     security: ClientSecurity = OPEN_CLIENT

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from penstock.spark.errors import SourceError
+from penstock.arrow.errors import SourceError
 
 P = ParamSpec("P")
 T = TypeVar("T")

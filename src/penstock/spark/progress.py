@@ -13,7 +13,7 @@ from penstock.client import AnswerError, Client, ClientError
 from penstock.metadata.image import ClusterImage
 from penstock.settings.clients import OPEN_CLIENT, ClientSecurity
 from penstock.spark.brokers import addresses
-from penstock.spark.read.planning import Positions
+from penstock.spark.read.admission import Positions
 from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,

@@ -17,7 +17,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.options import OptionError, ReadOptions, read_options, write_options
+from penstock.arrow.errors import OptionError
+from penstock.spark.options import ReadOptions, read_options, write_options
 from penstock.spark.plain import plainly
 from penstock.spark.read.schema import full_schema
 

@@ -43,9 +43,9 @@ def pipeline(visit: Visit) -> Response:
 def look(location: str) -> list[Overview]:
     """All pipelines that were ever run on this cluster."""
     try:
+        from penstock.arrow.errors import SourceError
+        from penstock.arrow.reading import open_blocking
         from penstock.pipeline.overview import names, overview
-        from penstock.spark.errors import SourceError
-        from penstock.spark.read.reading import open_blocking
     except ImportError as error:
         raise ClientError(f"Pipelines cannot be read: {error.name} is not installed here.") from None
     from penstock.storage.stores.objects import StoreError

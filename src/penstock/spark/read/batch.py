@@ -1,5 +1,6 @@
 """`spark.read.format("penstock")`: planned once, on the driver; read by tasks, from the store."""
 
+import gc
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from penstock.spark.plain import all_plainly, plainly
 from penstock.spark.read.schema import columns_of
 
 if TYPE_CHECKING:
-    from penstock.spark.read.reading import ReadSettings
+    from penstock.arrow.reading import ReadSettings
     from penstock.storage.reader.stretches import Stretch
 
 
@@ -27,8 +28,13 @@ def read_split(partition: InputPartition) -> Iterator[Any]:
     """The records of a split, as Arrow record batches. Runs on executors."""
     if not isinstance(partition, Split):
         return iter(())  # Spark's stand-in for a plan without partitions.
-    from penstock.spark.read.reading import read_stretches
+    from penstock.arrow import decode  # noqa: F401 - with all that it imports, before what follows
+    from penstock.arrow.reading import read_stretches
 
+    # Spark's workers collect garbage after each task. To look at every object of the modules that are loaded
+    # takes longer than a small task; they stay until the process ends, so let the collector leave them out.
+    if not gc.get_freeze_count():
+        gc.freeze()
     return all_plainly(read_stretches(partition.stretches, partition.settings))
 
 
@@ -43,10 +49,15 @@ def locate(options: ReadOptions) -> str:
 
 
 def settings_of(options: ReadOptions, store: str, schema: StructType) -> "ReadSettings":
-    from penstock.spark.read.reading import ReadSettings
+    from penstock.arrow.reading import ReadSettings
 
     return ReadSettings(
-        store, columns_of(schema), options.isolation, options.check_crc, options.fail_on_data_loss
+        store,
+        columns_of(schema),
+        options.isolation,
+        options.check_crc,
+        options.fail_on_data_loss,
+        options.words.lost,
     )
 
 
@@ -59,9 +70,9 @@ class BatchReader(DataSourceReader):
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
-        from penstock.spark.read.planning import Deal, OffsetRange, splits
-        from penstock.spark.read.reading import open_blocking
-        from penstock.spark.read.session import ReadSession
+        from penstock.arrow.planning import Deal, OffsetRange, splits
+        from penstock.arrow.reading import open_blocking
+        from penstock.arrow.session import ReadSession
 
         options = self._options
         store = locate(options)

@@ -12,7 +12,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.spark.options import OptionError
+from penstock.arrow.errors import OptionError
 
 HEADERS = "headers"
 TYPES: dict[str, DataType] = {

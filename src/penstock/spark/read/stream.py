@@ -20,7 +20,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.errors import MissingTopicError, OpenTransactionError, TopicChangedError
+from penstock.arrow.errors import MissingTopicError, TopicChangedError
+from penstock.spark.errors import OpenTransactionError
 from penstock.spark.options import ReadOptions
 from penstock.spark.plain import plainly
 from penstock.spark.read.batch import Split, locate, read_split, settings_of
@@ -28,10 +29,11 @@ from penstock.spark.read.schema import columns_of
 from penstock.wire.uuids import uuid_text
 
 if TYPE_CHECKING:
+    from penstock.arrow.planning import OffsetRange
+    from penstock.arrow.session import ReadSession
     from penstock.metadata.image import PartitionKey
     from penstock.spark.progress import GroupProgress
-    from penstock.spark.read.planning import OffsetRange, Positions
-    from penstock.spark.read.session import ReadSession
+    from penstock.spark.read.admission import Positions
     from penstock.storage.reader.view import PartitionView
 
 Stored = dict[str, dict[str, int | str]]
@@ -56,8 +58,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _session(self) -> "ReadSession":
         if self._opened is None:
-            from penstock.spark.read.reading import open_blocking
-            from penstock.spark.read.session import ReadSession
+            from penstock.arrow.reading import open_blocking
+            from penstock.arrow.session import ReadSession
 
             self._store = locate(self._options)
             self._opened = ReadSession(open_blocking(self._store), self._options)
@@ -127,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stored(
         self, views: "Mapping[PartitionKey, PartitionView]", offsets: "Mapping[PartitionKey, int]"
     ) -> Stored:
-        from penstock.spark.read.planning import TopicPosition, encode_positions
+        from penstock.spark.read.admission import TopicPosition, encode_positions
 
         topics: dict[str, dict[int, int]] = {}
         ids = {}
@@ -146,7 +148,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends: "Mapping[PartitionKey, int]",
     ) -> "list[OffsetRange]":
         """From `start` up to `ends`. Topics and partitions that are new are read from their beginning."""
-        from penstock.spark.read.planning import OffsetRange, decode_positions
+        from penstock.arrow.planning import OffsetRange
+        from penstock.spark.read.admission import decode_positions
 
         positions = decode_positions(start)
         self._require_topics(positions, views)
@@ -198,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )
 
     def _admit(self, ranges: "list[OffsetRange]") -> "list[OffsetRange]":
-        from penstock.spark.read.planning import admit_bytes, admit_records
+        from penstock.spark.read.admission import admit_bytes, admit_records
 
         options = self._options
         if options.min_offsets_per_trigger and self._target is None:
@@ -217,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def partitions(self, start: Stored, end: Stored) -> Sequence[InputPartition]:
-        from penstock.spark.read.planning import Deal, splits
+        from penstock.arrow.planning import Deal, splits
 
         views = self._session.views
         ends = self._ends_in(end, views)
@@ -238,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, end: Stored, views: "Mapping[PartitionKey, PartitionView]"
     ) -> "dict[PartitionKey, int] | None":
         """The ends that a position names; None if what is known of the store does not reach that far."""
-        from penstock.spark.read.planning import decode_positions
+        from penstock.spark.read.admission import decode_positions
 
         positions = decode_positions(end)
         ends = {}
@@ -256,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of a micro-batch that is run again, where the store does not reach as far as it did when
         the batch was planned. The next batch begins at those ends, so a batch that stops before them would
         lose records for good: it fails, unless losses are allowed."""
-        from penstock.spark.read.planning import decode_positions
+        from penstock.spark.read.admission import decode_positions
 
         positions = decode_positions(end)
         self._require_topics(positions, views)
@@ -282,7 +285,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.group is None:
             return
         from penstock.spark.progress import GroupProgress
-        from penstock.spark.read.planning import decode_positions
+        from penstock.spark.read.admission import decode_positions
 
         if self._progress is None:
             self._progress = GroupProgress(
@@ -308,7 +311,7 @@ def _named(
 
 
 def _same(one: Stored, other: Stored) -> bool:
-    from penstock.spark.read.planning import decode_positions
+    from penstock.spark.read.admission import decode_positions
 
     before, after = decode_positions(one), decode_positions(other)
     if before.keys() != after.keys():

@@ -22,14 +22,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.arrow.asked import Selection
+from penstock.arrow.planning import choose
+from penstock.arrow.session import reach
 from penstock.client import Client, ClientError
 from penstock.cluster.reading import ImageReader, view_of
 from penstock.log.isolation import Isolation
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.brokers import CONNECT_SECONDS, addresses
-from penstock.spark.options import Selection, WriteOptions
-from penstock.spark.read.planning import choose
-from penstock.spark.read.session import reach
+from penstock.spark.options import WriteOptions
 from penstock.spark.write.sending import SEQUENCES, Place, Sender, WriteError, last_sequences, new_producer_id
 from penstock.spark.write.staging import STAGE_PREFIX, StagedRun, keys_of, read_runs
 from penstock.storage.reader.stretches import stretch_of, windows

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.errors import SourceError
+from penstock.arrow.errors import SourceError
 from penstock.spark.write import kernels
 from penstock.wire.compression import compress
 

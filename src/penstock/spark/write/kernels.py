@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.spark.compiled import compiled, copy_bytes, helper
+from penstock.arrow.compiled import compiled, copy_bytes, helper
 
 # The longest form of the fixed parts of a record: length, attributes, timestamp delta, offset delta, key
 # length, value length, header count; and of a header: two lengths.

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from struct import Struct
 
+from penstock.arrow.errors import SourceError
 from penstock.client import AnswerError, Client, ClientError, error_code
-from penstock.spark.errors import SourceError
 from penstock.wire.api.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

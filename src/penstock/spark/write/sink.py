@@ -17,7 +17,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType, TimestampType
 
-from penstock.spark.options import OptionError, WriteOptions
+from penstock.arrow.errors import OptionError
+from penstock.spark.options import WriteOptions
 from penstock.spark.plain import plainly
 from penstock.spark.read.schema import TYPES
 from penstock.wire.compression import CODEC_NAMES
@@ -77,7 +78,7 @@ def locate(options: WriteOptions) -> str:
 
 
 def _open(options: WriteOptions) -> "BlockingStore":
-    from penstock.spark.read.reading import open_blocking
+    from penstock.arrow.reading import open_blocking
 
     return open_blocking(locate(options))
 
@@ -119,11 +120,11 @@ class _PartitionCounts:
         return count
 
     def _look(self, topic: str) -> int:
+        from penstock.arrow.errors import MissingTopicError
+        from penstock.arrow.session import reach
         from penstock.client import Client, ClientError
         from penstock.cluster.reading import ImageReader
         from penstock.spark.brokers import CONNECT_SECONDS, addresses
-        from penstock.spark.errors import MissingTopicError
-        from penstock.spark.read.session import reach
 
         store = _open(self._options)
         image = reach(store.location, lambda: store.run(ImageReader(store.store).refresh()))

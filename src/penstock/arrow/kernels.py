@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.spark.compiled import compiled, copy_bytes, helper
+from penstock.arrow.compiled import compiled, copy_bytes, helper
 
 # Columns of the batch table.
 FIELDS = (

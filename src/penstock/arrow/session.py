@@ -1,15 +1,15 @@
-"""The driver's knowledge of a query's topics: the view of the store, and where reading starts and ends."""
+"""What a reader knows of its topics: the view of the store, and where reading starts and ends."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from penstock.arrow.asked import EARLIEST, LATEST, Asked, Bound
+from penstock.arrow.errors import LostRecordsError, OptionError, SourceError, StoreAccessError, TakeoverError
+from penstock.arrow.planning import choose
 from penstock.cluster.reading import NoClusterError, view_of
 from penstock.metadata.codec import FormatError
 from penstock.metadata.image import ClusterImage, PartitionKey
-from penstock.spark.errors import LostRecordsError, SourceError, StoreAccessError, TakeoverError
-from penstock.spark.options import EARLIEST, LATEST, Bound, OptionError, ReadOptions
-from penstock.spark.read.planning import choose
 from penstock.storage.reader.times import offset_at
 from penstock.storage.reader.view import Chosen, EndUnknownError, PartitionView
 from penstock.storage.stores.blocking import BlockingStore
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class ReadSession:
-    """Used by one thread of the driver's planning process."""
+    """Used by one thread."""
 
-    def __init__(self, store: BlockingStore, options: ReadOptions) -> None:
+    def __init__(self, store: BlockingStore, asked: Asked) -> None:
         self.store = store
         self.missing_ok = False
         """Whether topics and partitions that were asked for by name may be missing."""
-        self._options = options
+        self.asked = asked
         self._view = view_of(store.store, self._choose)
 
     @property
@@ -38,66 +38,69 @@ class ReadSession:
         return self._view.partitions
 
     def _choose(self, image: ClusterImage) -> dict[PartitionKey, Chosen]:
-        return choose(self._options.selection, image, missing_ok=self.missing_ok)
+        return choose(self.asked.selection, image, missing_ok=self.missing_ok)
 
     def refresh(self) -> Mapping[PartitionKey, PartitionView]:
-        """The partitions that the options name, as the store has them now."""
+        """The partitions that were asked for, as the store has them now."""
         return self._run(self._view.refresh())
 
     def end(self, view: PartitionView) -> int:
         """Where the records that a reader may see end."""
-        return view.end_for(self._options.isolation)
+        return view.end_for(self.asked.isolation)
 
     def starts(self, views: Mapping[PartitionKey, PartitionView]) -> dict[PartitionKey, int]:
-        """Where reading starts, by the options."""
-        bound = self._options.start
-        found = self._resolve("starting", bound, views)
+        """Where reading starts, as it was asked."""
+        bound, words = self.asked.start, self.asked.words
+        found = self._resolve(words.start_time if bound.by_timestamp else words.start, bound, views)
         starts = {}
         for key, view in views.items():
             offset = found[key]
             if offset is None:
-                if self._options.timestamp_without_match == "error":
+                if self.asked.timestamp_without_match == "error":
                     raise OptionError(
                         f"No record of topic {view.topic!r} partition {view.index} is as late as the starting"
-                        " timestamp. Set startingOffsetsByTimestampStrategy to latest to begin at the end."
+                        " timestamp.",
+                        words.too_late,
                     )
                 offset = self.end(view)
-            starts[key] = self._within(view, offset, "startingOffsets") if not bound.by_timestamp else offset
+            starts[key] = self._within(view, offset, starting=True) if not bound.by_timestamp else offset
         return starts
 
     def ends(self, views: Mapping[PartitionKey, PartitionView]) -> dict[PartitionKey, int]:
-        """Where a batch read ends, by the options."""
-        bound = self._options.end
-        found = self._resolve("ending", bound, views)
+        """Where a batch read ends, as it was asked."""
+        bound, words = self.asked.end, self.asked.words
+        found = self._resolve(words.end_time if bound.by_timestamp else words.end, bound, views)
         ends = {}
         for key, view in views.items():
             offset = found[key]
             if offset is None:
                 offset = self.end(view)
-            ends[key] = self._within(view, offset, "endingOffsets") if not bound.by_timestamp else offset
+            ends[key] = self._within(view, offset, starting=False) if not bound.by_timestamp else offset
         return ends
 
     def lost(self, view: PartitionView, first: int, last: int, reason: str) -> None:
         """Records are gone: the query fails, unless it was told to go on without them."""
-        if self._options.fail_on_data_loss:
-            raise LostRecordsError(view.topic, view.index, first, last, reason)
+        if self.asked.fail_on_data_loss:
+            raise LostRecordsError(view.topic, view.index, first, last, reason, self.asked.words.lost)
 
-    def _within(self, view: PartitionView, offset: int, option: str) -> int:
+    def _within(self, view: PartitionView, offset: int, *, starting: bool) -> int:
         """A given offset, which must be one that the partition has or will have next. One may start beyond an
         open transaction, and not end there: what became of it is not known."""
-        starting = option == "startingOffsets"
+        words = self.asked.words
+        option = words.start if starting else words.end
         end = view.end if starting else self.end(view)
-        if end < offset <= view.end and self._options.fail_on_data_loss:
+        if end < offset <= view.end and self.asked.fail_on_data_loss:
             raise OptionError(
                 f"{option} asks for offset {offset} of topic {view.topic!r} partition {view.index},"
-                f" and a transaction that is open there begins at {end}. Read when it has ended, or set"
-                " isolation.level to read_uncommitted, or failOnDataLoss to false to read up to there."
+                f" and a transaction that is open there begins at {end}.",
+                words.unstable,
             )
         if offset > end:
-            if self._options.fail_on_data_loss:
+            if self.asked.fail_on_data_loss:
                 raise OptionError(
                     f"{option} asks for offset {offset} of topic {view.topic!r} partition {view.index},"
-                    f" which ends at {end}. Set failOnDataLoss to false to read what there is."
+                    f" which ends at {end}.",
+                    words.beyond,
                 )
             return end
         if offset < view.log_start:
@@ -108,10 +111,10 @@ class ReadSession:
         return offset
 
     def _resolve(
-        self, side: str, bound: Bound, views: Mapping[PartitionKey, PartitionView]
+        self, name: str, bound: Bound, views: Mapping[PartitionKey, PartitionView]
     ) -> dict[PartitionKey, int | None]:
         """The offset that a bound means for each partition; None where no record is late enough."""
-        _require_all(side, bound, views)
+        _require_all(name, bound, views)
         found: dict[PartitionKey, int | None] = {}
         times: dict[PartitionKey, int] = {}
         for key, view in views.items():
@@ -159,11 +162,10 @@ def reach(location: str, work: Callable[[], T]) -> T:
         raise StoreAccessError(f"The store {location} cannot be read: {error}.") from None
 
 
-def _require_all(side: str, bound: Bound, views: Mapping[PartitionKey, PartitionView]) -> None:
+def _require_all(name: str, bound: Bound, views: Mapping[PartitionKey, PartitionView]) -> None:
     """As in Spark's connector, a bound by partition names every partition that is read, and no other."""
     if bound.everywhere is not None:
         return
-    name = f"{side}OffsetsByTimestamp" if bound.by_timestamp else f"{side}Offsets"
     read = {(view.topic, view.index) for view in views.values()}
     named = {(topic, index) for topic, indexes in bound.partitions.items() for index in indexes}
     for topic, index in sorted(read - named):

@@ -1,24 +1,23 @@
-"""A task reads the batches of its stretches from the store and gives Arrow record batches.
+"""Reads the batches of stretches from the store and gives Arrow record batches: for a task, and for a scan.
 
-The plan says where records lay when the query was planned. Since then a broker may have settled a write-ahead
-log, or merged segments, and deleted the objects that they replace. A task that misses an object looks at the
-store again, from the offset that it has reached, and goes on. Offsets count; places are hints.
+The plan says where records lay when it was made. Since then a broker may have settled a write-ahead
+log, or merged segments, and deleted the objects that they replace. A reader that misses an object looks at
+the store again, from the offset that it has reached, and goes on. Offsets count; places are hints.
 """
 
-import gc
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from penstock.arrow.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
+from penstock.arrow.session import reach
 from penstock.cluster.reading import view_of
 from penstock.log.checking import Facts
 from penstock.log.isolation import Isolation
 from penstock.metadata.image import ClusterImage, PartitionKey
-from penstock.spark.errors import CorruptLogError, LostRecordsError, StoreAccessError, TopicChangedError
-from penstock.spark.read.session import reach
 from penstock.storage.reader.stretches import (
     HurtIndexError,
     Stretch,
@@ -39,13 +38,15 @@ REPLANS_MAX = 8
 
 
 class ReadSettings(msgspec.Struct, frozen=True):
-    """The settings of a task, besides its stretches."""
+    """How stretches are read."""
 
     store: str
     columns: tuple[str, ...]
     isolation: Isolation
     check_crc: bool
     fail_on_data_loss: bool
+    advice: str = ""
+    """What to do if records are gone: a sentence with a space before it."""
 
 
 _stores: dict[tuple[int, str], BlockingStore] = {}
@@ -56,29 +57,31 @@ def open_blocking(location: str) -> BlockingStore:
     key = (os.getpid(), location)
     store = _stores.get(key)
     if store is None:
-        try:
-            store = _stores[key] = BlockingStore(location)
-        except StoreError as error:
-            raise StoreAccessError(f"The store {location} cannot be opened: {error}.") from None
+        store = _stores[key] = open_anew(location)
     return store
 
 
-def read_stretches(stretches: Sequence[Stretch], settings: ReadSettings) -> Iterator[Any]:
-    """The records of the stretches in order, as Arrow record batches."""
-    from penstock.spark.read import decode  # noqa: F401 - with all that it imports, before what follows
+def open_anew(location: str) -> BlockingStore:
+    """The store, for a caller who closes it."""
+    try:
+        return BlockingStore(location)
+    except StoreError as error:
+        raise StoreAccessError(f"The store {location} cannot be opened: {error}.") from None
 
-    # Spark's workers collect garbage after each task. To look at every object of the modules that are loaded
-    # takes longer than a small task; they stay until the process ends, so let the collector leave them out.
-    if not gc.get_freeze_count():
-        gc.freeze()
-    store = open_blocking(settings.store)
+
+def read_stretches(
+    stretches: Iterable[Stretch], settings: ReadSettings, store: BlockingStore | None = None
+) -> Generator[Any]:
+    """The records of the stretches in order, as Arrow record batches. `store`: if it is open already."""
+    if store is None:
+        store = open_blocking(settings.store)
     for stretch in stretches:
         yield from _StretchReader(store, stretch, settings).read()
 
 
 class _StretchReader:
     def __init__(self, store: BlockingStore, stretch: Stretch, settings: ReadSettings) -> None:
-        from penstock.spark.read.decode import AbortedRange, Decoder
+        from penstock.arrow.decode import AbortedRange, Decoder
 
         self._store = store
         self._stretch = stretch
@@ -95,7 +98,7 @@ class _StretchReader:
         )
 
     def read(self) -> Iterator[Any]:
-        from penstock.spark.memory import room
+        from penstock.arrow.memory import room
 
         plan = self._stretch
         if plan.lost:
@@ -188,7 +191,7 @@ class _StretchReader:
 
     def _lose(self, first: int, last: int, reason: str) -> None:
         stretch = self._stretch
-        error = LostRecordsError(stretch.topic, stretch.partition, first, last, reason)
+        error = LostRecordsError(stretch.topic, stretch.partition, first, last, reason, self._settings.advice)
         if self._settings.fail_on_data_loss:
             raise error
         logger.warning("went on without lost records: %s", error)

@@ -11,16 +11,15 @@ Per batch there is one pass over a row of numbers and one CRC; per record there 
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
 import pyarrow as pa
 
-from penstock.spark import memory
-from penstock.spark.errors import CorruptLogError
-from penstock.spark.read import kernels
+from penstock.arrow import kernels, memory
+from penstock.arrow.errors import CorruptLogError
 from penstock.wire.batch import CODEC_MASK, CONTROL, CRC_FROM, LOG_APPEND_TIME, TRANSACTIONAL
 from penstock.wire.buffers import Buffer
 from penstock.wire.compression import decompress
@@ -51,6 +50,10 @@ COLUMNS: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", HEADER_TYPE)),
 }
+
+
+def schema_of(columns: Iterable[str]) -> pa.Schema:
+    return pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
 
 
 class AbortedRange(NamedTuple):
@@ -96,7 +99,7 @@ class Decoder:
         self._topic = topic
         self._partition = partition
         self._columns = tuple(columns)
-        self._schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
+        self._schema = schema_of(columns)
         self._high = high
         self._aborted: dict[int, list[AbortedRange]] = {}
         for entry in sorted(aborted):
