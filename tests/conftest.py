@@ -1,4 +1,4 @@
-"""What holds for all tests: which of them run in one process, and how Hypothesis looks.
+"""What holds for all tests: which run in one process, what they leave behind, how Hypothesis looks.
 
 Hypothesis is small and repeatable here; `HYPOTHESIS_PROFILE=large` looks longer and at random.
 
@@ -8,10 +8,13 @@ how fast the machine is: no deadline for an example, no complaint about slow dat
 
 import os
 import resource
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.leftovers import close_blocking_stores, left_open, open_descriptors
 
 _PATIENT = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -24,6 +27,10 @@ FILES_LEAST, FILES = 8192, 20_000
 """Files and sockets that one process of the tests may have open. Many systems allow 1024 until they are asked
 for more; with that few, a client or a broker ends the process somewhere in the middle of the tests."""
 
+LEFT_OPEN_MAX = 40
+"""Descriptors that the tests of one file may leave open: a broker that a whole folder shares has a dozen, and
+py4j keeps a connection for each streaming query."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -34,6 +41,18 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_left_open() -> Iterator[None]:
+    """Who forgets to close what each test opens is told so by the last test of the file."""
+    before = open_descriptors()
+    yield
+    close_blocking_stores()
+    left = left_open(before, LEFT_OPEN_MAX)
+    assert not left, (
+        f"the tests of this file left {left.total()} descriptors open: {dict(left.most_common())}"
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -22,6 +22,7 @@ def next_offsets(read: list[Position]) -> dict[int, int]:
 
 def kafka_python(bootstrap: str, group: str, topic: str, count: int, **options: Any) -> list[Position]:
     from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import RebalanceInProgressError
     from kafka.structs import OffsetAndMetadata
 
     consumer = KafkaConsumer(
@@ -43,12 +44,18 @@ def kafka_python(bootstrap: str, group: str, topic: str, count: int, **options: 
             assert time.monotonic() < deadline, f"{read} and no more came; it owns {consumer.assignment()}"
             for records in consumer.poll(200, max_records=7).values():
                 read.extend((record.partition, record.offset) for record in records)
-        consumer.commit(
-            {
-                TopicPartition(topic, partition): OffsetAndMetadata(offset, "by kafka-python", -1)
-                for partition, offset in next_offsets(read).items()
-            }
-        )
+        wanted = {
+            TopicPartition(topic, partition): OffsetAndMetadata(offset, "by kafka-python", -1)
+            for partition, offset in next_offsets(read).items()
+        }
+        while True:
+            try:
+                consumer.commit(wanted)
+                break
+            except RebalanceInProgressError:
+                # A broker that was killed may know a member still that was about to leave.
+                assert time.monotonic() < deadline, "it could not commit"
+                consumer.poll(200)  # What comes again was read before.
     finally:
         consumer.close()
     return read

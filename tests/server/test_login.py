@@ -154,6 +154,23 @@ async def test_a_wrong_password_and_a_wrong_user_are_told_the_same(bench: Bench)
     assert answers[0].error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
+@pytest.mark.parametrize("version", [0, 1])
+async def test_the_log_says_which_client_was_refused(
+    bench: Bench, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bare tokens after handshake 0 do not name it."""
+    await serve(bench)
+    peer = await bench.connect()
+    await shake(peer, version=version)
+    if version:
+        await give(peer, WRONG)
+    else:
+        await peer.send(sized(WRONG))
+    assert await peer.closed()
+    (line,) = [one.getMessage() for one in caplog.records if "refused a login" in one.getMessage()]
+    assert "mechanism='PLAIN' client='tests' peer=127.0.0.1" in line and "guess" not in line
+
+
 async def test_a_mechanism_that_is_not_offered(bench: Bench) -> None:
     await serve(bench)
     peer = await bench.connect()

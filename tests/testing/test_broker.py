@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from penstock.admin.offsets import EARLIEST, LATEST, list_offset
 from penstock.admin.records import ReaderPositions, Sender
@@ -100,6 +101,18 @@ def test_mistakes_are_told() -> None:
         Broker(port=first.port).start()
     with Broker() as first, pytest.raises(BrokerError, match="in use by another process"):
         Broker(port=first.port, process=True).start()
+
+
+def test_pytest_leaves_the_modules_of_a_broker_as_they_are(penstock_session_broker: Broker) -> None:
+    """It would rewrite them while the broker's thread imports them."""
+    send(penstock_session_broker.bootstrap_servers, "as-they-are", b"x")
+    rewritten = {
+        name
+        for name, module in sys.modules.items()
+        if name.startswith("penstock.") and isinstance(module.__loader__, AssertionRewritingHook)
+    }
+    assert "penstock.broker.handlers.metadata" in sys.modules
+    assert rewritten <= {"penstock.testing", "penstock.testing.plugin"}
 
 
 def test_the_fixtures(penstock_broker: Broker, penstock_session_broker: Broker) -> None:

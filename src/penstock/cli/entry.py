@@ -10,6 +10,34 @@ _UNIX = ("fcntl", "resource")
 
 def main() -> int:
     try:
+        code = _main()
+    except SystemExit as leaving:
+        if not isinstance(leaving.code, int | None):
+            raise
+        code = leaving.code or 0
+    if "obstore" in sys.modules:
+        _end(code)
+    return code
+
+
+def _end(code: int) -> None:
+    """End the process as Python does, but without taking the interpreter apart. The SDK of object stores has
+    threads that may get the answer to a request that was given up; one that does so then aborts it all."""
+    import atexit
+    import contextlib
+    import os
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _main() -> int:
+    try:
         return _run(sys.argv[1:])
     except ModuleNotFoundError as error:
         if error.name not in _UNIX:

@@ -123,6 +123,7 @@ class Login:
     __slots__ = (
         "_again_at",
         "_at",
+        "_client_id",
         "_connection",
         "_ends",
         "_exchange",
@@ -139,6 +140,8 @@ class Login:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._at = _At.FIRST
+        self._client_id: str | None = None
+        """As its handshake says: bare tokens do not."""
         self._exchange: Exchange | None = None
         self._mechanism = ""
         self._principal: str | None = None
@@ -192,6 +195,7 @@ class Login:
         if not 0 <= request.api_version <= SaslHandshakeRequest.max_version:
             raise WireError("an unknown version of SaslHandshake")
         message, _end = decode(SaslHandshakeRequest, request.api_version, request.frame, request.body_at)
+        self._client_id = request.client_id
         mechanism, offered = message.mechanism, self._logins.mechanisms
         if mechanism not in offered:
             response = SaslHandshakeResponse(
@@ -318,9 +322,10 @@ class Login:
         if self._logins.may_log:
             session = self._connection.session
             log.warning(
-                "refused a login: %s; mechanism=%.32r peer=%s listener=%s",
+                "refused a login: %s; mechanism=%.32r client=%.100r peer=%s listener=%s",
                 why,
                 mechanism,
+                self._client_id,
                 session.peer_host,
                 session.listener,
             )

@@ -2,6 +2,10 @@
 
 `penstock_broker` is a broker of the test's own; `penstock_session_broker` is shared by the whole session.
 Nothing of Penstock is imported until a test asks for one.
+
+pytest rewrites the assertions of every package that has a plugin, as its modules are imported. Those of
+Penstock stay as they are: a broker imports much in its own thread, when the first requests come, and some
+versions of Python 3.11 fail if two threads parse at once ("AST constructor recursion depth mismatch").
 """
 
 from __future__ import annotations
@@ -13,6 +17,17 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.testing import Broker
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before the first conftest.py, which may import Penstock."""
+    pytest_configure(early_config)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hook = getattr(config.pluginmanager, "rewrite_hook", None)
+    getattr(hook, "_must_rewrite", set()).discard("penstock")
 
 
 @pytest.fixture
