@@ -103,7 +103,7 @@ def _is_flush(key: str, parts: tuple[Buffer, ...]) -> bool:
 
 
 def no_seal() -> Changes:
-    async def seal(self: ObjectWalStore, wal: WalRef, start: int = 0) -> int:
+    async def seal(self: ObjectWalStore, wal: WalRef, start: int = 0, said: int = 0) -> int:
         return max(await self._sizes(wal), default=0)
 
     def count(self: DirectoryWalStore, wal: WalRef, start: int) -> int:
@@ -128,7 +128,7 @@ def sealed_end() -> Changes:
     async def scan_files(
         self: DirectoryWalStore, wal: WalRef, start: int, end: int
     ) -> AsyncIterator[ScannedFlush]:
-        for flush in (await FileTail(self._store, wal, start, self._boot).read_on()).flushes:
+        for flush in (await FileTail(self._store, wal, start, self.boot).read_on()).flushes:
             yield flush
 
     return [(ObjectWalStore, "scan", scan), (DirectoryWalStore, "scan", scan_files)]

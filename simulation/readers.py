@@ -99,6 +99,8 @@ class Reader(Client):
                 self.position = max(self.position, start or 0)
                 return
         elif told.error_code in HURT and key in checker.hurt:
+            if self.scene.waits_for_store(leader, key):
+                return
             self._complaints += 1
             if self._complaints >= HURT_AFTER or told.error_code == ErrorCode.CORRUPT_MESSAGE:
                 damaged = self.scene.damage_at(leader, key, self.position)

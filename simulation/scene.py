@@ -188,6 +188,14 @@ class Scene:
                 return range(max(offset, damaged.start), damaged.end)
         return range(offset, offset + 1)
 
+    def waits_for_store(self, broker: int, key: PartitionKey) -> bool:
+        """Whether a partition is not open yet because its leader was not given what it needs."""
+        node = self.machines[broker].node
+        if node is None:
+            return True
+        ledger = node.broker.ledger
+        return ledger.refused(*key) and ledger.damaged(*key) is None
+
     def reads_well(self, broker: int, since: float) -> bool:
         """Could this broker read the store all the time?"""
         machine = self.machines[broker]

@@ -86,6 +86,7 @@ class Rig:
         await self.broker.stop()
         await self.broker.ledger.close()
         await self.broker.metadata.close()
+        await self.broker.metadata.store.close()
 
     async def propose(self, *commands: AnyCommand) -> ClusterImage:
         image = await self.broker.metadata.propose(lambda _: commands)

@@ -8,6 +8,7 @@ from penstock.broker.shards.loading import load
 from penstock.groups.shard import GroupShard
 from penstock.log.manifest import HurtRange
 from penstock.storage.partitions.partition import Partition
+from penstock.storage.stores.objects import HurtRangeError
 from penstock.wire.errors import ErrorCode
 from tests.broker.rig import Rig, batch
 from tests.broker.test_fetch import fetch, fill
@@ -40,10 +41,17 @@ async def test_only_readers_of_a_hurt_range_get_an_error(rig: Rig, version: int)
         assert found.error_code == ErrorCode.NONE and found.records
 
 
-async def test_groups_are_loaded_around_a_hurt_range(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_are_not_loaded_without_records_that_are_lost(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that committed would be told of an older commit. Where nobody knows whether anything was lost, they
+    are loaded."""
     partition = await with_hurt_range(rig, "commits")
     loaded: list[bytes] = []
     monkeypatch.setattr(GroupShard, "load", lambda _self, key, _value, _producer: loaded.append(key))
     shard = GroupShard.__new__(GroupShard)
-    assert await load(rig.broker.ledger, partition, shard) == 4, "all but those that are lost"
+    with pytest.raises(HurtRangeError, match="offsets 2 to 3 of commits-0 are damaged"):
+        await load(rig.broker.ledger, partition, shard)
+    monkeypatch.setattr("penstock.broker.shards.loading.LOST_OFFSETS_MAX", 2)
+    assert await load(rig.broker.ledger, partition, shard) == 4, "all but those that may be lost"
     assert loaded

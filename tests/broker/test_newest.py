@@ -49,10 +49,12 @@ class Other:
 
 @pytest.fixture
 async def other(rig: Rig, tmp_path: Path) -> AsyncIterator[Other]:
-    log = MetadataLog(open_store(str(tmp_path / "store")), SystemClock())
+    store = open_store(str(tmp_path / "store"))
+    log = MetadataLog(store, SystemClock())
     await log.open()
     yield Other(log)
     await log.close()
+    await store.close()
 
 
 async def listed(rig: Rig, version: int = 12) -> list[str | None]:

@@ -11,12 +11,14 @@ import pytest
 
 from penstock.broker.shards.coordinator import Coordinator
 from penstock.broker.shards.live import LiveShard
+from penstock.log.replaying import LOST_OFFSETS_MAX
 from penstock.metadata.commands import DeleteTopic
 from penstock.metadata.image import ClusterImage
 from penstock.shards.journal import Journal
 from penstock.shards.shard import Effects, Now, Record, Ticket, error_after_append
 from penstock.shards.timers import Timers
 from penstock.storage.ledger.ledger import Ledger, Partition
+from penstock.storage.stores.objects import HurtRangeError, ObjectMissingError
 from penstock.testing.waiting import eventually
 from penstock.wire.api.heartbeat import HeartbeatResponse
 from penstock.wire.errors import ErrorCode
@@ -197,6 +199,56 @@ async def test_a_write_that_failed_is_an_error_and_the_shard_goes_on(
     monkeypatch.undo()
     assert (await coordinator.added("n", 1)).throttle_time_ms == 2
     await coordinator.stop()
+
+
+async def test_what_the_store_does_not_give_is_not_in_progress(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.topic(TOPIC)
+    coordinator = started(rig)
+    await coordinator.added("n", 1)
+    await coordinator.stop()
+
+    async def fail(*_: object) -> int:
+        raise ObjectMissingError("a segment is not there")
+
+    monkeypatch.setattr("penstock.broker.shards.coordinator.load", fail)
+    again = started(rig)
+    await eventually(lambda: again.shard("n") is ErrorCode.COORDINATOR_NOT_AVAILABLE, "a refusal")
+    monkeypatch.undo()
+    await eventually(lambda: isinstance(again.shard("n"), LiveShard), "the segment")
+    assert (await again.added("n", 1)).throttle_time_ms == 2
+    await again.stop()
+
+
+@pytest.mark.parametrize("end, loads", [(2, False), (1 + LOST_OFFSETS_MAX, True)])
+async def test_records_that_are_known_to_be_lost_are_waited_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, end: int, loads: bool
+) -> None:
+    """Those that may never have been are not."""
+    await rig.topic(TOPIC)
+    coordinator = started(rig)
+    await coordinator.added("n", 1)
+    await coordinator.added("n", 1)
+    await coordinator.stop()
+    read = rig.broker.ledger.read
+
+    def hurt(partition: Partition, offset: int, *arguments: int, limit_offset: int) -> object:
+        if offset == 1:
+            raise HurtRangeError(TOPIC, partition.index, 1, end, "lost")
+        return read(partition, offset, *arguments, limit_offset=min(limit_offset, 1))
+
+    monkeypatch.setattr(rig.broker.ledger, "read", hurt)
+    again = started(rig)
+    if loads:
+        await eventually(lambda: isinstance(again.shard("n"), LiveShard), "the rest")
+        assert (await again.added("n", 1)).throttle_time_ms == 2
+    else:
+        await eventually(lambda: again.shard("n") is ErrorCode.COORDINATOR_NOT_AVAILABLE, "a refusal")
+        monkeypatch.undo()
+        await eventually(lambda: isinstance(again.shard("n"), LiveShard), "the record")
+        assert (await again.added("n", 1)).throttle_time_ms == 3
+    await again.stop()
 
 
 async def test_a_shard_is_woken_when_it_wants_to_be(rig: Rig) -> None:

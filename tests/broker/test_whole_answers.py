@@ -197,9 +197,11 @@ def about(name: str) -> list[tuple[ApiMessage, type[ApiMessage], int]]:
 async def test_a_topic_that_another_broker_made_is_known_when_asked_for(
     rig: Rig, tmp_path: Path, at: int
 ) -> None:
-    other = MetadataLog(open_store(str(tmp_path / "store")), SystemClock())
+    store = open_store(str(tmp_path / "store"))
+    other = MetadataLog(store, SystemClock())
     await other.open()
     await other.propose(lambda _: (CreateTopic(b"*" * 16, "theirs", ((1,),)),))
     message, response, version = about("theirs")[at]
     assert set(error_codes(await rig.ask(message, response, version))) == {0}
     await other.close()
+    await store.close()

@@ -1,92 +1,41 @@
 """The audit of a store: with a broker on it and without, on a directory and with one object per flush."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.client import Client
 from penstock.cluster.audit import Audit, Report, Space, space_of
-from penstock.cluster.reading import ImageReader, NoClusterError
-from penstock.metadata.image import ClusterImage, WalRef
+from penstock.cluster.reading import NoClusterError
+from penstock.metadata.image import WalRef
 from penstock.node.node import Node
-from penstock.settings import Settings, load
-from penstock.storage.stores.directory import DirectoryStore
-from penstock.storage.stores.memory import MemoryStore
-from penstock.storage.stores.objects import DatedStore
-from penstock.wire.batch import Record, build_batch
+from tests.cluster.ward import Ward
 
 DAY_MS = 86_400_000
 
 
-class World:
-    """A cluster of one broker, in this process."""
-
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.root = folder / "store"
-        self._memory = MemoryStore() if kind == "memory" else None
-        self._node: Node | None = None
-        self._settings = load(
-            ["listeners=PLAINTEXT://127.0.0.1:0", f"store={self.root}", "wal.settle.interval.ms=86400000"]
-        )
-
-    def open(self, _settings: Settings | None = None) -> DatedStore:
-        return self._memory or DirectoryStore(str(self.root))
-
-    async def start(self) -> Node:
-        self._node = node = Node(self._settings, open_store=self.open)
-        await node.start()
+class World(Ward):
+    async def begin(self) -> Node:
+        """Start with a topic, some of whose records are settled and some not."""
+        node = await self.start()
+        await self.create("t")
+        batches = [[b"%d" % number * 100] for number in range(9)]
+        await self.write("t", 0, *batches[:5])
+        assert await self.ledger.settle()
+        await self.write("t", 0, *batches[5:])
         return node
-
-    async def kill(self) -> None:
-        if self._node is not None:
-            await self._node.kill()
-            self._node = None
-
-    async def fill(self, node: Node, topic: str, count: int) -> None:
-        """Records, some of them settled and some not."""
-        host, _, port = node.addresses[0].rpartition(":")
-
-        def make() -> None:
-            with Client(f"{host}:{port}") as client:
-                client.partitions(topic, create=True)
-
-        await asyncio.to_thread(make)
-        found = node.broker.image.topic(topic)
-        assert found is not None
-        partition = node.broker.ledger.partition(found.id, 0)
-        assert partition is not None
-        for number in range(count):
-            done = asyncio.get_running_loop().create_future()
-            batch = build_batch([Record(0, 1_700_000_000_000, None, b"%d" % number * 100)])
-            node.broker.ledger.append(partition, batch, done.set_result)
-            await asyncio.wait_for(done, 60)
-            if number == count // 2:
-                assert await node.broker.ledger.settle()
 
     async def audit(self, *, later_ms: int = 0, delete: bool = False) -> Report:
         """As somebody sees it who looks `later_ms` after now, with an hour of grace."""
-        store = self.open()
-        now_ms = self._settings_clock_ms() + later_ms
-        auditing = Audit(store, now_ms, 3_600_000)
-        report = await auditing.run()
-        if delete:
-            await auditing.delete(report)
-        if self._memory is None:
-            await store.close()
-        return report
-
-    def _settings_clock_ms(self) -> int:
         # Objects in memory are as old as time.
-        return 0 if self._memory is not None else time.time_ns() // 1_000_000
-
-    async def image(self) -> ClusterImage:
-        return await ImageReader(self.open()).refresh()
-
-    async def keys(self, prefix: str) -> list[str]:
-        return [info.key async for info in self.open().list(prefix)]
+        now_ms = time.time_ns() // 1_000_000 if self.on_directory else 0
+        async with self.opened() as store:
+            auditing = Audit(store, now_ms + later_ms, 3_600_000)
+            report = await auditing.run()
+            if delete:
+                await auditing.delete(report)
+        return report
 
 
 @pytest.fixture(params=["directory", "memory"])
@@ -102,8 +51,7 @@ async def test_a_store_without_a_cluster(world: World) -> None:
 
 
 async def test_everything_is_needed_and_there(world: World) -> None:
-    node = await world.start()
-    await world.fill(node, "t", 9)
+    await world.begin()
     running = await world.audit(later_ms=DAY_MS)
     assert not running.missing and not running.orphaned
     assert running.kinds["segments"].referenced == running.kinds["segments"].objects > 0
@@ -114,8 +62,7 @@ async def test_everything_is_needed_and_there(world: World) -> None:
 
 
 async def test_what_nothing_refers_to(world: World) -> None:
-    node = await world.start()
-    await world.fill(node, "t", 9)
+    node = await world.begin()
     epoch = node.broker.broker_epoch
     orphans = [
         f"manifests/1/{epoch}/999999999999",
@@ -137,8 +84,7 @@ async def test_what_nothing_refers_to(world: World) -> None:
 
 async def test_what_an_unreadable_manifest_may_need_is_not_orphaned(world: World) -> None:
     """Nothing that can be read refers to its segments, which proves nothing."""
-    node = await world.start()
-    await world.fill(node, "t", 9)
+    await world.begin()
     await world.kill()
     (key,) = await world.keys("manifests/")
     segments = await world.keys("segments/")
@@ -163,14 +109,11 @@ async def test_what_an_unreadable_manifest_may_need_is_not_orphaned(world: World
 
 
 async def test_space_is_told(world: World) -> None:
-    node = await world.start()
-    await world.fill(node, "t", 9)
+    await world.begin()
     report = await world.audit(later_ms=DAY_MS)
     segments, manifests = report.kinds["segments"].bytes, report.kinds["manifests"].bytes
-    found = node.broker.image.topic("t")
-    assert found is not None and report.space is not None
-    partition = node.broker.ledger.partition(found.id, 0)
-    assert partition is not None and partition.manifest is not None
+    partition = world.partition("t")
+    assert report.space is not None and partition.manifest is not None
     readable = sum(segment.size_bytes for segment in partition.manifest.segments)
     assert (report.space.readable_bytes, report.space.stored_bytes) == (readable, segments + manifests)
     assert report.space.in_bounds
@@ -184,8 +127,7 @@ def test_space_has_a_bound() -> None:
 
 
 async def test_the_log_of_an_incarnation_that_is_over(world: World) -> None:
-    node = await world.start()
-    await world.fill(node, "t", 9)
+    node = await world.begin()
     first = node.broker.broker_epoch
     await world.kill()
     node = await world.start()
@@ -202,8 +144,7 @@ async def test_the_log_of_an_incarnation_that_is_over(world: World) -> None:
 
 @pytest.mark.parametrize("prefix", ["segments/", "manifests/"])
 async def test_what_is_needed_and_gone(world: World, prefix: str) -> None:
-    node = await world.start()
-    await world.fill(node, "t", 9)
+    await world.begin()
     await world.kill()
     (key,) = [key for key in await world.keys(prefix) if not key.endswith(".index")]
     contents = await world.open().get(key)
@@ -220,8 +161,7 @@ async def test_what_is_needed_and_gone(world: World, prefix: str) -> None:
 
 @pytest.mark.parametrize("which", [min, max])
 async def test_a_sealed_log_with_a_part_missing(world: World, which: Callable[[list[str]], str]) -> None:
-    node = await world.start()
-    await world.fill(node, "t", 9)
+    node = await world.begin()
     epoch = node.broker.broker_epoch
     await world.kill()
     node = await world.start()  # Seals the log of the first.
@@ -229,7 +169,7 @@ async def test_a_sealed_log_with_a_part_missing(world: World, which: Callable[[l
     image = await world.image()
     start = image.wal_starts[WalRef(1, epoch)]
     # Files are named by their first flush; flush n is object n + 1, and the last object is the seal.
-    first = start + 1 if isinstance(world.open(), MemoryStore) else start
+    first = start if world.on_directory else start + 1
     names = [key.rsplit("/", 1)[1] for key in await world.keys(f"wal/1/{epoch}/")]
     needed = [name for name in names if name.isdecimal() and int(name) >= first]
     await world.open().delete(f"wal/1/{epoch}/{which(needed)}")

@@ -13,7 +13,7 @@ from penstock.metadata.codec import FormatError
 from penstock.metadata.image import ClusterImage
 from penstock.node.node import StartError
 from penstock.storage.stores.memory import MemoryStore
-from penstock.storage.stores.objects import ObjectInfo
+from penstock.storage.stores.objects import ObjectInfo, ObjectStore
 
 from .rig import FaultyStore, creating, open_log, registering
 from .ward import Ward
@@ -184,3 +184,31 @@ async def test_the_whole_log_is_gone(ward: Ward) -> None:
     with pytest.raises(StartError, match="is gone: the store holds records"):
         await ward.start()
     assert not [info async for info in store.list(LOG_PREFIX)]
+
+
+async def test_a_log_and_leases_from_an_older_copy(ward: Ward) -> None:
+    """As when etcd is restored from a backup: a broker had registered since, and what it wrote is there."""
+    await ward.fill()
+    await ward.kill()
+    older = await contents(ward.open(), "meta/", "live/")
+    await ward.start()
+    await ward.write("orders", 0, [b"later"])
+    await ward.kill()
+    store = ward.open()
+    newer = await contents(store, "meta/", "live/")
+    for key in newer.keys() - older.keys():
+        await store.delete(key)
+    for key, stored in older.items():
+        await store.put(key, stored)
+    with pytest.raises(StartError, match=r"broker 1 registered with entry \d+ \(wal/1/\d+/\)"):
+        await ward.start()
+    assert await contents(store, "meta/", "live/") == older, "nothing was written"
+    for key, stored in newer.items():
+        await store.put(key, stored)
+    await ward.start()
+    assert (await ward.read("orders", 0))[-1] == (17, b"later")
+
+
+async def contents(store: ObjectStore, *prefixes: str) -> dict[str, bytes]:
+    keys = [info.key for prefix in prefixes async for info in store.list(prefix)]
+    return {key: await store.get(key) or b"" for key in keys}

@@ -28,6 +28,7 @@ def test_a_lease_comes_back_and_nonsense_is_nothing() -> None:
     assert decode_lease(None) is None
     assert decode_lease(b"\x00") is None
     assert decode_lease(b'{"epoch":"x"}') is None
+    assert decode_lease(encode_lease(Lease(3, 4)).replace(b"e", b"\xb0", 1)) is None
 
 
 def test_a_counter_that_stands_still_is_silence() -> None:

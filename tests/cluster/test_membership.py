@@ -51,6 +51,7 @@ class FakeLedger:
         self.settles = 0
         self.fail = False
         self.open: list[PartitionKey] = []
+        self.durable_flushes = 0
 
     async def settle(self) -> bool:
         self.settles += 1
@@ -80,6 +81,7 @@ class NodeLogs:
     """The logs of a world, as one broker gets at them."""
 
     def __init__(self, world: "World") -> None:
+        self.boot = ""
         self.seal = world.seal
         self.read_ahead = world.read_ahead
 

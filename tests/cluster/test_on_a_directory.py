@@ -11,6 +11,7 @@ from penstock.metadata.image import ClusterImage, derive
 from penstock.storage.stores.opening import open_store
 
 from .rig import creating, registering
+from .ward import Ward
 
 TOPICS = 60
 
@@ -38,9 +39,9 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
 
 
 async def test_brokers_on_one_directory(tmp_path: Path) -> None:
+    stores = [open_store(str(tmp_path)) for _ in range(4)]
     logs = [
-        MetadataLog(open_store(str(tmp_path)), SystemClock(), snapshot_entries=10, poll_interval=0.01)
-        for _ in range(3)
+        MetadataLog(store, SystemClock(), snapshot_entries=10, poll_interval=0.01) for store in stores[:3]
     ]
     for number, log in enumerate(logs, 1):
         await log.open()
@@ -51,9 +52,11 @@ async def test_brokers_on_one_directory(tmp_path: Path) -> None:
     assert len(images[0].topics) == TOPICS
     for log in logs:
         await log.close()
-    late = MetadataLog(open_store(str(tmp_path)), SystemClock())
+    late = MetadataLog(stores[3], SystemClock())
     assert await late.open() == images[0]
     await late.close()
+    for store in stores:
+        await store.close()
 
 
 def test_processes_on_one_directory(tmp_path: Path) -> None:
@@ -71,6 +74,29 @@ def test_processes_on_one_directory(tmp_path: Path) -> None:
     assert len(image.topics) == 3 * TOPICS
     assert sum(image.leader_counts.values()) == 3 * TOPICS
     assert image == derive(image)
+
+
+async def test_what_others_put_into_the_directories_of_a_store_is_left_alone(tmp_path: Path) -> None:
+    """A file manager's notes, a person's, and what a repair of the file system found."""
+    ward = Ward("directory", tmp_path)
+    await ward.fill()
+    expected = await ward.read("orders")
+    await ward.kill()
+    strays = []
+    for folder in [ward.root, *(path for path in ward.root.rglob("*") if path.is_dir())]:
+        for name in (".DS_Store", "notes.txt", "lost+found/#12/x y"):
+            stray = folder / name
+            stray.parent.mkdir(parents=True, exist_ok=True)
+            stray.write_bytes(b"not ours")
+            strays.append(stray)
+    assert len(strays) > 30
+    await ward.start()
+    assert await ward.read("orders") == expected
+    await ward.write("orders", 0, [b"more"])
+    assert await ward.ledger.settle()
+    assert (await ward.scrub()).exit_code == 0
+    await ward.kill()
+    assert all(stray.exists() for stray in strays)
 
 
 async def read(root: Path) -> ClusterImage:

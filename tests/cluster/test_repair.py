@@ -2,10 +2,11 @@
 
 import asyncio
 import random
-from pathlib import Path
 
+import msgspec
 import pytest
 
+from penstock.cluster.health.committing import Exchange
 from penstock.cluster.health.repair_report import GONE, START
 from penstock.log.flush import FLUSH_HEADER_SIZE, decode_flush_header
 from penstock.wire.batch import iter_batches
@@ -225,26 +226,23 @@ async def test_a_log_that_nobody_writes_is_corrected(ward: Ward, sealed: bool) -
     assert await everything(ward) == records
 
 
-async def test_a_file_that_became_a_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ward", ["directory"], indirect=True)
+async def test_a_file_that_became_a_segment(ward: Ward) -> None:
     """Its batches lie among flush headers, and its index in another object."""
-    ward = Ward("directory", tmp_path)
-    try:
-        await ward.start()
-        await ward.create("large")
-        numbers = random.Random(1)
-        await ward.write("large", 0, *([numbers.randbytes(100_000)] for _ in range(16)))
-        assert await ward.ledger.settle()
-        records = await ward.read("large")
-        (segment,) = (await ward.manifest("large")).segments
-        assert segment.index_key != segment.key
-        await ward.overwrite(segment.index_key, segment.index_start + 8, b"?" * 30)
-        (step,) = (await ward.repair()).steps
-        assert step.how == "rebuilt"
-        assert (await ward.scrub()).exit_code == 0
-        await ward.caught_up()
-        assert await ward.read("large") == records
-    finally:
-        await ward.kill()
+    await ward.start()
+    await ward.create("large")
+    numbers = random.Random(1)
+    await ward.write("large", 0, *([numbers.randbytes(100_000)] for _ in range(16)))
+    assert await ward.ledger.settle()
+    records = await ward.read("large")
+    (segment,) = (await ward.manifest("large")).segments
+    assert segment.index_key != segment.key
+    await ward.overwrite(segment.index_key, segment.index_start + 8, b"?" * 30)
+    (step,) = (await ward.repair()).steps
+    assert step.how == "rebuilt"
+    assert (await ward.scrub()).exit_code == 0
+    await ward.caught_up()
+    assert await ward.read("large") == records
 
 
 async def test_where_compaction_has_been(ward: Ward) -> None:
@@ -410,6 +408,83 @@ async def test_records_that_a_log_lost_are_said_to_be_hurt_until_they_are_cut(wa
     assert ward.partition("orders", 0).hurt == ()
     await ward.write("orders", 0, [b"next"])
     assert (await ward.read("orders", 0))[-1] == (17, b"next")
+
+
+async def lose_a_flush(ward: Ward, which: int = 2) -> tuple[str, bytes]:
+    """One of those that are not settled: the object, and what it held."""
+    await ward.kill()
+    ((wal, start),) = (await ward.image()).wal_starts.items()
+    keys = [key for key in await ward.keys(f"wal/{wal.broker}/{wal.epoch}/") if key[-1].isdecimal()]
+    later = [key for key in keys if int(key.rpartition("/")[2]) > start]
+    key = keys[-1] if ward.on_directory else later[which]
+    whole = await ward.get(key)
+    flushes = [at for at in range(len(whole)) if whole[at : at + 4] == b"PWF1"]
+    at, end = (
+        [*zip(flushes, [*flushes[1:], len(whole)], strict=True)][which]
+        if ward.on_directory
+        else (0, len(whole))
+    )
+    await ward.change(key, whole[:at] + b"?" * (end - at) + whole[end:])
+    ward.leave_presence(wal)
+    await ward.start()
+    return key, whole
+
+
+async def test_a_lost_flush_that_is_brought_back_is_restored_between_its_neighbours(ward: Ward) -> None:
+    records = await fill(ward)
+    key, whole = await lose_a_flush(ward)
+    assert await ward.ledger.settle()
+    (hurt,) = ward.partition("orders", 0).hurt
+    assert (hurt.start, hurt.end) == (14, 15)
+    (segment,) = [one for one in (await ward.manifest("orders", 0)).segments if one.end_offset > 14]
+    assert segment.base_offset < 14, "it lies within a segment"
+    await ward.open().put(key, whole)
+    steps = [one for one in (await ward.repair()).steps if (one.topic, one.partition) == ("orders", 0)]
+    assert [(one.how, one.start, one.end) for one in steps] == [("restored", 14, 15)]
+    await ward.caught_up()
+    assert ward.partition("orders", 0).hurt == ()
+    assert await ward.read("orders", 0) == records["orders", 0]
+    await ward.kill()
+    await ward.start()
+    assert await ward.read("orders", 0) == records["orders", 0]
+    assert not [one for one in (await ward.scrub()).damaged if (one.topic, one.partition) == ("orders", 0)]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_the_last_records_are_restored_although_nobody_knows_how_many_were_lost(
+    ward: Ward, cut: bool
+) -> None:
+    records = await fill(ward)
+    await ward.write("orders", 1, [b"last"])
+    key, whole = await lose_a_flush(ward, -1)
+    assert await ward.ledger.settle()
+    (hurt,) = ward.partition("orders", 1).hurt
+    assert hurt.start == 12 and hurt.end > 1 << 32
+    await ward.open().put(key, whole)
+    report = await ward.repair(cut=cut)
+    steps = {
+        (one.how, one.start, one.end) for one in report.steps if (one.topic, one.partition) == ("orders", 1)
+    }
+    assert steps == {("restored", 12, 13)} | ({("cut", 13, hurt.end)} if cut else set())
+    await ward.caught_up()
+    assert [(one.start, one.end) for one in ward.partition("orders", 1).hurt] == (
+        [] if cut else [(13, hurt.end)]
+    )
+    await ward.write("orders", 1, [b"next"])
+    await ward.kill()
+    await ward.start()
+    assert await ward.read("orders", 1) == [*records["orders", 1], (12, b"last"), (hurt.end, b"next")]
+
+
+async def test_what_is_restored_is_not_committed_beside_a_segment_that_spans_it(ward: Ward) -> None:
+    await fill(ward)
+    await lose_a_flush(ward)
+    assert await ward.ledger.settle()
+    manifest = await ward.manifest("orders", 0)
+    (spanning,) = [one for one in manifest.segments if one.end_offset > 14]
+    beside = msgspec.structs.replace(spanning, base_offset=14, end_offset=15)
+    assert Exchange({}, [beside], list(manifest.hurt), []).within(manifest) is None
+    assert Exchange({spanning: [beside]}, [], list(manifest.hurt), []).within(manifest) is not None
 
 
 async def test_flushes_that_are_gone_are_waited_for_until_they_are_cut(ward: Ward) -> None:

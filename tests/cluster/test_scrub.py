@@ -2,12 +2,12 @@
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from penstock.cluster.health.scrub import Scrub
+from penstock.cluster.leases import Lease, encode_lease, lease_key
 from penstock.log.flush import FILE_HEADER_SIZE, decode_file_header, encode_file_header
 from penstock.storage.stores.objects import DatedStore, StoreUnavailableError
 from penstock.wire.batch import iter_batches
@@ -166,6 +166,7 @@ async def test_a_log_that_was_cut_short_is_not_hurt(ward: Ward) -> None:
     await ward.kill()
     (wal,) = (await ward.image()).wal_starts
     key = f"wal/{wal.broker}/{wal.epoch}/{(await ward.image()).wal_starts[wal]:020d}"
+    await ward.open().delete(lease_key(wal.broker))  # It may know of these flushes.
     stored = await ward.get(key)
     for size in (len(stored) - 1, len(stored) - 70, len(stored) // 2, 30, 0):
         await ward.change(key, stored[:size])
@@ -179,10 +180,32 @@ async def test_a_log_that_was_cut_short_is_not_hurt(ward: Ward) -> None:
     assert (await ward.scrub()).exit_code == 1, "the sealed log has an agreed end"
 
 
+async def test_the_end_of_a_log_is_missed_if_its_broker_said_that_it_was_durable(ward: Ward) -> None:
+    await ward.fill()
+    flushes = ward.ledger.durable_flushes
+    await ward.kill()
+    image = await ward.image()
+    (wal,) = image.wal_starts
+    store = ward.open()
+    await store.put(lease_key(wal.broker), encode_lease(Lease(wal.epoch, 99, image.version, flushes=flushes)))
+    assert (await ward.scrub()).exit_code == 0
+    prefix = f"wal/{wal.broker}/{wal.epoch}/"
+    newest = max([info.key async for info in store.list(prefix) if info.key.removeprefix(prefix).isdecimal()])
+    stored = await ward.get(newest)
+    await store.delete(newest)
+    report = await ward.scrub()
+    (found,) = report.damaged
+    assert (found.what, found.key) == ("flush", prefix) and "live/1 says" in found.reason
+    assert found.reason.startswith("flushes " if ward.on_directory else f"flush {flushes - 1}:"), found
+    await store.put(newest, stored)
+    assert (await ward.scrub()).exit_code == 0
+    await store.close()
+
+
+@pytest.mark.parametrize("ward", ["directory"], indirect=True)
 @pytest.mark.parametrize("sealed", [False, True])
-async def test_what_a_power_cut_took_is_torn_and_not_hurt(tmp_path: Path, sealed: bool) -> None:
+async def test_what_a_power_cut_took_is_torn_and_not_hurt(ward: Ward, sealed: bool) -> None:
     """A flush and a batch of another are zeros, in a log of another boot that nobody synced."""
-    ward = Ward("directory", tmp_path)
     await ward.start()
     await ward.create("t")
     await ward.write("t", 0, [b"0"], [b"1" * 4000], [b"2"], [b"3" * 4000], [b"4"])
@@ -230,9 +253,9 @@ class Refusing:
         return await self._store.get_range(key, start, length)
 
 
+@pytest.mark.parametrize("ward", ["memory"], indirect=True)
 @pytest.mark.parametrize("refused", ["segments/", "manifests/", "wal/"])
-async def test_what_is_refused_is_not_damaged(tmp_path: Path, refused: str) -> None:
-    ward = Ward("memory", tmp_path)
+async def test_what_is_refused_is_not_damaged(ward: Ward, refused: str) -> None:
     await ward.fill()
     await ward.kill()
     report = await Scrub(cast("DatedStore", Refusing(ward.open(), refused))).run()

@@ -8,6 +8,7 @@ from penstock.metadata.codec import Stub, decode_snapshot
 from penstock.metadata.image import ClusterImage
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import StoreUnavailableError
+from penstock.storage.wal.port import WAL_PREFIX
 
 from .rig import FaultyStore, creating, open_log, registering
 
@@ -27,9 +28,9 @@ async def test_a_restart_reads_snapshot_and_tail_and_lists_little() -> None:
     store = FaultyStore(inner, 7)
     late = open_log(store)
     assert await late.open() == log.image
-    # A hundred names of entries at most, however long the log is.
+    # A hundred names of entries at most, however long the log is; and which write-ahead logs there are.
     listed = [key for operation, key in store.requests if operation == "list"]
-    assert listed == ["live/", entry_key(0)[:-2]]
+    assert listed == ["live/", entry_key(0)[:-2], WAL_PREFIX]
     # Snapshots at 10, 20 and 30: the hint leads to the third at once.
     assert ("get", snapshot_key(1)) not in store.requests
     assert sum(request[0] == "get" for request in store.requests) < 25

@@ -1,6 +1,8 @@
 """A cluster of one broker in this process, whose store tests hurt and heal."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from penstock.clock import SystemClock
@@ -39,6 +41,7 @@ class Ward:
     def __init__(self, kind: str, folder: Path, *settings: str) -> None:
         self.root = folder / "store"
         self._memory = MemoryStore() if kind == "memory" else None
+        self._opened: list[DatedStore] = []
         self.node: Node | None = None
         self._settings = load(
             [
@@ -50,7 +53,18 @@ class Ward:
         )
 
     def open(self, _settings: Settings | None = None) -> DatedStore:
-        return self._memory or DirectoryStore(str(self.root))
+        """Until the next `kill`."""
+        self._opened.append(self._memory or DirectoryStore(str(self.root)))
+        return self._opened[-1]
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[DatedStore]:
+        """For a look."""
+        store = self._memory or DirectoryStore(str(self.root))
+        try:
+            yield store
+        finally:
+            await store.close()
 
     @property
     def on_directory(self) -> bool:
@@ -62,9 +76,12 @@ class Ward:
         return node
 
     async def kill(self) -> None:
+        """The end of the broker, and of all others that have opened its store."""
         if self.node is not None:
             await self.node.kill()
             self.node = None
+        while self._opened:
+            await self._opened.pop().close()
 
     def leave_presence(self, wal: WalRef) -> None:
         """As a process that was killed leaves it: a file that nobody holds a lock on."""
@@ -153,27 +170,24 @@ class Ward:
         return found
 
     async def scrub(self, *topics: str) -> Report:
-        store = self.open()
-        report = await Scrub(store, topics=topics).run()
-        if self._memory is None:
-            await store.close()
-        return report
+        async with self.opened() as store:
+            return await Scrub(store, topics=topics).run()
 
     async def repair(self, *, apply: bool = True, cut: bool = False) -> RepairReport:
-        store = self.open()
-        report = await Repair(store, SystemClock(), apply=apply, cut=cut).run()
-        if self._memory is None:
-            await store.close()
-        return report
+        async with self.opened() as store:
+            return await Repair(store, SystemClock(), apply=apply, cut=cut).run()
 
     async def image(self) -> ClusterImage:
-        return await ImageReader(self.open()).refresh()
+        async with self.opened() as store:
+            return await ImageReader(store).refresh()
 
     async def keys(self, prefix: str) -> list[str]:
-        return [info.key async for info in self.open().list(prefix)]
+        async with self.opened() as store:
+            return [info.key async for info in store.list(prefix)]
 
     async def get(self, key: str) -> bytes:
-        found = await self.open().get(key)
+        async with self.opened() as store:
+            found = await store.get(key)
         assert found is not None
         return found
 

@@ -56,10 +56,10 @@ def image_of(store: Path) -> ClusterImage:
 
 def read_from_store(store: Path, topics: list[str]) -> Topics:
     """As Spark reads, without a broker."""
+    from penstock.arrow.planning import Deal, OffsetRange, splits
+    from penstock.arrow.reading import ReadSettings, open_blocking, read_stretches
+    from penstock.arrow.session import ReadSession
     from penstock.spark.options import read_options
-    from penstock.spark.read.planning import Deal, OffsetRange, splits
-    from penstock.spark.read.reading import ReadSettings, open_blocking, read_stretches
-    from penstock.spark.read.session import ReadSession
 
     columns = ("topic", "partition", "offset", "key", "value")
     options = read_options({"store": str(store), "subscribe": ",".join(topics)}, streaming=False)

@@ -6,13 +6,14 @@ import pytest
 
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.objects import StoreError
+from tests.leftovers import open_descriptors
 
 
 def test_a_store_that_does_not_open_leaves_nothing_behind() -> None:
-    """Somebody who looks again and again, as a page of the console does, would run out of threads and
-    descriptors: each has an event loop."""
-    threads = set(threading.enumerate())
+    """Somebody who looks again and again, as a page of the console does, would run out of descriptors."""
+    threads, descriptors = set(threading.enumerate()), open_descriptors()
     for _ in range(3):
         with pytest.raises(StoreError, match="not a store"):
             BlockingStore("nonsense://x")
     assert not set(threading.enumerate()) - threads
+    assert not open_descriptors() - descriptors

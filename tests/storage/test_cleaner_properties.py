@@ -154,6 +154,7 @@ class History:
 
     async def restart(self) -> None:
         await self.world.kill(self.ledger)
+        await self.world.store.close()
         self.files = FaultyFiles()
         self.world.store = DirectoryStore(self.root, files=self.files)
         self.world.wal_store = DirectoryWalStore(self.world.store, file_bytes=3000)

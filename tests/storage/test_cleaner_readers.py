@@ -170,11 +170,11 @@ def test_groups_resume_from_a_compacted_offsets_topic(broker: Broker) -> None:
 
 
 def test_spark_reads_the_store_of_a_compacted_log(tmp_path: Path) -> None:
+    from penstock.arrow.asked import Selection
+    from penstock.arrow.planning import choose
+    from penstock.arrow.reading import ReadSettings, open_blocking, read_stretches
     from penstock.cluster.reading import view_of
     from penstock.log.isolation import Isolation
-    from penstock.spark.options import Selection
-    from penstock.spark.read.planning import choose
-    from penstock.spark.read.reading import ReadSettings, open_blocking, read_stretches
     from penstock.storage.reader.stretches import Stretch, stretch_of
 
     with Workshop(str(tmp_path / "store")) as workshop:

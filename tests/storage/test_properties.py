@@ -9,7 +9,7 @@ import asyncio
 import os
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,7 @@ class Sender:
 
 
 class History:
-    def __init__(self, world: World, reopen: Callable[[], None], seed: int) -> None:
+    def __init__(self, world: World, reopen: Callable[[], Awaitable[None]], seed: int) -> None:
         self.world = world
         self._reopen = reopen
         self._random = random.Random(seed)
@@ -120,7 +120,7 @@ class History:
 
     async def restart(self) -> None:
         await self.world.kill(self.ledger)
-        self._reopen()
+        await self._reopen()
         await self.begin()
         await self.check()
 
@@ -163,11 +163,12 @@ _steps = st.lists(_step, min_size=25, max_size=60)
 async def run(steps: list[tuple[object, ...]], seed: int, world: World, files: FaultyFiles | None) -> None:
     current = [files]
 
-    def reopen() -> None:
+    async def reopen() -> None:
         """A new process on the same disk."""
         if current[0] is None:
             return
         assert isinstance(world.store, DirectoryStore)
+        await world.store.close()
         current[0] = FaultyFiles()
         world.store = DirectoryStore(world.store.root, files=current[0])
         world.wal_store = DirectoryWalStore(world.store, file_bytes=3000)

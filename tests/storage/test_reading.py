@@ -154,12 +154,14 @@ async def test_a_log_that_is_missing_is_waited_for(world: World, monkeypatch: py
     ledger = await world.start()
     assert ledger.partition(t, 0) is None and ledger.partition(u, 0) is None
     assert ledger.damaged(t, 0) is None, "what is not there is not damaged"
+    assert ledger.refused(t, 0) and ledger.refused(u, 0), "and clients are told that it is the store's fault"
     # Others go on.
     v = await world.create_topic("v")
     await append_ok(ledger, own_partition(ledger, v), batch(b"fine"))
     for key, stored in moved.items():
         await world.store.create(key, stored)
     await eventually(lambda: ledger.partition(t, 0) is not None and ledger.partition(u, 0) is not None)
+    assert not ledger.refused(t, 0) and not ledger.refused(u, 0)
     assert len(await read_all(ledger, own_partition(ledger, t))) == 3
     assert len(await read_all(ledger, own_partition(ledger, u))) == 5
 

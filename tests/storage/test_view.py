@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.arrow.asked import Selection
+from penstock.arrow.planning import choose
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
 from penstock.metadata.commands import FenceBroker
 from penstock.metadata.image import ClusterImage
-from penstock.spark.options import Selection
-from penstock.spark.read.planning import choose
 from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.partitions.partition import Partition
 from penstock.storage.reader import view as view_module

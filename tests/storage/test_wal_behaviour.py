@@ -1,6 +1,8 @@
 """One behaviour suite for the WalStore port: files on a directory, one object per flush elsewhere."""
 
 import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError, StoreUnavailableError
 from penstock.storage.wal.directory import DirectoryWalStore
+from penstock.storage.wal.log_file import MisplacedFileError
 from penstock.storage.wal.objects import SEAL, ObjectWalStore
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush, WalStore, WalWriter
 from penstock.wire.buffers import Buffer
@@ -60,6 +63,26 @@ async def write(writer: WalWriter, number: int, value: bytes = b"v") -> Outcome:
     parts = flush_of(writer, number, value)
     outcome = writer.write(number, parts, sum(map(len, parts)), answer.set_result)
     return outcome if outcome is not None else await asyncio.wait_for(answer, 60)
+
+
+async def test_each_flush_that_is_to_begin_a_file_does_so(logs: Logs) -> None:
+    """A settling may begin while the first flush behind the last one waits for the disk: what is settled and
+    what is not lie in different files all the same, because settled files are forgotten."""
+    writer = await logs.create()
+    keys = []
+    for number in range(2):
+        outcome = await write(writer, number)
+        assert isinstance(outcome, Durable)
+        keys.append(outcome.key)
+    for number in (2, 3, 3):
+        writer.rotate(number)
+    for number in range(2, 5):
+        outcome = await write(writer, number)
+        assert isinstance(outcome, Durable)
+        keys.append(outcome.key)
+    assert len({keys[1], keys[2], keys[3]}) == 3
+    await writer.close()
+    assert await logs.wal_store.seal(WAL) == 5
 
 
 async def test_what_was_written_is_scanned(logs: Logs) -> None:
@@ -209,6 +232,91 @@ async def test_a_log_whose_marker_is_gone_is_sealed(tmp_path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("left", [b"", bytes(3000), b"PWL"])
+@pytest.mark.parametrize("sync", [False, True])
+async def test_an_emptied_file_of_which_a_lease_knows_is_waited_for(
+    tmp_path: Path, sync: bool, left: bytes
+) -> None:
+    """It is not taken for what a loss of power leaves: the lease was written in the same boot."""
+    store = DirectoryStore(str(tmp_path), sync=sync)
+    logs = Logs(store, DirectoryWalStore(store))
+    writer = await logs.create()
+    for number in range(10):
+        await write(writer, number)
+    await writer.close()
+    (file,) = (path for path in (tmp_path / "wal/3/17").iterdir() if path.name.isdecimal())
+    kept = file.read_bytes()
+    file.write_bytes(left)
+    assert await logs.wal_store.seal(WAL, 0, 10) == 10
+    with pytest.raises(ObjectMissingError, match="flush 0 of the write-ahead log wal/3/17 is missing"):
+        await logs.scan(0, 10)
+    file.write_bytes(kept)
+    assert [flush.damage for flush in await logs.scan(0, 10)] == [None] * 10
+    await store.close()
+
+
+async def test_a_file_that_a_loss_of_power_emptied_is_not_waited_for(tmp_path: Path) -> None:
+    """With durability=os, after its log was sealed: the disk had not taken it, though it was told to."""
+    store = DirectoryStore(str(tmp_path))
+    logs = Logs(store, DirectoryWalStore(store))
+    writer = await logs.create()
+    for number in range(3):
+        await write(writer, number)
+    await writer.close()
+    assert await logs.wal_store.seal(WAL, 0, 3) == 3
+    (file,) = (path for path in (tmp_path / "wal/3/17").iterdir() if path.name.isdecimal())
+    file.write_bytes(b"")
+    found = await logs.scan(0, 3)
+    assert [flush.damage is not None and flush.damage.torn for flush in found] == [True] * 3
+    await store.close()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_copy_under_another_name_is_no_part_of_a_log(tmp_path: Path, sync: bool) -> None:
+    """Its name would say that hundreds of flushes were written, and none of them is there."""
+    store = DirectoryStore(str(tmp_path), sync=sync)
+    logs = Logs(store, DirectoryWalStore(store, file_bytes=600))
+    writer = await logs.create()
+    for number in range(10):
+        await write(writer, number)
+    await writer.close()
+    first, *_, last = sorted(path for path in (tmp_path / "wal/3/17").iterdir() if path.name.isdecimal())
+    for name in (f"{500:020d}", f"{int(last.name) + 1:020d}"):
+        copy = shutil.copy(last, last.with_name(name))
+        with pytest.raises(MisplacedFileError, match=f"{name} holds flush {int(last.name)} on of the log of"):
+            await logs.wal_store.seal(WAL)
+        os.unlink(copy)
+    assert await logs.wal_store.seal(WAL) == 10
+    kept = first.read_bytes()
+    shutil.copy(last, first)
+    with pytest.raises(MisplacedFileError):
+        await logs.scan(0, 10)
+    first.write_bytes(kept)
+    assert [flush.number for flush in await logs.scan(0, 10)] == list(range(10))
+    await store.close()
+
+
+async def test_a_file_of_another_log_is_not_taken_for_this_one_s(tmp_path: Path) -> None:
+    """All of it is whole, and nothing of it was written here: a sealer would count another log's flushes."""
+    store = DirectoryStore(str(tmp_path))
+    wal_store = DirectoryWalStore(store)
+    paths = []
+    for wal, flushes in ((WAL, 5), (WalRef(4, 18), 3)):
+        writer = await wal_store.create(wal)
+        assert not isinstance(writer, Fenced)
+        for number in range(flushes):
+            await write(writer, number)
+        await writer.close()
+        paths.append(tmp_path / f"wal/{wal.broker}/{wal.epoch}/{0:020d}")
+    kept = paths[0].read_bytes()
+    shutil.copy(paths[1], paths[0])
+    with pytest.raises(MisplacedFileError, match="of the log of broker 4, epoch 18"):
+        await wal_store.seal(WAL)
+    paths[0].write_bytes(kept)
+    assert await wal_store.seal(WAL) == 5
+    await store.close()
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("start", [0, 3])
 async def test_an_object_that_is_gone_is_not_the_end_of_a_log(ahead: bool, start: int) -> None:
@@ -227,6 +335,24 @@ async def test_an_object_that_is_gone_is_not_the_end_of_a_log(ahead: bool, start
         await logs.scan(start, 12)
     store.objects["wal/3/17/00000000000000000006"] = gone
     assert [flush.number for flush in await logs.scan(start, 12)] == list(range(start, 12))
+    await writer.close()
+
+
+@pytest.mark.parametrize("start", [0, 3])
+async def test_a_log_of_which_only_the_seal_is_left_is_not_empty(start: int) -> None:
+    """To an image that is older than the settling of its flushes, they are missing."""
+    store = MemoryStore()
+    logs = Logs(store, ObjectWalStore(store))
+    writer = await logs.create()
+    for number in range(6):
+        await write(writer, number)
+    assert await logs.wal_store.seal(WAL) == 6
+    await logs.wal_store.delete(WAL)
+    left = dict(store.objects)
+    assert await logs.wal_store.seal(WAL, start) == 6
+    assert store.objects == left
+    with pytest.raises(ObjectMissingError, match=f"flush {start} .* is missing"):
+        await logs.scan(start, 6)
     await writer.close()
 
 

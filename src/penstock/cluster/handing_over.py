@@ -25,7 +25,11 @@ logger = logging.getLogger(__name__)
 
 
 class Leadership(Protocol):
-    """What handing over needs from the ledger."""
+    """What a broker's membership needs from the ledger, mostly for handing over."""
+
+    @property
+    def durable_flushes(self) -> int:
+        """So many flushes of the incarnation's log are durable."""
 
     async def settle(self) -> bool:
         """Settle what was accepted so far, while writes go on."""

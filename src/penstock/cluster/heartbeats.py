@@ -1,6 +1,7 @@
 """A broker's own lease. Heartbeats keep it: they overwrite live/<broker>, and change no metadata."""
 
 import asyncio
+from collections.abc import Callable
 
 from penstock.cluster.leases import Lease, LeaseTable, decode_lease, encode_lease, lease_key
 from penstock.cluster.seat import Seat
@@ -14,6 +15,8 @@ class Heartbeats:
         self._seat = seat
         self._leases = leases
         self._counter = 0
+        self.durable_flushes: Callable[[], int] = lambda: 0
+        """How many flushes of this incarnation's log are durable."""
         self._probation_until = 0.0
         self.heard_at = 0.0
         """When the last heartbeat that was written began."""
@@ -55,6 +58,8 @@ class Heartbeats:
             self._seat.clock.time_ms(),
             log.complete_as_of_ms,
             LEVEL_MAX,
+            self.durable_flushes(),
+            self._seat.logs.boot,
         )
 
     async def others(self) -> dict[int, Lease]:

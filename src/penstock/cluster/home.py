@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from penstock.cluster.snapshots import SnapshotChain
 from penstock.entropy import SYSTEM, Entropy
 from penstock.metadata.codec import DamagedError, FormatError, Identity, decode_identity, encode_identity
+from penstock.metadata.image import WalRef
 from penstock.storage.stores.objects import ObjectStore, StoreError, StoreUnavailableError, Unproven
 from penstock.storage.wal.port import WAL_PREFIX
 
@@ -218,6 +219,17 @@ async def _require_empty(store: ObjectStore, error: DamagedError) -> None:
             if await _is_named(store):
                 return  # Another broker healed it meanwhile.
             raise error
+
+
+async def newest_log(store: ObjectStore) -> WalRef | None:
+    """The write-ahead log with the greatest epoch of all that ever were: seals stay. StoreError."""
+    newest = None
+    async for info in store.list(WAL_PREFIX):
+        match info.key.split("/"):
+            case [_, broker, epoch, _] if broker.isdecimal() and epoch.isdecimal():
+                if newest is None or int(epoch) > newest.epoch:
+                    newest = WalRef(int(broker), int(epoch))
+    return newest
 
 
 async def _heal(

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.metadata.image import BrokerInfo, ClusterImage
+from penstock.metadata.image import BrokerInfo, ClusterImage, WalRef
 from penstock.storage.stores.objects import ObjectStore
 
 # So long a process that ended may take to be started again before others take over what it led: a supervisor
@@ -59,11 +59,15 @@ class Lease(msgspec.Struct, frozen=True):
     level: int = 1
     """The newest feature level that it knows. It is said here and not in the log: brokers of level 1 say
     nothing, and would drop what a registration says beyond what they know."""
+    flushes: int = 0
+    """So many flushes of its write-ahead log are durable."""
+    boot: str = ""
+    """If not empty, they are durable only as long as the machine runs: while its boot has this id."""
 
 
 class _Stored(Lease, frozen=True):
     checksum: int = -1
-    """Of the rest. Only a whole lease proves how far the metadata log reaches."""
+    """Of the rest. Only a whole lease proves how far the metadata log and the broker's own log reach."""
 
 
 LEASE_PREFIX: Final = "live/"
@@ -88,20 +92,33 @@ def decode_lease(data: bytes | None) -> Lease | None:
         return None
     try:
         return msgspec.json.decode(data, type=Lease)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 async def whole_leases(store: ObjectStore) -> dict[str, Lease]:
     """What brokers last said, by the key of each, where nothing of it is hurt. StoreError."""
-    found: dict[str, Lease] = {}
-    for key in [info.key async for info in store.list(LEASE_PREFIX)]:
-        data = await store.get(key)
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            lease = msgspec.json.decode(data or b"", type=_Stored)
-            if lease.checksum == _sum(lease):
-                found[key] = lease
-    return found
+    keys = [info.key async for info in store.list(LEASE_PREFIX)]
+    leases = {key: _whole(await store.get(key)) for key in keys}
+    return {key: lease for key, lease in leases.items() if lease is not None}
+
+
+def _whole(data: bytes | None) -> Lease | None:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        lease = msgspec.json.decode(data or b"", type=_Stored)
+        return lease if lease.checksum == _sum(lease) else None
+    return None
+
+
+async def flushes_said(store: ObjectStore, wal: WalRef, boot: bytes) -> int:
+    """How many flushes a log must hold, by what its broker last said. `boot`: the present one, where logs lie
+    on a machine. StoreError."""
+    lease = _whole(await store.get(lease_key(wal.broker)))
+    if lease is None or lease.epoch != wal.epoch:
+        return 0
+    if lease.boot and (not any(boot) or lease.boot != boot.hex()):
+        return 0  # The machine may have lost its power since.
+    return lease.flushes
 
 
 class _Heard(msgspec.Struct):

@@ -118,6 +118,8 @@ class Membership:
     async def start(self, leadership: Leadership | None = None) -> None:
         """Write the first heartbeat, and go on in the background until `stop` or `leave`."""
         self.balance.start(leadership)
+        if leadership is not None:
+            self.heartbeats.durable_flushes = lambda: leadership.durable_flushes
         self._unsubscribe = self._seat.log.subscribe(self._on_image)
         # Recovery may have taken longer than the others wait for a heartbeat.
         self._check_lease(self._seat.log.image)

@@ -25,10 +25,10 @@ from typing import Final
 from penstock.clock import Clock
 from penstock.cluster.deciding import DraftEntry, Proposal, decide_all
 from penstock.cluster.entries import EntryWriter
-from penstock.cluster.home import HomeError, join, open_elsewhere
+from penstock.cluster.home import HomeError, join, newest_log, open_elsewhere
 from penstock.cluster.leases import whole_leases
 from penstock.cluster.snapshots import Snapshotter, entry_key
-from penstock.cluster.tail import LogReader, Stuck, heal
+from penstock.cluster.tail import LogReader, Stuck, heal, require_unread
 from penstock.entropy import SYSTEM
 from penstock.metadata.apply import apply_entry
 from penstock.metadata.codec import FormatError
@@ -136,14 +136,25 @@ class MetadataLog:
         """FormatError if entries are gone, HomeError if all of them are."""
         leases = await whole_leases(self._store) if self.image.version else {}
         await self._reader.require_whole(lambda: self.image, self._advance, leases)
-        if not self.image.version and [info async for info in self._home.list(WAL_PREFIX)]:
-            # A broker registers before it begins its log, so if that was meanwhile, the image has it now.
-            await self._read_on()
-            if not self.image.version:
-                raise HomeError(
-                    f"The metadata log of cluster {self.image.cluster_id} is gone: the store holds records, "
-                    "and nothing says which of them count. Bring meta/ back from a backup."
-                )
+        newest = await newest_log(self._home)
+        if newest is None or newest.epoch <= self.image.version:
+            return
+        # A broker registers before it begins its log, so if that was meanwhile, the image has it now.
+        await self._read_on()
+        version = self.image.version
+        if not version:
+            raise HomeError(
+                f"The metadata log of cluster {self.image.cluster_id} is gone: the store holds records, "
+                "and nothing says which of them count. Bring meta/ back from a backup."
+            )
+        if newest.epoch > version:
+            # Leases may be as old as the log: a backup of etcd has both.
+            log = f"{WAL_PREFIX}{newest.broker}/{newest.epoch}/"
+            raise FormatError(
+                f"the metadata log ends at entry {version}, and broker {newest.broker} registered with entry "
+                f"{newest.epoch} ({log}): bring the entries after {entry_key(version)} back from a newer "
+                f"backup, or take {log} away to go on without what they said"
+            )
 
     async def close(self) -> None:
         """Stop following the log. Proposals that wait fail with MetadataUnavailableError."""
@@ -249,6 +260,7 @@ class MetadataLog:
         def empty_entry(number: int) -> bytes:
             return self._writer.encode(number, (), self.image.level)
 
+        require_unread(stuck.torn, await whole_leases(self._store))
         try:
             aside = await heal(self._store, stuck.torn, empty_entry)
         except RunningBrokersError:

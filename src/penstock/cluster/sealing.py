@@ -9,8 +9,13 @@ The image may be old, too: the log may have been settled further since. So the s
 once more *after* it made the seal. If the log had begun beyond the seal by then, the seal lies among deleted
 numbers, where it means nothing, and the sealer looks for the true end again. If not, all from that beginning
 to the seal was there, and the seal was the first number missing.
+
+The end of a log may be gone: a file or an object was taken away, or cut short. The broker's last lease says
+how many flushes were durable, and the log does not end before those. What is not there is unknown then: the
+partitions that may have records in it wait for it, as for any object that is gone.
 """
 
+from penstock.cluster.leases import flushes_said
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.image import WalRef
 from penstock.storage.wal.port import WalStore
@@ -19,9 +24,10 @@ from penstock.storage.wal.port import WalStore
 async def seal_log(log: MetadataLog, wal_store: WalStore, wal: WalRef) -> int:
     """Let nobody write to this log any more; how many flushes it holds. StoreError or
     MetadataUnavailableError if the store fails."""
+    said = await flushes_said(log.store, wal, wal_store.boot)
     while True:
         start = log.image.wal_starts.get(wal, 0)
-        count = await wal_store.seal(wal, start)
+        count = await wal_store.seal(wal, start, said)
         if not wal_store.writes_come_late:
             return count
         if (await log.catch_up()).wal_starts.get(wal, 0) <= max(start, count):
@@ -34,6 +40,7 @@ class SharedLogs:
     def __init__(self, log: MetadataLog, wal_store: WalStore) -> None:
         self._log = log
         self._wal_store = wal_store
+        self.boot = "" if wal_store.survives_boot else wal_store.boot.hex()
 
     async def seal(self, broker: int, epoch: int) -> int:
         return await seal_log(self._log, self._wal_store, WalRef(broker, epoch))

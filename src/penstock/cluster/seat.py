@@ -20,6 +20,9 @@ class Times(NamedTuple):
 class Logs(Protocol):
     """The write-ahead logs of all brokers, as far as a broker that replaces another needs them."""
 
+    boot: str
+    """If not empty, what is durable in them is so only while the machine's boot has this id."""
+
     async def seal(self, broker: int, epoch: int) -> int:
         """After it returns, nobody can acknowledge a write to that incarnation's log. Returns how many
         flushes the log holds. May be called again, and by several brokers at once."""

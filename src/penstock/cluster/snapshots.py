@@ -33,16 +33,32 @@ from penstock.storage.stores.objects import ObjectStore, StoreError
 HINT_KEY: Final = "meta/hint"
 LOG_PREFIX: Final = "meta/log/"
 SNAPSHOT_PREFIX: Final = "meta/snapshot/"
+_ENTRY_DIGITS: Final = 12
+_SNAPSHOT_DIGITS: Final = 9
 
 logger = logging.getLogger(__name__)
 
 
 def entry_key(number: int) -> str:
-    return f"{LOG_PREFIX}{number:012d}"
+    return f"{LOG_PREFIX}{number:0{_ENTRY_DIGITS}d}"
+
+
+def entry_number(key: str) -> int | None:
+    """Which entry has this key; None if it is another object's."""
+    return _number(key.removeprefix(LOG_PREFIX), _ENTRY_DIGITS)
 
 
 def snapshot_key(ordinal: int) -> str:
-    return f"{SNAPSHOT_PREFIX}{ordinal:09d}"
+    return f"{SNAPSHOT_PREFIX}{ordinal:0{_SNAPSHOT_DIGITS}d}"
+
+
+def snapshot_number(key: str) -> int | None:
+    """Which snapshot has this key; None if it is another object's."""
+    return _number(key.removeprefix(SNAPSHOT_PREFIX), _SNAPSHOT_DIGITS)
+
+
+def _number(name: str, digits: int) -> int | None:
+    return int(name) if len(name) == digits and name.isascii() and name.isdecimal() else None
 
 
 class _Hint(msgspec.Struct):
@@ -83,8 +99,8 @@ class SnapshotChain:
             return 0
 
     async def _last_listed(self) -> int:
-        numbers = [info.key.removeprefix(SNAPSHOT_PREFIX) async for info in self._store.list(SNAPSHOT_PREFIX)]
-        return max((int(number) for number in numbers if number.isdecimal()), default=0)
+        numbers = [snapshot_number(info.key) async for info in self._store.list(SNAPSHOT_PREFIX)]
+        return max((number for number in numbers if number is not None), default=0)
 
     async def _enter(self, ordinal: int) -> None:
         # It may be a stub by now; the look from before it reads it and what follows.

@@ -12,6 +12,7 @@ An entry that cannot be read:
     torn, and the last            on a directory, an entry that was never synced when the power went. A broker
                                   that starts heals it (`storage.stores.healing`); a reader takes the log to
                                   end before
+    torn, and a broker read it    it was whole then, others built on it: FormatError (`require_unread`)
     damaged otherwise             FormatError that names the object
 
 The reader reads an entry that seems damaged again first: a wire or a bus may have hurt it on its way. On an
@@ -29,7 +30,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.cluster.leases import Lease
-from penstock.cluster.snapshots import LOG_PREFIX, SnapshotChain, entry_key
+from penstock.cluster.snapshots import LOG_PREFIX, SnapshotChain, entry_key, entry_number
 from penstock.metadata.apply import apply_to
 from penstock.metadata.codec import DamagedError, FormatError, decode_entry
 from penstock.metadata.draft import Draft
@@ -134,8 +135,8 @@ class LogReader:
     async def _entries_beyond(self, version: int) -> list[int]:
         """Entries after the end. Those of the same hundred are enough: an entry is followed by the next."""
         prefix = entry_key(version + 2)[:-2] if version else LOG_PREFIX
-        names = [info.key.removeprefix(LOG_PREFIX) async for info in self._store.list(prefix)]
-        return [int(name) for name in names if name.isdecimal() and int(name) > version]
+        numbers = [entry_number(info.key) async for info in self._store.list(prefix)]
+        return [number for number in numbers if number is not None and number > version]
 
     async def _take_snapshot(
         self, now: Callable[[], ClusterImage], advance: Callable[[ClusterImage], None]
@@ -197,6 +198,17 @@ def is_torn(number: int, data: bytes) -> bool:
     except FormatError:
         return False
     return False
+
+
+def require_unread(torn: range, leases: Mapping[str, Lease]) -> None:
+    """FormatError if a broker says that it had read one of these entries: it was whole, and what followed
+    from it (records of a broker that it registered, a log that was deleted) would be lost with it."""
+    for key, lease in leases.items():
+        if lease.version >= torn.start:
+            raise FormatError(
+                f"metadata entry {torn.start} is cut short, and a broker had read it ({key}): bring "
+                f"{entry_key(torn.start)} back from a backup, or delete {key} to go on without what it said"
+            )
 
 
 def can_be_torn(store: ObjectStore) -> bool:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from penstock.log import epochs as epoch_table
 from penstock.log.epochs import EpochStart
-from penstock.log.guards import Guard, GuardedBatch, Guards
+from penstock.log.guards import REMEMBERED_MAX, Guard, GuardedBatch, Guards
 from penstock.log.markers import AbortedTransaction, MarkerBatch, MarkerKind, parse_marker, touching
 from penstock.log.producers import (
     NO_PRODUCER,
@@ -82,6 +82,7 @@ class PartitionLog:
         "next_offset",
         "ongoing",
         "producer_entries",
+        "undone",
     )
 
     def __init__(self, leader_epoch: int, *, log_start_offset: int = 0, next_offset: int = 0) -> None:
@@ -98,6 +99,10 @@ class PartitionLog:
         self.ongoing: dict[int, int] = {}
         """First offset of each open transaction by producer id, in the order they began."""
         self.aborted: list[AbortedTransaction] = []
+        self.undone: dict[int, tuple[int, int]] = {}
+        """By producer id, epoch and sequence of first batches that were taken back. Batches behind them may
+        be on their way, and none of them may become the first instead: a producer that the partition does
+        not know may start at any sequence."""
         self.guards = Guards()
         """What the coordinator was asked about transactions that have no record here yet."""
 
@@ -183,6 +188,11 @@ class PartitionLog:
             refusal = check_sequence(entry, producer_epoch, batch.base_sequence)
             if refusal is not None:
                 return refusal
+            if entry is None and producer_id in self.undone:
+                epoch, first = self.undone[producer_id]
+                if producer_epoch == epoch and batch.base_sequence > first:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                del self.undone[producer_id]
         if open_transaction and not transactional:
             return ErrorCode.INVALID_TXN_STATE
         if transactional and not open_transaction:
@@ -242,7 +252,7 @@ class PartitionLog:
         reopened = False
         for producer_id, entry in reversed(staged):
             if entry is None:
-                self.producer_entries.pop(producer_id, None)
+                self._take_back_first(producer_id)
             else:
                 self.producer_entries[producer_id] = entry
             if entry is None or entry.txn_first_offset == NO_TRANSACTION:
@@ -254,6 +264,14 @@ class PartitionLog:
             self.ongoing = dict(sorted(self.ongoing.items(), key=lambda one: one[1]))
         while self.aborted and self.aborted[-1].last_offset >= next_offset:
             self.aborted.pop()
+
+    def _take_back_first(self, producer_id: int) -> None:
+        entry = self.producer_entries.pop(producer_id, None)
+        if entry is None or not entry.batches:
+            return
+        self.undone[producer_id] = entry.epoch, entry.batches[0].base_sequence
+        if len(self.undone) > REMEMBERED_MAX:
+            del self.undone[next(iter(self.undone))]
 
     def replay(self, header: BatchHeader, control: bytes, now_ms: int) -> None:
         """Take over a durable batch from a log: decided long ago, so nothing is checked."""

@@ -144,7 +144,7 @@ def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Re
         return _UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, index)
     if partition is None or partition.closed or reader.from_replica or not permit.leads:
-        return _NOT_LEADER if broker.ledger.damaged(topic.id, index) is None else _DAMAGED
+        return _REFUSED if broker.ledger.refused(topic.id, index) else _NOT_LEADER
     epoch = wanted.leader_epoch
     if epoch not in (ANY_EPOCH, partition.leader_epoch):
         return _FENCED if epoch < partition.leader_epoch else _UNKNOWN_LEADER_EPOCH
@@ -313,7 +313,7 @@ _UNKNOWN_TOPIC_ID = Result(ErrorCode.UNKNOWN_TOPIC_ID, aborted=())
 _UNKNOWN_TOPIC_OR_PARTITION = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, aborted=())
 _UNAUTHORIZED = Result(READ_TOPIC.code, aborted=())
 _NOT_LEADER = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_DAMAGED = Result(ErrorCode.KAFKA_STORAGE_ERROR)
+_REFUSED = Result(ErrorCode.KAFKA_STORAGE_ERROR)
 _FENCED = Result(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_LEADER_EPOCH = Result(ErrorCode.UNKNOWN_LEADER_EPOCH)
 _NEGATIVE_LIMIT = Result(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's word for it

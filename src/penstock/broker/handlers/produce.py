@@ -245,8 +245,8 @@ class _Judgement:
         broker = self._broker
         partition = broker.ledger.partition(topic.id, index)
         if partition is None or partition.closed:
-            damaged = broker.ledger.damaged(topic.id, index) is not None
-            return Refused(ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            refused = broker.ledger.refused(topic.id, index)
+            return Refused(ErrorCode.KAFKA_STORAGE_ERROR if refused else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if records is None:
             return NO_BATCH
         demands = broker.services.topic_demands.of(self._image, name)

@@ -2,8 +2,9 @@
 
 A partition that is newly led here is loaded from its first record on, and served when that is done. A
 partition that is led here no more is given up at once, and waiting requests are told NOT_COORDINATOR. While a
-partition is loaded, requests wait a moment and are then told COORDINATOR_LOAD_IN_PROGRESS. An empty
-partition, such as every one of a new topic, is served without delay.
+partition is loaded, requests wait a moment and are then told COORDINATOR_LOAD_IN_PROGRESS. If the store does
+not give it, that is no progress: they are told COORDINATOR_NOT_AVAILABLE until it does. An empty partition,
+such as every one of a new topic, is served without delay.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Coordinator(ABC, Generic[S]):
         self._ledger = broker.ledger
         self._shards: dict[int, LiveShard[S]] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
+        self._refused: set[int] = set()
+        """Of those that are being loaded: the store did not give their records at the last try."""
         self._tasks = Tasks()
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -153,7 +156,7 @@ class Coordinator(ABC, Generic[S]):
             return live
         if topic.partitions[index].leader != self._broker.broker_id:
             return ErrorCode.NOT_COORDINATOR
-        if self._ledger.damaged(topic.id, index) is not None:
+        if index in self._refused or self._ledger.refused(topic.id, index):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         self._begin(topic, index)
         live = self._shards.get(index)
@@ -229,7 +232,12 @@ class Coordinator(ABC, Generic[S]):
             return
         task = self._tasks.spawn(self._load(topic.id, index))
         self._loads[index] = task
-        task.add_done_callback(lambda _: self._loads.pop(index, None))
+        task.add_done_callback(lambda _: self._ended(index))
+
+    def _ended(self, index: int) -> None:
+        """Nobody loads it any more."""
+        self._loads.pop(index, None)
+        self._refused.discard(index)
 
     def _new(self, partition: Partition) -> LiveShard[S]:
         shard = self.new_shard(partition, self._metadata.image)
@@ -267,6 +275,7 @@ class Coordinator(ABC, Generic[S]):
             count = await load(self._ledger, partition, live.shard)
         except (StoreError, WireError) as error:
             log.warning("a shard could not be loaded yet topic=%s partition=%d: %s", self.topic, index, error)
+            self._refused.add(index)
             return False
         if partition.closed:
             return False

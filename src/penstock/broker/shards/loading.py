@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.log.markers import MarkerKind, parse_marker
+from penstock.log.replaying import LOST_OFFSETS_MAX
 from penstock.storage.partitions.answers import Slice
 from penstock.storage.stores.objects import HurtRangeError
 from penstock.wire.batch import (
@@ -36,7 +37,9 @@ _NOTHING = b""
 
 
 async def load(ledger: Ledger, partition: Partition, shard: Shard) -> int:
-    """Apply every durable record of the partition, in order; how many there were. Raises StoreError.
+    """Apply every durable record of the partition, in order; how many there were. Raises StoreError, also if
+    records are damaged: who was told of a commit would be told of an older one. They may be brought back, or
+    an administrator lets go of them (`penstock store repair --cut`).
 
     Nothing is durable that was not applied when this returns. Others may write meanwhile: the coordinators of
     transactions write markers, and tell of them only shards that serve.
@@ -57,8 +60,10 @@ async def _read(ledger: Ledger, partition: Partition, offset: int, end: int, loa
         found = ledger.read(partition, offset, SLICE_BYTES, limit_offset=end)
         slice_ = found if isinstance(found, Slice) else await found
     except HurtRangeError as error:
-        # What the store lost nobody brings back by waiting: records before and after it count.
-        log.error("a shard was loaded without records that are lost: %s", error)
+        if error.end - error.start < LOST_OFFSETS_MAX:
+            raise
+        # Nobody knows whether anything was there.
+        log.error("a shard was loaded without records that may be lost: %s", error)
         return error.end
     if not slice_.buffers:
         return end  # Compaction left nothing up to there.

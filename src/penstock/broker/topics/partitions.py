@@ -24,7 +24,7 @@ def led_partition(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, index)
     if partition is None or partition.closed:
-        if broker.ledger.damaged(topic.id, index) is not None:
+        if broker.ledger.refused(topic.id, index):
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if current_leader_epoch != ANY_EPOCH:

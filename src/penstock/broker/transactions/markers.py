@@ -84,8 +84,8 @@ def _led(broker: Broker, place: Place) -> Partition | ErrorCode:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, place.partition)
     if partition is None or partition.closed:
-        damaged = broker.ledger.damaged(topic.id, place.partition) is not None
-        return ErrorCode.KAFKA_STORAGE_ERROR if damaged else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refused = broker.ledger.refused(topic.id, place.partition)
+        return ErrorCode.KAFKA_STORAGE_ERROR if refused else ErrorCode.NOT_LEADER_OR_FOLLOWER
     return partition
 
 

@@ -5,6 +5,7 @@ as it still names the segments that were looked at. If it does not, these must b
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -32,20 +33,26 @@ class Exchange(NamedTuple):
     added: list[SegmentRef]
     healed: list[HurtRange]
     """Ranges that are not hurt any more: restored, or cut out."""
+    left: list[HurtRange]
+    """The parts of these that are hurt all the same."""
 
     def __bool__(self) -> bool:
         return bool(self.replaced or self.healed)
 
     def within(self, manifest: Manifest) -> Manifest | None:
-        """The manifest with it; None if that does not have what is to be exchanged."""
+        """The manifest with it; None if that does not have what is to be exchanged, or was merged around it:
+        readers look for an offset in one segment only."""
         if not set(self.replaced) <= set(manifest.segments) or not set(self.healed) <= set(manifest.hurt):
             return None
         segments = list(self.added)
         for segment in manifest.segments:
             segments += self.replaced.get(segment, (segment,))
         segments.sort(key=lambda segment: segment.base_offset)
-        hurt = tuple(one for one in manifest.hurt if one not in self.healed)
-        return msgspec.structs.replace(manifest, segments=tuple(segments), hurt=hurt)
+        if any(one.end_offset > other.base_offset for one, other in pairwise(segments)):
+            return None
+        hurt = [one for one in manifest.hurt if one not in self.healed] + self.left
+        hurt.sort(key=lambda one: one.start)
+        return msgspec.structs.replace(manifest, segments=tuple(segments), hurt=tuple(hurt))
 
     @property
     def written(self) -> list[SegmentRef]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.cluster.health.mending import CUT
 from penstock.cluster.health.repair_report import Step
+from penstock.log.flush import FILE_HEADER_SIZE
 from penstock.metadata.image import ClusterImage, WalRef
 from penstock.storage.stores.objects import ObjectMissingError, ObjectStore
 from penstock.storage.wal.file_tail import file_key
@@ -32,7 +33,10 @@ async def fill_gaps(
             # On an object store object 0 begins the log, so flush n is object n + 1.
             key = file_key(wal, missing if store.local is not None else missing + 1)
             if apply and not await store.create(key, PLACEHOLDER):
-                break  # Brought back just now.
+                stored = await store.get(key) or b""
+                if len(stored) >= FILE_HEADER_SIZE and any(stored[:FILE_HEADER_SIZE]):
+                    break  # Brought back just now.
+                await store.put(key, PLACEHOLDER)
             steps.append(Step(CUT, key, f"flush {missing} is not there, and brokers wait for it no more"))
             if not apply:
                 break

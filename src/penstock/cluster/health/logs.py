@@ -27,6 +27,7 @@ from penstock.cluster.health.flushes import (
     salvage_flush,
 )
 from penstock.cluster.health.torn import TornFlushes, torn_flushes
+from penstock.cluster.leases import lease_key
 from penstock.log.checking import logged_problem
 from penstock.log.flush import (
     FILE_HEADER_SIZE,
@@ -40,7 +41,7 @@ from penstock.log.salvage import mended_file_header
 from penstock.metadata.image import PartitionKey, WalRef
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
 from penstock.storage.wal.objects import SEAL
-from penstock.storage.wal.port import SEAL_BYTES_MAX, WAL_PREFIX
+from penstock.storage.wal.port import NAME_DIGITS, SEAL_BYTES_MAX, WAL_PREFIX
 from penstock.wire.buffers import Buffer
 
 Span = tuple[int, int]
@@ -85,6 +86,8 @@ class Walk:
         self.needs = needs
         self.prefix = f"{WAL_PREFIX}{wal.broker}/{wal.epoch}/"
         self.findings: list[LogFinding] = []
+        self.seen = start
+        """The number behind the last flush that was seen."""
         self.torn: TornFlushes = {}
         self._spans: dict[PartitionKey, list[Span]] = {}
 
@@ -106,6 +109,12 @@ class Walk:
         kind, reason = (TORN, _TORN_REASON) if is_torn else (FLUSH, reason)
         what = f"flush {first}" if first == last else f"flushes {first} to {last}"
         self.findings.append(LogFinding(Finding(kind, key, f"{what}: {reason}", position, length), last))
+
+    def require(self, said: int) -> None:
+        """An open log has as many flushes as its broker said to be durable before it was walked over."""
+        if self.end is None and self.seen < said:
+            reason = f"it is not there, and {lease_key(self.wal.broker)} says that it was durable"
+            self.lost(self.prefix, self.seen, said - 1, reason)
 
     def is_torn(self, flush: int, position: int) -> bool:
         """Whether a loss of power took the batch at a position of a flush."""
@@ -133,7 +142,7 @@ class LogCheck:
             self._bench.unread(walk.prefix, error)
             return []
         names = ((key.rpartition("/")[2], size) for key, size in found.items())
-        sizes = {int(name): size for name, size in names if name.isdecimal()}
+        sizes = {int(name): size for name, size in names if name.isdecimal() and len(name) == NAME_DIGITS}
         self._bench.planned_bytes += sum(sizes.values())
         if self._bench.store.local is not None:
             return [partial(self._guarded, walk, walk.prefix, partial(self._walk_files, walk, sizes))]
@@ -282,6 +291,7 @@ class LogCheck:
 
     async def _check_flush(self, walk: Walk, window: Window, flush: FlushAt) -> None:
         self._bench.count(window.key, flush.header.size)
+        walk.seen = max(walk.seen, flush.header.number + 1)
         if flush.header.number < walk.start:
             return
         for together in _side_by_side(walk.needed(flush)):

@@ -94,9 +94,12 @@ class Mender:
         return Healed(parts, mended)
 
     async def lost(self, key: PartitionKey, start: int, end: int, facts: Facts) -> Healed:
-        """The batches of a range of which nothing is left where it should be."""
+        """The batches of a range of which nothing is left where it should be: all that are found. The rest of
+        it may never have been written, where nobody knows how far the range goes."""
         piece = Healed([], [])
-        await self._mend(key, b"", Hurt(0, 0, start, end, "it is lost"), facts, piece.parts, piece.mended)
+        for run in await self._sources.runs(key, start, end, facts):
+            hurt = Hurt(0, 0, run.start, run.end, "it is lost")
+            await self._mend(key, b"", hurt, facts, piece.parts, piece.mended)
         return piece
 
     async def _mend(

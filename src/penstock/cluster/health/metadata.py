@@ -16,7 +16,14 @@ from penstock.cluster.health.findings import ENTRY, IDENTITY, SNAPSHOT, Finding
 from penstock.cluster.home import IDENTITY_KEY, find, open_elsewhere
 from penstock.cluster.leases import LEASE_PREFIX, Lease, whole_leases
 from penstock.cluster.reading import ImageReader, NoClusterError
-from penstock.cluster.snapshots import LOG_PREFIX, SNAPSHOT_PREFIX, entry_key, snapshot_key
+from penstock.cluster.snapshots import (
+    LOG_PREFIX,
+    SNAPSHOT_PREFIX,
+    entry_key,
+    entry_number,
+    snapshot_key,
+    snapshot_number,
+)
 from penstock.cluster.tail import is_torn
 from penstock.metadata.codec import (
     FORMAT_VERSION,
@@ -97,10 +104,10 @@ class MetadataCheck:
             raise NoClusterError("The store holds no Penstock cluster.")
         self.store = home.metadata_store
         leases = await self._check_leases()
-        await self._check_all(SNAPSHOT_PREFIX, self._check_snapshot)
+        await self._check_all(SNAPSHOT_PREFIX, snapshot_number, self._check_snapshot)
         self._check_chain()
         floor = max(self._floors.values(), default=0)
-        numbers = await self._check_all(LOG_PREFIX, self._check_entry, above=floor)
+        numbers = await self._check_all(LOG_PREFIX, entry_number, self._check_entry, above=floor)
         view = (lambda store: Corrected(store, self.corrected)) if self.corrected else None
         reader = ImageReader(bench.store, view=view)
         try:
@@ -109,7 +116,8 @@ class MetadataCheck:
             self._note_gaps(reader.floor, numbers)
             self._cannot_go_on(error)
             return None
-        self._note_gaps(reader.floor, numbers)
+        # What the newest snapshot covers is only kept for the case that it is hurt.
+        self._note_gaps(max((reader.floor, *self._versions.values())), numbers)
         if image.version < max(numbers - self.torn, default=0):
             self._cannot_go_on(f"entry {image.version + 1} of it is not there")
             return None
@@ -151,17 +159,22 @@ class MetadataCheck:
 
     def _note_gaps(self, floor: int, numbers: set[int]) -> None:
         # Snapshots may have been taken meanwhile, and entries below them deleted.
-        for number in range(floor + 1, max(numbers, default=0)):
-            if number not in numbers:
-                reason = "the entry is not there, and later ones are"
-                self._bench.damaged(Finding(ENTRY, entry_key(number), reason))
+        for before, number in itertools.pairwise((floor, *sorted(one for one in numbers if one > floor))):
+            if number > before + 1:
+                what = f"entries {before + 1} to {number - 1} are" if number > before + 2 else "the entry is"
+                reason = f"{what} not there, and later ones are"
+                self._bench.damaged(Finding(ENTRY, entry_key(before + 1), reason))
 
     async def _check_all(
-        self, prefix: str, check: Callable[[int, str, bytes], None], above: int = 0
+        self,
+        prefix: str,
+        number_of: Callable[[str], int | None],
+        check: Callable[[int, str, bytes], None],
+        above: int = 0,
     ) -> set[int]:
         """Read and check all objects of a prefix; their numbers."""
-        names = {info.key: info.key[len(prefix) :] async for info in self.store.list(prefix)}
-        numbers = {key: int(name) for key, name in names.items() if name.isdecimal() and int(name) > above}
+        found = {info.key: number_of(info.key) async for info in self.store.list(prefix)}
+        numbers = {key: number for key, number in found.items() if number is not None and number > above}
 
         async def look(key: str, number: int) -> None:
             try:

@@ -48,7 +48,7 @@ from penstock.cluster.health.scrub import JOBS, Place, Scrub
 from penstock.cluster.health.sources import Sources
 from penstock.cluster.snapshots import entry_key
 from penstock.log.checking import Facts
-from penstock.log.manifest import Manifest, ManifestError, SegmentRef, decode_manifest
+from penstock.log.manifest import HurtRange, Manifest, ManifestError, SegmentRef, decode_manifest
 from penstock.metadata.commands import LEVEL_OF, RepairPartition
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.storage.stores.objects import DatedStore, ObjectMissingError, ObjectStore, StoreError
@@ -207,23 +207,36 @@ class Repair:
         log_start = place.info.log_start
         unknown = isinstance(self._scrub.manifest(place.info), Finding)
         incarnation = _incarnation(place, self._scrub.image)
-        exchange = Exchange({}, [], [])
-        for segment in manifest.segments:
-            if segment.end_offset > log_start and _concerns(findings, segment, unknown):
-                healed = await mender.piece(place.key, segment, facts, log_start)
-                self._tell(place, healed, segment.key, findings)
-                if _changes(healed, findings, segment):
-                    if not healed.mended:
-                        moved = Mended(-1, -1, mending.MOVED, "to an object with a whole footer")
-                        self._step(place, moved, segment.key)
-                    exchange.replaced[segment] = await self._write(place, healed, incarnation, segment)
+        exchange = Exchange({}, [], [], [])
+        lost: dict[HurtRange, Healed] = {}
         for known in manifest.hurt:
             if known.end > log_start:
-                healed = await mender.lost(place.key, known.start, known.end, facts)
-                self._tell(place, healed, findings[0].key, findings)
-                if healed.mended[0].how != mending.LEFT:
-                    exchange.healed.append(known)
-                    exchange.added.extend(await self._write(place, healed, incarnation, None))
+                lost[known] = await mender.lost(place.key, known.start, known.end, facts)
+        for segment in manifest.segments:
+            within = [known for known in lost if lost[known].parts and _is_within(known, segment)]
+            if segment.end_offset > log_start and (within or _concerns(findings, segment, unknown)):
+                healed = await mender.piece(place.key, segment, facts, log_start)
+                self._tell(place, healed, segment.key, findings)
+                if any(mended.how == mending.LEFT for mended in healed.mended):
+                    # It is not written anew as if that was all of it. What lies within it stays lost, too.
+                    lost.update((known, _left(known)) for known in within)
+                    within = []
+                if within or _changes(healed, findings, segment):
+                    if not healed.mended and not within:
+                        moved = Mended(-1, -1, mending.MOVED, "to an object with a whole footer")
+                        self._step(place, moved, segment.key)
+                    parts = healed.parts + [part for known in within for part in lost[known].parts]
+                    whole = Healed(sorted(parts, key=lambda part: part.base_offset), healed.mended)
+                    exchange.replaced[segment] = await self._write(place, whole, incarnation, segment)
+                    exchange.healed.extend(within)
+        for known, healed in lost.items():
+            self._tell(place, healed, findings[0].key, findings)
+            if all(mended.how == mending.LEFT for mended in healed.mended):
+                continue
+            exchange.left.extend(_still_hurt(known, healed))
+            if known not in exchange.healed:
+                exchange.healed.append(known)
+                exchange.added.extend(await self._write(place, healed, incarnation, None))
         if self._apply and (exchange or unknown):
             await self._commit(place, manifest, exchange, incarnation, findings)
 
@@ -382,6 +395,20 @@ def _concerns(findings: Sequence[Finding], segment: SegmentRef, all_of_it: bool)
         and (one.start < 0 or (one.start < segment.end_offset and segment.base_offset < one.end))
         for one in findings
     )
+
+
+def _is_within(known: HurtRange, segment: SegmentRef) -> bool:
+    """Whether a segment has records on both sides of a range: what fills the range belongs into it."""
+    return segment.base_offset < known.start < segment.end_offset
+
+
+def _still_hurt(known: HurtRange, healed: Healed) -> list[HurtRange]:
+    left = [mended for mended in healed.mended if mended.how == mending.LEFT]
+    return [HurtRange(mended.start, mended.end, known.reason) for mended in left]
+
+
+def _left(known: HurtRange) -> Healed:
+    return Healed([], [Mended(known.start, known.end, mending.LEFT)])
 
 
 def _changes(healed: Healed, findings: Sequence[Finding], segment: SegmentRef) -> bool:

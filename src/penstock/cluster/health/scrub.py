@@ -22,6 +22,7 @@ from penstock.cluster.health.findings import HURT, MANIFEST, TORN, Finding, Repo
 from penstock.cluster.health.logs import LogCheck, LogFinding, Need, Walk, missing_records
 from penstock.cluster.health.metadata import MetadataCheck
 from penstock.cluster.health.pieces import Piece, check_footer, check_piece
+from penstock.cluster.leases import flushes_said
 from penstock.cluster.reading import ImageReader
 from penstock.log.manifest import Manifest
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, WalRef
@@ -178,10 +179,15 @@ class Scrub:
             wal: Walk(wal, image.wal_starts.get(wal, 0), image.sealed.get(wal), needed)
             for wal, needed in needs.items()
         }
+        local = self._bench.store.local
+        boot = b"" if local is None else local.files.boot_id()
+        said = {wal: await flushes_said(self.metadata.store, wal, boot) for wal in walks}
         check = LogCheck(self._bench)
         works = [work for walk in walks.values() for work in await check.works(walk)]
         await self._bench.at_once(works)
         self._walks = list(walks.values())
+        for wal, walk in walks.items():
+            walk.require(said[wal])
         for place in self.places():
             if place.info.manifest is None or isinstance(self.manifest(place.info), Manifest):
                 mine = [walks[wal] for wal in place.info.wals]

@@ -43,6 +43,14 @@ class Found(NamedTuple):
     keys: list[str]
 
 
+class Run(NamedTuple):
+    """Offsets from `start` up to, not including, `end`, and what fills them, if it was found."""
+
+    start: int
+    end: int
+    found: Found | None
+
+
 class Sources:
     def __init__(self, bench: Bench, wanted: Mapping[PartitionKey, Iterable[Span]]) -> None:
         self._bench = bench
@@ -117,18 +125,40 @@ class Sources:
 
     async def find(self, key: PartitionKey, start: int, end: int, facts: Facts) -> Found | None:
         """Whole batches that fill the offsets from `start` up to, not including, `end`."""
-        found = Found([], [])
-        while start < end:
-            for copy in self._copies.get(key, {}).get(start, ()):
-                batch = await self._whole(copy, start, end, facts)
-                if batch is not None:
-                    found.batches.append(batch)
-                    found.keys.append(copy.key)
-                    start = copy.last_offset + 1
-                    break
-            else:
-                return None
-        return found
+        runs = await self.runs(key, start, end, facts)
+        return runs[0].found if len(runs) == 1 else None
+
+    async def runs(self, key: PartitionKey, start: int, end: int, facts: Facts) -> list[Run]:
+        """The same range in pieces: those that whole batches fill, and those of which nothing was found."""
+        runs: list[Run] = []
+        at = start
+        for base in sorted(self._copies.get(key, ())):
+            if not at <= base < end:
+                continue
+            copy, batch = await self._first_whole(key, base, end, facts)
+            if copy is None:
+                continue
+            if at < base:
+                runs.append(Run(at, base, None))
+            found = runs[-1].found if runs else None
+            if found is None:
+                runs.append(Run(base, base, found := Found([], [])))
+            found.batches.append(batch)
+            found.keys.append(copy.key)
+            at = copy.last_offset + 1
+            runs[-1] = runs[-1]._replace(end=at)
+        if at < end:
+            runs.append(Run(at, end, None))
+        return runs
+
+    async def _first_whole(
+        self, key: PartitionKey, base: int, end: int, facts: Facts
+    ) -> tuple[Copy, bytes] | tuple[None, bytes]:
+        for copy in self._copies[key][base]:
+            batch = await self._whole(copy, base, end, facts)
+            if batch is not None:
+                return copy, batch
+        return None, b""
 
     async def _whole(self, copy: Copy, start: int, end: int, facts: Facts) -> bytes | None:
         try:

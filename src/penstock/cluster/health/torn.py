@@ -42,6 +42,8 @@ def _look(store: LocalDirectory, wal: WalRef, end: int | None) -> TornFlushes:
     for first, following in itertools.zip_longest(firsts, firsts[1:]):
         file = files.open(first, firsts)
         try:
+            if file.is_empty and end is not None and files.was_durable():
+                continue  # Gone, and missed.
             stop = min((one for one in (following, end) if one is not None), default=None)
             for flush in file.flushes(stop=stop, sealed=end is not None) if file.may_be_torn else ():
                 if flush.damage is not None and flush.damage.torn:

@@ -201,10 +201,14 @@ class Ledger:
         return self._partitions.get((topic_id, index))
 
     def damaged(self, topic_id: bytes, index: int) -> str | None:
-        """Why a partition led here cannot be opened: its manifest is provably not what was written. Clients
-        get KAFKA_STORAGE_ERROR, until it is as it was again."""
+        """Why a partition led here cannot be opened: its manifest is provably not what was written."""
         error = self._takeover.damage((topic_id, index))
         return str(error) if error is not None else None
+
+    def refused(self, topic_id: bytes, index: int) -> bool:
+        """Whether a partition led here is not open because the store does not give what it needs. Clients get
+        KAFKA_STORAGE_ERROR until it does, which they try again: another broker would not lead it better."""
+        return self._takeover.refusal((topic_id, index)) is not None
 
     def append(
         self,
@@ -338,6 +342,11 @@ class Ledger:
                 settle=self.settle,
             )
         return self._cleaner
+
+    @property
+    def durable_flushes(self) -> int:
+        """So many flushes of this incarnation's log are durable."""
+        return 0 if self._flusher is None else self._flusher.durable_number
 
     # Handing partitions over.
 

@@ -47,6 +47,8 @@ class Takeover:
         self._image = image
         self._on_open = on_open
         self._damaged: dict[PartitionKey, DamagedObjectError] = {}
+        self._refusals: dict[PartitionKey, StoreError] = {}
+        """Why each of those that wait was not opened at the last try."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._untried: set[PartitionKey] = set()
         """Of those that wait: nobody tried to open them yet."""
@@ -64,7 +66,13 @@ class Takeover:
         """The partition is led here no more, or under another epoch."""
         self.waiting.pop(key, None)
         self._damaged.pop(key, None)
+        self._refusals.pop(key, None)
         self._was_tried(key)
+
+    def refusal(self, key: PartitionKey) -> StoreError | None:
+        """Why the store does not give a partition: an object that it needs is damaged, not there or refused.
+        None while nobody tried."""
+        return self._refusals.get(key)
 
     def damage(self, key: PartitionKey) -> DamagedObjectError | None:
         """Why a partition cannot be opened, if that is because its manifest is provably not what was
@@ -138,10 +146,12 @@ class Takeover:
             return  # Led no more, or under another epoch.
         if error is not None:
             refused.append(_Refused(key, self._begin_again(key, partition), error))
+            self._refusals[key] = error
             self._note_damage(key, partition, error)
         else:
             del self.waiting[key]
             self._damaged.pop(key, None)
+            self._refusals.pop(key, None)
             self._on_open(key, partition)
         self._was_tried(key)
 

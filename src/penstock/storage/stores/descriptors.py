@@ -2,8 +2,13 @@
 
 A descriptor that a thread reads from is held; a held one is never closed, even when its file is deleted
 or the cache overflows: it closes when the last holder lets go.
+
+A file that was brought back from a backup mostly gets its name by renaming. Readers that went on with the
+one that was open would see the hurt bytes for ever, so the name is looked up at each read. A name that is
+gone does not count: whoever deletes a file lets its readers end.
 """
 
+import contextlib
 import os
 from collections import OrderedDict
 
@@ -11,11 +16,12 @@ from penstock.storage.stores.files import Files
 
 
 class OpenFile:
-    __slots__ = ("dropped", "fd", "holders", "key")
+    __slots__ = ("dropped", "fd", "holders", "inode", "key")
 
-    def __init__(self, key: str, fd: int) -> None:
+    def __init__(self, key: str, fd: int, inode: int) -> None:
         self.key = key
         self.fd = fd
+        self.inode = inode
         self.holders = 0
         self.dropped = False
 
@@ -31,9 +37,15 @@ class Descriptors:
 
     def hold(self, key: str) -> OpenFile:
         """An open file that stays open until `release`. Raises OSError."""
+        path = f"{self._root}/{key}"
         entry = self._open.get(key)
+        if entry is not None and self._was_replaced(entry, path):
+            self.drop(key)
+            entry = None
         if entry is None:
-            entry = OpenFile(key, self._files.open(f"{self._root}/{key}", os.O_RDONLY))
+            # The inode first: a file that is replaced in between is opened anew the next time.
+            inode = self._files.inode(path)
+            entry = OpenFile(key, self._files.open(path, os.O_RDONLY), inode)
             self._open[key] = entry
             if len(self._open) > self._limit:
                 _, oldest = self._open.popitem(last=False)
@@ -42,6 +54,11 @@ class Descriptors:
             self._open.move_to_end(key)
         entry.holders += 1
         return entry
+
+    def _was_replaced(self, entry: OpenFile, path: str) -> bool:
+        with contextlib.suppress(OSError):
+            return self._files.inode(path) != entry.inode
+        return False
 
     def release(self, entry: OpenFile) -> None:
         entry.holders -= 1

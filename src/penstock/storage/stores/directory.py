@@ -9,6 +9,9 @@
 - A read first asks the page cache without waiting (RWF_NOWAIT), from the loop. A thread reads bytes that are
   not there. Each lane has threads of its own (`lanes`).
 
+Files that other programs leave (`.DS_Store`, `.nfs...`, `...~`) have names that no key has: they are no
+objects, and are not listed.
+
 Network file systems that cache names on the client do not give the guarantee that `create` and sealing rest
 on; several brokers on one directory means several processes on one machine (`mounts`).
 """
@@ -22,7 +25,7 @@ from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.stores.descriptors import OpenFile
 from penstock.storage.stores.files import Files
 from penstock.storage.stores.lanes import lane_of_list, lane_of_read, lane_of_write
-from penstock.storage.stores.local import TEMPORARY, TORN, LocalDirectory
+from penstock.storage.stores.local import TEMPORARY, TORN, LocalDirectory, is_key
 from penstock.storage.stores.objects import DatedObject, ObjectInfo, ObjectShortError
 from penstock.storage.stores.presence import DIRECTORY as PRESENCE
 from penstock.storage.stores.read_buffers import ReadBuffers
@@ -231,7 +234,7 @@ class DirectoryStore(LocalDirectory):
                     if entry.is_directory:
                         if key.startswith(prefix) or prefix.startswith(f"{key}/"):
                             pending.append(key)
-                    elif key.startswith(prefix):
+                    elif key.startswith(prefix) and is_key(key):
                         found.append(DatedObject(key, entry.size, int(entry.modified * 1000)))
         return tuple(sorted(found))
 

@@ -48,6 +48,11 @@ _LOCK_SUFFIX = ".lock"
 _RESERVED_BYTES_MAX = 64 * 1024  # Entries of the metadata log and manifests, not records.
 
 
+def is_key(name: str) -> bool:
+    """Whether a file of this name can be an object."""
+    return _KEY.fullmatch(name) is not None
+
+
 class LocalDirectory:
     def __init__(
         self,
@@ -86,7 +91,7 @@ class LocalDirectory:
         return kind if is_network(kind) else ""
 
     def path(self, key: str) -> str:
-        if not _KEY.fullmatch(key):
+        if not is_key(key):
             raise StoreError(f"{key!r} is not a key")
         return f"{self.root}/{key}"
 

@@ -2,6 +2,7 @@
 
     wal/<broker>/<epoch>/open            present while the incarnation may write
     wal/<broker>/<epoch>/sealed          what `open` is renamed to
+    wal/<broker>/<epoch>/missed          flushes that were known to be durable were not there
     wal/<broker>/<epoch>/<first flush>   the files
 
 Sealing is renaming `open` to `sealed`. The writer appends (and syncs), then looks whether `open` is still
@@ -23,6 +24,7 @@ import asyncio
 import itertools
 import os
 from bisect import bisect_right
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,7 +35,7 @@ from penstock.storage.stores.files import store_error
 from penstock.storage.stores.lanes import Lane
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
-from penstock.storage.wal.file_tail import OPEN, FileTail, LogFiles, file_key, log_directory
+from penstock.storage.wal.file_tail import MISSED, OPEN, FileTail, LogFiles, file_key, log_directory
 from penstock.storage.wal.log_file import LogFile
 from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush
 from penstock.wire.buffers import Buffer
@@ -65,7 +67,8 @@ class DirectoryWalWriter:
         self._key = ""
         self._first_flush = 0
         self._position = 0
-        self._rotate_at = 0
+        self._rotations: deque[int] = deque()
+        """Flushes that are to begin a file. Several, if they are asked for while one waits for the disk."""
         self._spoilt = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-wal") if self._sync else None
         self._under_way: asyncio.Future[Outcome] | None = None
@@ -81,15 +84,19 @@ class DirectoryWalWriter:
         return None
 
     def rotate(self, number: int) -> None:
-        self._rotate_at = number
+        if not self._rotations or self._rotations[-1] != number:
+            self._rotations.append(number)
 
     def _write(self, number: int, parts: list[Buffer], size: int) -> Outcome:
         files = self._files
+        rotations = self._rotations
+        while rotations and rotations[0] <= self._first_flush:
+            rotations.popleft()
         if (
             self._fd < 0
             or self._spoilt
             or self._position >= self._file_bytes
-            or self._first_flush < self._rotate_at <= number
+            or (rotations and rotations[0] <= number)
         ):
             try:
                 self._begin_file(number)
@@ -181,14 +188,15 @@ class DirectoryWalStore:
         self._store = store
         self._files = store.files
         self._file_bytes = file_bytes
-        self._boot = store.files.boot_id() if boot is None else boot
+        self.boot = store.files.boot_id() if boot is None else boot
+        self.survives_boot = store.sync
         self._entropy = entropy
 
     async def create(self, wal: WalRef) -> DirectoryWalWriter | Fenced:
         created = await self._store.run(self._appear, wal, OPEN, lane=Lane.LOG)
         if not created:
             return Fenced()
-        return DirectoryWalWriter(self._store, wal, self._entropy.token(8), self._file_bytes, self._boot)
+        return DirectoryWalWriter(self._store, wal, self._entropy.token(8), self._file_bytes, self.boot)
 
     def _appear(self, wal: WalRef, marker: str) -> bool:
         """Make the log's directory appear with `marker` in it; False if it is there already."""
@@ -215,8 +223,19 @@ class DirectoryWalStore:
         except OSError as error:
             raise store_error(error, f"could not begin the write-ahead log {path}") from error
 
-    async def seal(self, wal: WalRef, start: int = 0) -> int:
-        return await self._store.run(self._seal, wal, start, lane=Lane.LOG)
+    async def seal(self, wal: WalRef, start: int = 0, said: int = 0) -> int:
+        count = await self._store.run(self._seal, wal, start, lane=Lane.LOG)
+        if count < said:
+            await self._store.run(self._miss, wal, lane=Lane.LOG)
+        return max(count, said)
+
+    def _miss(self, wal: WalRef) -> None:
+        path = self._store.path(log_directory(wal))
+        try:
+            self._files.close(self._files.open(f"{path}/{MISSED}", os.O_WRONLY | os.O_CREAT))
+            self._files.sync_directory(path)
+        except OSError as error:
+            raise store_error(error, f"could not seal {path}") from error
 
     def _seal(self, wal: WalRef, start: int) -> int:
         path = self._store.path(log_directory(wal))
@@ -239,7 +258,7 @@ class DirectoryWalStore:
     def _count(self, wal: WalRef, start: int) -> int:
         """Where a sealed log ends."""
         count = 0
-        files = LogFiles(self._store, wal, self._boot)
+        files = LogFiles(self._store, wal, self.boot)
         firsts = files.first_flushes()
         for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
             following = firsts[at + 1] if at + 1 < len(firsts) else None
@@ -278,17 +297,17 @@ class DirectoryWalStore:
         """Files are read fast enough."""
 
     async def scan(self, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
-        found = (await FileTail(self._store, wal, start, self._boot).read_on(end)).flushes
+        found = (await FileTail(self._store, wal, start, self.boot).read_on(end)).flushes
         if len(found) < end - start:
+            missing = start + len(found)
             raise ObjectMissingError(
-                f"the write-ahead log {log_directory(wal)} should hold flushes {start} to {end - 1},"
-                f" but only {len(found)} of them are there"
+                f"flush {missing} of the write-ahead log {log_directory(wal)} is missing"
             )
         for flush in found:
             yield flush
 
     def _first_flushes(self, wal: WalRef) -> list[int]:
-        return LogFiles(self._store, wal, self._boot).first_flushes()
+        return LogFiles(self._store, wal, self.boot).first_flushes()
 
     async def delete_below(self, wal: WalRef, flush: int) -> None:
         firsts = await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP)
@@ -304,6 +323,7 @@ class DirectoryWalStore:
         # would begin it else, and acknowledge what it wrote there.
         for first in await self._store.run(self._first_flushes, wal, lane=Lane.SWEEP):
             await self._store.delete(file_key(wal, first))
+        await self._store.delete(f"{log_directory(wal)}/{MISSED}")
 
     async def close(self) -> None:
         """Nothing is held open here."""

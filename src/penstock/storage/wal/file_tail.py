@@ -9,10 +9,13 @@ from penstock.storage.stores.lanes import Lane
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError
 from penstock.storage.wal.log_file import LogFile, log_header
-from penstock.storage.wal.port import WAL_PREFIX, ScannedFlush
+from penstock.storage.wal.port import NAME_DIGITS, WAL_PREFIX, ScannedFlush
 
 OPEN = "open"
 """The file that is there while the incarnation may write."""
+MISSED = "missed"
+"""The file that is there if flushes were known to be durable and were not there when the log was sealed. A
+loss of power does not explain that."""
 
 
 def log_directory(wal: WalRef) -> str:
@@ -20,7 +23,7 @@ def log_directory(wal: WalRef) -> str:
 
 
 def file_key(wal: WalRef, first_flush: int) -> str:
-    return f"{log_directory(wal)}/{first_flush:020d}"
+    return f"{log_directory(wal)}/{first_flush:0{NAME_DIGITS}d}"
 
 
 class LogFiles:
@@ -39,18 +42,22 @@ class LogFiles:
             names = self._store.files.listdir(self._store.path(log_directory(self._wal)))
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(int(name) for name in names if name.isdecimal() and len(name) == NAME_DIGITS)
 
     def open(self, first_flush: int, firsts: list[int]) -> LogFile:
-        """One of the files `firsts`."""
+        """One of the files `firsts`. MisplacedFileError."""
         files = self._store.files
         if self._header is None:
             paths = (self._store.path(file_key(self._wal, first)) for first in firsts)
-            self._header = log_header(files, paths)
+            self._header = log_header(files, paths, self._wal)
         key = file_key(self._wal, first_flush)
-        return LogFile(
-            files, self._store.path(key), key, first_flush, self._boot, self._header, syncs=self._store.sync
-        )
+        path, syncs = self._store.path(key), self._store.sync
+        return LogFile(files, path, key, first_flush, self._boot, self._header, wal=self._wal, syncs=syncs)
+
+    def was_durable(self) -> bool:
+        """Whether a loss of power took nothing of the sealed log."""
+        store = self._store
+        return store.sync or store.files.exists(store.path(f"{log_directory(self._wal)}/{MISSED}"))
 
     def is_open(self) -> bool:
         """Whether the log is not sealed."""
@@ -112,6 +119,8 @@ class FileTail:
         except FileNotFoundError:
             return []  # Deleted since the directory was listed.
         try:
+            if end is not None and file.is_empty and self._files.was_durable():
+                return []  # Flushes are gone, and may come back.
             stop = min((one for one in (following, end) if one is not None), default=None)
             found = list(file.flushes(self._number, self._position, stop))
             if found and stop is None and file.synced:

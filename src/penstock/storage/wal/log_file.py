@@ -18,7 +18,9 @@ file:
                             whole, the batches that the hole spared are whole too. A flush that is hurt in
                             another way is damaged, if a whole flush follows.
 
-One process wrote all files of a log: if the header of one is gone, the others tell boot and sync.
+One process wrote all files of a log: if the header of one is gone, the others tell boot and sync. A file
+whose header is whole and names another log, or another place in this one, was put here by a person, or by a
+program that copies. What should be here is unknown then, and nothing of it counts (`MisplacedFileError`).
 """
 
 import logging
@@ -51,7 +53,9 @@ from penstock.log.salvage import (
     mended_file_header,
     salvage,
 )
+from penstock.metadata.image import WalRef
 from penstock.storage.stores.files import Files
+from penstock.storage.stores.objects import DamagedObjectError
 from penstock.storage.wal.port import ScannedFlush
 from penstock.wire.batch import HEADER
 
@@ -62,19 +66,26 @@ _UNKNOWN_BOOT = bytes(16)
 _ANY_BOOT = b"?" * 16
 
 
-def log_header(files: Files, paths: Iterable[str]) -> FileHeader | None:
-    """What the files of a log say of it: the first header that is whole. None if there is none."""
+class MisplacedFileError(DamagedObjectError):
+    """A file of a log lies under a name that is not its own."""
+
+
+def log_header(files: Files, paths: Iterable[str], wal: WalRef) -> FileHeader | None:
+    """What the files of a log say of it: the first header that is whole, and of this log. None if there is
+    none."""
     for path in paths:
         try:
             fd = files.open(path, os.O_RDONLY)
         except FileNotFoundError:
             continue  # Deleted since the directory was listed.
         try:
-            return decode_file_header(files.pread(fd, FILE_HEADER_SIZE, 0))
+            header = decode_file_header(files.pread(fd, FILE_HEADER_SIZE, 0))
         except FlushError:
             continue
         finally:
             files.close(fd)
+        if WalRef(header.broker, header.epoch) == wal:
+            return header
     return None
 
 
@@ -106,15 +117,17 @@ class LogFile:
         boot: bytes,
         log: FileHeader | None = None,
         *,
+        wal: WalRef,
         syncs: bool = True,
     ) -> None:
-        """`boot`: the present one. `log`: the header of some file of the same log, if one is known. `syncs`:
-        what is presumed of a log none of whose files tells."""
+        """`boot`: the present one. `log`: the header of some file of the same log, if one is known.
+        `wal`: the log. `syncs`: what is presumed of a log none of whose files tells. MisplacedFileError."""
         self.key = key
         self.first_flush = first_flush
         self.mended = 0
         """How many flushes, and file headers, were not as they were written and are known all the same."""
         self._files = files
+        self._wal = wal
         self._syncs = syncs
         self._window = b""
         self._window_at = 0
@@ -136,6 +149,9 @@ class LogFile:
             else not syncs and _is_blank(self._bytes(0, FILE_HEADER_SIZE))
         )
         """Whether a loss of power may have taken any of it."""
+        head = self._bytes(0, FILE_HEADER_SIZE)
+        self.is_empty = log is None and (len(head) < FILE_HEADER_SIZE or _is_blank(head))
+        """Whether nothing is known of it, nor of the log."""
 
     def close(self) -> None:
         self._files.close(self._fd)
@@ -148,9 +164,7 @@ class LogFile:
         """The header; None if the file has none, or nothing of it is known."""
         raw = self._bytes(0, FILE_HEADER_SIZE)
         try:
-            header = decode_file_header(raw)
-            if header.first_flush == self.first_flush:
-                return header
+            return self._own(decode_file_header(raw))
         except FlushError:
             pass
         if len(raw) < FILE_HEADER_SIZE:
@@ -172,6 +186,15 @@ class LogFile:
         if first is None or first.number != self.first_flush:
             return None
         return FileHeader(0, 0, 0, self.first_flush, self.first_flush, first.nonce, _ANY_BOOT)
+
+    def _own(self, header: FileHeader) -> FileHeader:
+        if (WalRef(header.broker, header.epoch), header.first_flush) == (self._wal, self.first_flush):
+            return header
+        raise MisplacedFileError(
+            f"{self.key} holds flush {header.first_flush} on of the log of broker {header.broker}, "
+            f"epoch {header.epoch}: it was put there under a wrong name; take it away, and bring back from "
+            "a backup what was there before, if something was"
+        )
 
     # Walking.
 

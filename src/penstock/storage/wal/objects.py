@@ -15,6 +15,7 @@ time after its object was deleted, however late.
 
 But an object may be gone. A flush is begun only when the one `depth` numbers before it is durable: if that
 later one is there, the missing one was acknowledged, and the log goes on behind it. What it held is unknown.
+A seal says the same of all below it: with an image from before they were settled, the log is not empty.
 """
 
 import asyncio
@@ -180,6 +181,8 @@ class ObjectWalWriter:
 
 class ObjectWalStore:
     writes_come_late = True
+    boot = b""
+    survives_boot = True
 
     def __init__(self, store: ObjectStore, *, depth: int = _DEPTH, entropy: Entropy = SYSTEM) -> None:
         self._store = store
@@ -198,7 +201,7 @@ class ObjectWalStore:
             return Fenced()
         return ObjectWalWriter(self._store, wal, nonce, self._depth, self._entropy)
 
-    async def seal(self, wal: WalRef, start: int = 0) -> int:
+    async def seal(self, wal: WalRef, start: int = 0, said: int = 0) -> int:
         # Object `start` holds the flush below it, and is not deleted before the log is. A list of hundreds of
         # objects takes long, and is not needed if they were read ahead and nothing came since.
         number = self._end_ahead(wal, start)
@@ -208,6 +211,9 @@ class ObjectWalStore:
             while sizes.get(number, 0) > len(SEAL):
                 number += 1
             key = _key(wal, number)
+            if number not in sizes and number <= said > 0 and await self._store.size(key) is None:
+                number += 1
+                continue
             if number not in sizes and await self._is_gone(wal, number, sizes):
                 logger.error("an object of a write-ahead log is not there, and later ones are key=%s", key)
                 number += 1
@@ -226,7 +232,7 @@ class ObjectWalStore:
         """Whether an object that is not there once was. `sizes`: what was listed, if something was."""
         later = number + self._depth
         if sizes:
-            was = any(other >= later and size > len(SEAL) for other, size in sizes.items())
+            was = any(_proves(other, size, number, later) for other, size in sizes.items())
         else:
             was = (await self._store.size(_key(wal, later)) or 0) > len(SEAL)
         return was and await self._store.size(_key(wal, number)) is None
@@ -306,6 +312,12 @@ class ObjectWalStore:
 
     async def close(self) -> None:
         """Nothing is held open here."""
+
+
+def _proves(other: int, size: int, missing: int, later: int) -> bool:
+    """Whether an object shows that a missing one was there: a flush from `later` on, or a seal, which was
+    made when all below it were."""
+    return other > missing if size == len(SEAL) else size > len(SEAL) and other >= later
 
 
 def is_seal(stored: bytes) -> bool:

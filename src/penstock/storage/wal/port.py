@@ -16,6 +16,8 @@ from penstock.metadata.image import WalRef
 from penstock.storage.stores.objects import StoreError
 from penstock.wire.buffers import Buffer
 
+NAME_DIGITS = 20
+"""Of a file or an object of a log, which is named by its first flush."""
 WAL_PREFIX = "wal/"
 SEAL_BYTES_MAX = 8
 """What marks a log as sealed is no larger than this, and is all that stays of it."""
@@ -91,13 +93,18 @@ class WalWriter(Protocol):
 class WalStore(Protocol):
     writes_come_late: bool
     """Whether a write may take effect after its writer was told that it failed, or died."""
+    boot: bytes
+    """The present boot of the machine that logs lie on: zeros if nobody knows, empty on an object store."""
+    survives_boot: bool
+    """Whether what is durable outlives a loss of power."""
 
     async def create(self, wal: WalRef) -> WalWriter | Fenced:
         """Begin the log of a new incarnation, unless somebody sealed it before it began."""
 
-    async def seal(self, wal: WalRef, start: int = 0) -> int:
+    async def seal(self, wal: WalRef, start: int = 0, said: int = 0) -> int:
         """Let nobody write to this log any more; how many flushes it then holds, counted from flush 0,
-        damaged ones among them: it ends after the last that is whole or was provably written whole.
+        damaged ones among them: it ends after the last that is whole or was provably written whole, and not
+        before flush `said`, where its writer said that all below are durable.
 
         May be called again, by anybody, and then gives the same count or, if a fenced writer appended
         unacknowledged flushes meanwhile, a greater one; the count that went into the metadata log
