@@ -33,7 +33,16 @@ TIMES = {
 # Lists of plain values whose order means nothing.
 SETS = {"Partitions", "SubscribedTopicNames", "Mechanisms"}
 # Lists of structures whose order means nothing, and whose items have no one key.
-BAGS = {"Acls", "MatchingAcls", "Resources", "Tokens", "Entries", "Entity", "CredentialInfos"}
+BAGS = {
+    "Acls",
+    "ActiveProducers",
+    "MatchingAcls",
+    "Resources",
+    "Tokens",
+    "Entries",
+    "Entity",
+    "CredentialInfos",
+}
 # Times to come, told in hours.
 FUTURES = {"ExpiryTimestampMs", "ExpiryTimestamp", "MaxTimestampMs"}
 HOUR_MS = 3_600_000
