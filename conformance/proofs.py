@@ -87,7 +87,7 @@ PROOFS = (
     Proof("test", TEST),
     Proof("matrix", _python("conformance.matrix")),
     Proof("differential", DIFFERENTIAL),
-    Proof("upstream", _python("conformance.upstream --groups")),
+    Proof("upstream", _python("conformance.upstream")),
     Proof("spark", _python("conformance.spark.connector")),
     Proof("exactly-once", _python("conformance.spark.exactly_once --kills 50"), EXACTLY_ONCE),
     Proof("bench-spark", _python("benchmarks.spark"), _python("benchmarks.spark --quick")),

@@ -79,17 +79,21 @@ class Rolling(World):
 
     def roll(self) -> None:
         for broker in self.cluster.members:
-            assert upgrade(self.cluster.bootstrap, "--to", str(LEVEL_MAX)) != 0, (
-                "the level was raised beside old brokers"
-            )
+            answer = upgrade(self.cluster.bootstrap, "--to", str(LEVEL_MAX))
+            assert answer.returncode != 0, "the level was raised beside old brokers"
             self.replace(broker, self._new, kill=broker % 2 == 0)
-        assert {levels(member).level for member in self.cluster.running} == {self._level}
+        self._require_level(self._level)
+
+    def _require_level(self, level: int) -> None:
+        found = {member.address: levels(member).level for member in self.cluster.running}
+        assert set(found.values()) == {level}, f"brokers are at levels {found}, not {level}"
 
     def raise_level(self) -> None:
-        assert upgrade(self.cluster.bootstrap, "--dry-run") == 0
-        assert upgrade(self.cluster.bootstrap) == 0
+        for options in (["--dry-run"], []):
+            answer = upgrade(self.cluster.bootstrap, *options)
+            assert answer.returncode == 0, f"the level was not raised: {answer.stdout}{answer.stderr}"
         self.come_to_rest()
-        assert {levels(member).level for member in self.cluster.running} == {LEVEL_MAX}
+        self._require_level(LEVEL_MAX)
         print(f"the feature level is {LEVEL_MAX}", flush=True)
 
     def refuse_old(self, broker: int) -> None:
@@ -113,11 +117,11 @@ def levels(member: Member) -> Features:
         return features(client.any())
 
 
-def upgrade(bootstrap: str, *options: str) -> int:
-    """`penstock cluster upgrade` of this version; its exit code."""
+def upgrade(bootstrap: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """`penstock cluster upgrade` of this version."""
     command = [sys.executable, "-m", "penstock", "cluster", "upgrade", "--bootstrap", bootstrap, *options]
     environment = earlier.environment(parts.ROOT / "src")
-    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def run(level: int, rest_s: float) -> bool:

@@ -7,8 +7,10 @@ package does not ship cannot be run, and the report says so.
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -20,12 +22,20 @@ from conformance import parts
 from conformance.server import Server, ServerFailed, interrupted_cleanly
 from conformance.target import add_against, server_named
 
-GROUPS = "needs consumer groups (run with --groups)"
-TRANSACTIONS = "needs transactions"
+ETL = "run by conformance.transactions.etl, with its chaos"
+LOGIN = "needs a listener with a login, which is not started here; conformance.security.clients logs in"
+OWN_BROKERS = (
+    "all its tests: they start Apache Kafka themselves; conformance.security.clients logs in as they do"
+)
 TIMEOUT_S = 1500
 # The release of Kafka that the advertised versions must be taken for.
 TAKEN_FOR = "4.3"
 FRANZ_GO = "github.com/twmb/franz-go"
+KAFKA_GO = "github.com/segmentio/kafka-go", "v0.4.51"
+WITH_RULES = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
 
 SERVICE = """class ExternalService:
     def __init__(self, host, port):
@@ -61,8 +71,10 @@ class Suite(ABC):
     settings: dict[str, str] = {}  # noqa: RUF012
     """Settings that the library's own fixtures give their brokers."""
 
-    def __init__(self, groups: bool, only: str) -> None:
-        self.groups = groups
+    node_id = 0
+    """The id that its tests expect of their broker."""
+
+    def __init__(self, only: str) -> None:
         self.only = only
 
     def split(self, tests: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -70,8 +82,6 @@ class Suite(ABC):
         chosen, left = [], {}
         for test in tests:
             reason = next((why for pattern, why in self.reasons.items() if fnmatchcase(test, pattern)), None)
-            if reason == GROUPS and self.groups:
-                reason = None
             if reason is None and fnmatchcase(test, self.only):
                 chosen.append(test)
             elif reason is not None:
@@ -86,21 +96,14 @@ class KafkaPython(Suite):
     """test/integration of the source package; its fixtures use a running broker when KAFKA_URI names one."""
 
     name = "kafka-python"
-    settings = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}  # noqa: RUF012
-    files = ("test_admin_integration.py", "test_consumer_integration.py", "test_producer_integration.py")
-    reasons = {  # noqa: RUF012
-        "*acls*": "needs ACLs",
-        "*elect_leaders*": "needs ElectLeaders",
-        "*alter_replica_log_dirs*": "moves replicas between folders, which Penstock does not have",
-        "*metadata_quorum*": "asks for a KRaft quorum, which Penstock does not have",
-        "*partition_reassignments*": "needs partition reassignment",
-        "*transactional*": TRANSACTIONS,
-        "*test_describe_group_exists*": GROUPS,
-        "*test_delete_groups*": GROUPS,
-        "*offset_commit_resume*": GROUPS,
-        "*test_group*": GROUPS,
-        "*test_heartbeat_thread*": GROUPS,
+    settings = {  # noqa: RUF012
+        "group.min.session.timeout.ms": "1000",
+        "group.initial.rebalance.delay.ms": "0",
+        "num.partitions": "4",
+        **WITH_RULES,
     }
+    files = ("test_admin_integration.py", "test_consumer_integration.py", "test_producer_integration.py")
+    reasons: dict[str, str] = {}  # noqa: RUF012
 
     def run(self, server: Server) -> Outcome:
         source = parts.sdist(self.name, installed_version(self.name))
@@ -146,20 +149,18 @@ class KafkaPython(Suite):
                 f"{listed.stdout[-500:]}{listed.stderr[-500:]}"
             )
         chosen, left = self.split(tests)
+        left |= {path.name: OWN_BROKERS for path in where.glob("test_*.py") if path.name not in self.files}
         results = parts.PARTS / f"{self.name}.xml"
-        command = [
-            *base,
-            "--timeout",
-            "120",
-            f"--junitxml={results}",
-            *(f"--deselect={each}" for each in left),
-            *files,
-        ]
+        results.unlink(missing_ok=True)
+        base += ["--timeout=120", "--timeout-method=signal", f"--junitxml={results}"]
+        command = [*base, *(f"--deselect={each}" for each in left if "::" in each), *files]
         if self.only != "*":
-            command = [*base, "--timeout", "120", f"--junitxml={results}", *chosen]
+            command = [*base, *chosen]
         subprocess.run(
             command, cwd=source, env=environment, capture_output=True, timeout=TIMEOUT_S, check=False
         )
+        if not results.exists():
+            return Outcome(failed=dict.fromkeys(chosen, "the run did not come to its end"), left_out=left)
         outcome = read_junit(results)
         outcome.left_out = left
         return outcome
@@ -203,14 +204,9 @@ class FranzGo(Suite):
 
     name = "franz-go"
     reasons = {  # noqa: RUF012
-        "TestTxnEtl": TRANSACTIONS,
-        "TestSCRAM*": "needs SASL/SCRAM",
-        "*Share*": "needs share groups (KIP-932)",
-        "Test848*": GROUPS,
-        "TestGroup*": GROUPS,
-        "TestUnknownGroupOffsetFetchPinned": GROUPS,
-        "TestIssue337": GROUPS,
-        "TestPauseIssueOct2023": GROUPS,
+        "TestTxnEtl": ETL,
+        "TestSCRAM*": LOGIN,
+        "*Share*": "needs share groups (KIP-932), which Penstock does not serve",
     }
 
     def run(self, server: Server) -> Outcome:
@@ -228,39 +224,99 @@ class FranzGo(Suite):
             "KGO_TEST_RF": "1",
             "KGO_LOG_LEVEL": "none",
         }
-        command = [
-            "go",
-            "test",
-            "-count=1",
-            "-timeout",
-            f"{TIMEOUT_S}s",
-            "-v",
-            "-run",
-            f"^({'|'.join(chosen)})$",
-            ".",
-        ]
-        done = subprocess.run(
-            command,
-            cwd=where,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S + 60,
-            check=False,
-            errors="replace",
-        )
-        outcome = Outcome(left_out=left)
-        for verdict, test in re.findall(r"^--- (PASS|FAIL|SKIP): (\S+)", done.stdout, re.M):
-            if verdict == "PASS":
-                outcome.passed.append(test)
-            elif verdict == "SKIP":
-                outcome.skipped[test] = "by its own choice"
-            else:
-                outcome.failed[test] = _complaint(done.stdout, test)
-        for test in chosen:
-            if test not in outcome.passed and test not in outcome.failed and test not in outcome.skipped:
-                outcome.failed[test] = f"did not end: {(done.stdout + done.stderr)[-300:].strip()}"
-        return outcome
+        return go_test(where, chosen, left, environment)
+
+
+class KafkaGo(Suite):
+    """The root package's tests. They look for a broker at localhost:9092; a copy of them is told another address."""
+
+    name = "kafka-go"
+    settings = {"message.max.bytes": "200000000", **WITH_RULES}  # noqa: RUF012
+    node_id = 1
+    reasons = {  # noqa: RUF012
+        "TestNetworkAddress": "asks no broker",
+        "TestUnsupportedSASLMechanism": LOGIN,
+        "TestReaderReadCompactedMessage": "needs message.timestamp.difference.max.ms, which ended with Kafka 3",
+    }
+    parts_left_out = {  # noqa: RUF012
+        "TestConn/test_delete_topics": "asks for deleted topics, which creates them again, and expects them to have no "
+        "partitions yet: Penstock answers when they have",
+        "TestDialerResolver/resolve_domain_to_ip": "needs a broker at port 9092",
+        "TestReaderConsumerGroup/commit": "calls a function that it did not set, whatever the broker answers",
+        "TestReaderConsumerGroup/consumer_group_rebalance$": "fails with Apache Kafka 4.3, too",
+        "TestWriter/.*SASL": LOGIN,
+    }
+
+    def run(self, server: Server) -> Outcome:
+        with tempfile.TemporaryDirectory(prefix="conformance-kafka-go-") as folder:
+            where = Path(folder) / "source"
+            shutil.copytree(parts.go_module(*KAFKA_GO), where, copy_function=shutil.copyfile)
+            files = [path for path in where.glob("*_test.go") if self._asks_a_broker(path.read_text())]
+            tests = sorted(
+                name
+                for path in files
+                for name in re.findall(r"^func (Test\w+)\(t \*testing", path.read_text(), re.M)
+            )
+            for path in files:
+                path.write_text(self._readdressed(path.read_text(), server))
+            chosen, left = self.split(tests)
+            environment = os.environ | {"KAFKA_VERSION": TAKEN_FOR, "KAFKA_SKIP_NETTEST": "1"}
+            return go_test(where, chosen, left | self.parts_left_out, environment, tuple(self.parts_left_out))
+
+    @staticmethod
+    def _asks_a_broker(text: str) -> bool:
+        return "newLocalClient" in text or '"localhost:9092"' in text
+
+    @staticmethod
+    def _readdressed(text: str, server: Server) -> str:
+        text = text.replace('TCP("localhost")', f'TCP("{server.bootstrap}")')
+        return re.sub(r"\b9092\b", str(server.port), re.sub(r"\blocalhost\b", server.host, text))
+
+
+def go_test(
+    where: Path,
+    chosen: list[str],
+    left: dict[str, str],
+    environment: dict[str, str],
+    skipped: tuple[str, ...] = (),
+) -> Outcome:
+    """Run these tests of the package in this folder, without the parts of them that are named."""
+    # A module's own list of what it needs may leave out what its tests need.
+    command = [
+        "go",
+        "test",
+        "-mod=mod",
+        "-count=1",
+        f"-timeout={TIMEOUT_S}s",
+        "-v",
+        f"-run=^({'|'.join(chosen)})$",
+    ]
+    if skipped:
+        command.append(f"-skip={'|'.join(skipped)}")
+    done = subprocess.run(
+        [*command, "."],
+        cwd=where,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S + 60,
+        check=False,
+        errors="replace",
+    )
+    if "=== RUN" not in done.stdout:
+        raise parts.PartMissing(f"the tests in {where.name} could not be built: {done.stderr[-300:].strip()}")
+    outcome = Outcome(left_out=left)
+    for verdict, test in re.findall(r"^--- (PASS|FAIL|SKIP): (\S+)", done.stdout, re.M):
+        if verdict == "PASS":
+            outcome.passed.append(test)
+        elif verdict == "SKIP":
+            outcome.skipped[test] = "by its own choice"
+        else:
+            outcome.failed[test] = _complaint(done.stdout, test)
+    for test in chosen:
+        if test not in outcome.passed and test not in outcome.failed and test not in outcome.skipped:
+            outcome.failed[test] = f"did not end: {(done.stdout + done.stderr)[-300:].strip()}"
+    return outcome
 
 
 def _complaint(output: str, test: str) -> str:
@@ -270,7 +326,7 @@ def _complaint(output: str, test: str) -> str:
         named = re.match(r"=== (?:RUN|CONT|NAME)\s+(\S+)", line)
         if named:
             speaker = named[1]
-        elif speaker == test and re.match(r"\s+\w+_test\.go:\d+: ", line):
+        elif (speaker == test or speaker.startswith(f"{test}/")) and re.match(r"\s+\w+_test\.go:\d+: ", line):
             said.append(line.strip())
     return " | ".join(said)[:300] or "see its output"
 
@@ -284,7 +340,7 @@ def franz_go_version() -> str:
     return found[1]
 
 
-SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (KafkaPython, Aiokafka, FranzGo)}
+SUITES: dict[str, type[Suite]] = {suite.name: suite for suite in (KafkaPython, Aiokafka, FranzGo, KafkaGo)}
 
 
 def report(name: str, outcome: Outcome) -> None:
@@ -310,17 +366,17 @@ def main() -> int:
     parser.add_argument(
         "--suite", action="append", choices=SUITES, help="only this library's tests; may be repeated"
     )
-    parser.add_argument("--groups", action="store_true", help="also the tests that need consumer groups")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="only tests whose name fits")
     options = parser.parse_args()
     failed = ran = 0
     try:
         with interrupted_cleanly():
             for name in options.suite or SUITES:
-                # The suites expect node 0, with the address it advertises set by hand.
-                with server_named(options.against, SUITES[name].settings, node_id=0) as server:
+                # The suites expect that the broker's id and the address it advertises are set by hand.
+                suite = SUITES[name](options.only)
+                with server_named(options.against, suite.settings, suite.node_id) as server:
                     try:
-                        outcome = SUITES[name](options.groups, options.only).run(server)
+                        outcome = suite.run(server)
                     except parts.PartMissing as why:
                         print(f"\n{name}: {why}")
                         continue

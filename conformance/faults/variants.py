@@ -2,7 +2,7 @@
 
     sound           nothing wrong; but the store obeys the folder of faults, see below
     no-fencing      a writer does not look whether its log was sealed: a paused leader that wakes acknowledges
-    early-answers   writes are acknowledged, and readable, a moment before they are written
+    early-answers   writes are acknowledged, and readable, a moment before they are written; leases do not tell
 
 Brokers of any variant look into the folder that PENSTOCK_FAULTS names. While it has a file `outage` or
 `outage-N` (N: the broker's id), every file operation fails. While it has `slow` or `slow-N`, each takes as
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.cli.entry import main as penstock
+from penstock.storage.ledger.ledger import Ledger
 from penstock.storage.stores.files import Files
 from penstock.storage.wal.directory import DirectoryWalWriter
 from penstock.storage.wal.port import Outcome
@@ -98,6 +99,8 @@ def main() -> int:
         write_through(Blind())
     elif variant == "early-answers":
         write_through(Hasty())
+        # Leases say how many flushes are durable: brokers would find out by themselves.
+        Ledger.durable_flushes = property(lambda _ledger: 0)  # type: ignore[assignment,method-assign]
     sys.argv = ["penstock", *arguments]
     return penstock()
 

@@ -14,6 +14,7 @@ verdict:
     no offset is given twice
     a healed object is whole again
 
-`stage.py` is a cluster with its store and its clients, `verdict.py` decides, `proxy.py` and `disks.py` make
-stores sick, `rot.py` knows where to flip a bit, and `scenes_*.py` are the scenes.
+`stage.py` is a cluster with its store and its clients, `rich.py` one with transactions and groups, `verdict.py`
+decides, `proxy.py` and `disks.py` make stores sick, `rot.py` knows where to flip a bit, `hurts.py` what else can
+happen to a file, and `scenes_*.py` are the scenes.
 """

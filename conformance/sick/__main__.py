@@ -14,6 +14,7 @@ from conformance.server import ServerFailed, interrupted_cleanly
 from conformance.sick import (
     scenes_disk,
     scenes_gone,
+    scenes_hurt,
     scenes_late,
     scenes_refused,
     scenes_repair,
@@ -25,7 +26,16 @@ from conformance.sick.stage import SCENES, Failed, Scene, Skipped
 from penstock.client import ClientError
 from penstock.testing.waiting import Late
 
-PLAYS = (scenes_rot, scenes_gone, scenes_disk, scenes_refused, scenes_late, scenes_space, scenes_repair)
+PLAYS = (
+    scenes_rot,
+    scenes_gone,
+    scenes_hurt,
+    scenes_disk,
+    scenes_refused,
+    scenes_late,
+    scenes_space,
+    scenes_repair,
+)
 """Importing these modules filled SCENES."""
 
 

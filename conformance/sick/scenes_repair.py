@@ -2,13 +2,15 @@
 
 import random
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from conformance.cluster.processes import penstock
 from conformance.sick import rot
-from conformance.sick.scenes_rot import CASE_CHARACTERS, Remains, each_case, killed_broker
+from conformance.sick.scenes_rot import CASE_CHARACTERS, Remains, each_case, is_whole, killed_broker
 from conformance.sick.stage import SETTINGS, UNSETTLED, Failed, Stage, on_directory, on_s3, scene
 from conformance.sick.verdict import Expected
+from penstock.testing.waiting import until
 
 WHOLE, HURT = 0, 1
 DESTROYED_BYTES = 40
@@ -126,3 +128,36 @@ def objects_of_a_log_rot_on_s3() -> str:
             if path.exists():
                 rot.flip(path, at, bit)
         return f"{stage.told.count} records, {hurt} said to be hurt"
+
+
+def _brought_back(which: float) -> int:
+    with on_s3(1, UNSETTLED) as stage:
+        places = stage.speaker.create("back", 3)
+        stage.speaker.write(places, 10)
+        stage.cluster.kill()
+        objects = [path for path in stage.files("wal") if path.stat().st_size > 100]
+        hurt = objects[int(which * (len(objects) - 1))]
+        kept = hurt.read_bytes()
+        hurt.write_bytes(kept[: len(kept) // 3])
+        stage.cluster.start()
+        said = stage.check(Expected(whole=False, hurt_max=1), within_s=5)
+        if not said:
+            raise Failed("nobody was told of what is cut short")
+        # The log is settled, and deleted: what comes back is not what a broker deletes just then.
+        until(lambda: not hurt.exists(), 20, "the end of the log that was taken over")
+        hurt.parent.mkdir(parents=True, exist_ok=True)
+        hurt.write_bytes(kept)
+        store_command(stage, "repair", "--apply")
+        until(lambda: is_whole(stage), 20, "wholeness after it was brought back and repaired")
+        stage.check_goes_on(within_s=10)
+        stage.cluster.kill()
+        stage.cluster.start()
+        stage.check()
+        return 0
+
+
+@scene(s3=True)
+def rotten_object_brought_back_on_s3() -> str:
+    """An object of a dead broker's log is cut short, and taken for lost. A copy is brought back, and a repair puts its
+    records where they were: between others, or at an end that nobody knew."""
+    return each_case({f"at {which}": partial(_brought_back, which) for which in (0.5, 1.0)})

@@ -90,7 +90,7 @@ def _short(why: Exception) -> str:
 
 def _wal_flips(settings: Mapping[str, str], seed: int) -> str:
     with killed_broker(settings) as remains:
-        file = _wal_file(remains.store)
+        file = wal_file(remains.store)
         stored = file.read_bytes()
         chance = random.Random(seed)
         places = rot.wal_places(stored)
@@ -98,7 +98,7 @@ def _wal_flips(settings: Mapping[str, str], seed: int) -> str:
 
         def case(name: str, at: int) -> int:
             with remains.copied() as stage:
-                rot.flip(_wal_file(stage.objects), at)
+                rot.flip(wal_file(stage.objects), at)
                 # The file's header is redundant, or all behind it is hurt; else one flush, and what follows it
                 # in the same batch of requests.
                 most = None if at < rot.flushes(stored)[0].start else 3
@@ -111,7 +111,7 @@ def _bound(case: Callable[[str, int], int], name: str, at: int) -> Callable[[], 
     return lambda: case(name, at)
 
 
-def _wal_file(store: Path) -> Path:
+def wal_file(store: Path) -> Path:
     """The only write-ahead file that has records."""
     files = [path for path in (store / "wal").rglob("*") if path.is_file() and path.name.isdecimal()]
     return max(files, key=lambda path: path.stat().st_size)
@@ -132,13 +132,14 @@ def wal_tail_cut_or_zeroed() -> str:
     """The last flush may be gone: a process that is killed in the midst of writing leaves the same. All before
     it is there."""
     with killed_broker(UNSETTLED) as remains:
-        stored = _wal_file(remains.store).read_bytes()
+        stored = wal_file(remains.store).read_bytes()
         last = rot.flushes(stored)[-1]
         newest = _newest(remains.told)
 
         def case(change: Callable[[Path], None]) -> int:
             with remains.copied() as stage:
-                change(_wal_file(stage.objects))
+                change(wal_file(stage.objects))
+                (stage.objects / "live" / "1").unlink()  # A heartbeat may have counted the last flush.
                 forget(stage, *newest)
                 return judge_rot(stage, Expected(whole=False, hurt_max=0))
 
@@ -186,8 +187,11 @@ def newest_metadata_entry_torn() -> str:
         def case(length: int | None) -> int:
             with remains.copied() as stage:
                 stage.cluster.start()
+                leases = {path: path.read_bytes() for path in stage.files("live")}
                 stage.speaker.create("last", 1)
                 stage.cluster.kill()
+                for path, lease in leases.items():
+                    path.write_bytes(lease)  # Nobody says that it was read.
                 newest = stage.files("meta/log")[-1]
                 size = newest.stat().st_size
                 if length is None:
@@ -285,7 +289,7 @@ def torn_log_then_sweep() -> str:
         stage.cluster.start()
         stage.speaker.write(list(stage.told.acknowledged), 5)
         stage.cluster.kill()
-        file = _wal_file(stage.objects)
+        file = wal_file(stage.objects)
         last = rot.flushes(file.read_bytes())[-1] if rot.FLUSH_MAGIC in file.read_bytes() else None
         if last is not None:
             _truncate(file, last.start + 30)

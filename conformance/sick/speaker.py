@@ -30,6 +30,8 @@ KEY_BYTES = 24
 """Of a value: keys are unique, so that compaction keeps everything."""
 SAID_AFTER_S = 3.0
 """An error that is still there after so long is the answer: readers of a moving partition get one, too."""
+CONTROL = 0x20
+"""The attribute of a batch that is a marker."""
 HURT_AFTER_S = 1.0
 """The same for an error that no retry is meant for."""
 PASSING = frozenset(
@@ -204,10 +206,10 @@ class Speaker:
         at, since = reading.start, time.monotonic()
         while at < reading.end:
             code, records = self._fetch(client, place, at)
-            new = {offset: value for offset, value in batches_of(records) if offset >= at}
-            if new:
-                reading.records |= new
-                at, since = max(new) + 1, time.monotonic()
+            found = batches.split(records)
+            if found:
+                reading.records |= {offset: value for offset, value in values_of(found) if offset >= at}
+                at, since = next_offset(found[-1]), time.monotonic()
                 continue
             patience_s = SAID_AFTER_S
             if code not in PASSING and (reading.hurt or reading.empty):
@@ -265,9 +267,16 @@ class Speaker:
         return found
 
 
-def batches_of(records: bytes) -> Iterable[tuple[int, bytes]]:
-    for batch in batches.split(records):
-        yield from batches.records(batch)
+def values_of(found: Iterable[Mapping[str, Any]]) -> Iterable[tuple[int, bytes]]:
+    """Offsets and values; the markers of transactions are no records."""
+    for batch in found:
+        if not batch["attributes"] & CONTROL:
+            yield from batches.records(dict(batch))
+
+
+def next_offset(batch: Mapping[str, Any]) -> int:
+    """Compaction may have taken the last record of a batch, or all of them."""
+    return int(batch["base_offset"] + batch["last_offset_delta"] + 1)
 
 
 def error_name(code: int) -> str:

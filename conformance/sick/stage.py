@@ -94,7 +94,7 @@ class Stage:
     def files(self, prefix: str) -> list[Path]:
         """Objects under a prefix, by name: temporary ones and seals left out."""
         found = [path for path in (self.objects / prefix).rglob("*") if path.is_file()]
-        return sorted(path for path in found if path.name not in ("open", "sealed"))
+        return sorted(path for path in found if path.name not in ("open", "sealed", "missed"))
 
     def wait_for_new(self, prefix: str, before: Collection[Path], within_s: float) -> None:
         until(lambda: bool(set(self.files(prefix)) - set(before)), within_s, f"a new object in {prefix}")

@@ -37,9 +37,9 @@ compares.
 """
 
 _LOCAL = """
-## Sentences of the command line and of Spark
+## Sentences of the command line, of Spark and of scans
 
-What commands, settings and Spark's options say when they refuse something.
+What commands, settings, Spark's options and [scans](arrow.md) say when they refuse something.
 
 """
 _LOUD = (
