@@ -433,6 +433,21 @@ async def test_who_may_have_been_replaced_does_not_tell_of_gaps(rig: Rig) -> Non
     assert (await produce(rig, "t", gap)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+async def test_who_is_refused_for_a_moment_stays_the_first(rig: Rig) -> None:
+    """A partition is about to be given away, and is not after all: what comes then is not the first batch."""
+    topic = await rig.topic("t")
+    key = topic.id, 0
+    await rig.broker.ledger.surrender([key])
+    first = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (await produce(rig, "t", first)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await produce(rig, "t", first[:20])).error_code != 0
+    rig.broker.ledger.resume([key])
+    second = batch(b"b", producer_id=7, producer_epoch=0, base_sequence=1)
+    assert (await produce(rig, "t", second)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (await produce(rig, "t", first)).base_offset == 0
+    assert (await produce(rig, "t", second)).base_offset == 1
+
+
 async def test_five_in_flight_keep_their_order(rig: Rig) -> None:
     await rig.topic("t")
     replies = [

@@ -186,6 +186,37 @@ async def test_with_a_batch_those_behind_it_of_its_producer_are_dropped() -> Non
     }
 
 
+@pytest.mark.parametrize("behind", [False, True])
+async def test_what_comes_after_the_first_was_dropped_does_not_become_the_first(behind: bool) -> None:
+    desk = Desk()
+    desk.append("under way", 60)
+    await eventually(lambda: desk.writer.under_way)
+    desk.append("first", producer=7, sequence=0)
+    if behind:
+        desk.append("second", 60, producer=7, sequence=1)
+    await eventually(lambda: desk.told["first"])
+    desk.append("third", 60, producer=7, sequence=2)
+    await desk.finish()
+    assert desk.codes()["third"] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    for number in range(3):
+        desk.append(f"again {number}", 60, producer=7, sequence=number)
+    await desk.finish()
+    assert [desk.codes()[f"again {number}"] for number in range(3)] == [[1], [2], [3]]
+
+
+async def test_a_partition_that_was_closed_for_a_moment_remembers_who_was_first() -> None:
+    desk = Desk()
+    desk.append("under way", 60)
+    await eventually(lambda: desk.writer.under_way)
+    desk.append("first", 60, producer=7, sequence=0)
+    desk.flusher.refuse(desk.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    desk.append("second", 60, producer=7, sequence=1)
+    desk.append("another's", 60, producer=8, sequence=0)
+    await desk.finish()
+    assert desk.codes()["second"] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert desk.codes()["another's"] == [1]
+
+
 async def test_with_a_failed_flush_those_behind_it_of_its_producers_are_refused() -> None:
     desk = Desk()
     desk.append("first", 60, producer=7, sequence=0)

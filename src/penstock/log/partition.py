@@ -100,9 +100,9 @@ class PartitionLog:
         """First offset of each open transaction by producer id, in the order they began."""
         self.aborted: list[AbortedTransaction] = []
         self.undone: dict[int, tuple[int, int]] = {}
-        """By producer id, epoch and sequence of first batches that were taken back. Batches behind them may
-        be on their way, and none of them may become the first instead: a producer that the partition does
-        not know may start at any sequence."""
+        """By producer id, epoch and sequence of first batches that were taken back or given up. Others may be
+        on their way behind them, and none of these may become the first instead: a producer that the
+        partition does not know may start at any sequence."""
         self.guards = Guards()
         """What the coordinator was asked about transactions that have no record here yet."""
 
@@ -267,9 +267,22 @@ class PartitionLog:
 
     def _take_back_first(self, producer_id: int) -> None:
         entry = self.producer_entries.pop(producer_id, None)
-        if entry is None or not entry.batches:
-            return
-        self.undone[producer_id] = entry.epoch, entry.batches[0].base_sequence
+        if entry is not None and entry.batches:
+            self._expect_first(producer_id, entry.epoch, entry.batches[0].base_sequence)
+
+    def give_up(self, batch: bytearray | memoryview) -> None:
+        """A checked batch is not staged after all, and its producer knows. If it was to be its first, it
+        still is when it comes again."""
+        header = _unpack_header(batch)
+        producer_id, producer_epoch, base_sequence = header[9:12]
+        if base_sequence >= 0 and producer_id not in self.producer_entries:
+            self._expect_first(producer_id, producer_epoch, base_sequence)
+
+    def _expect_first(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        known = self.undone.get(producer_id)
+        if known is not None and (known[0], -known[1]) >= (producer_epoch, -base_sequence):
+            return  # It is of a later epoch, or comes before this one.
+        self.undone[producer_id] = producer_epoch, base_sequence
         if len(self.undone) > REMEMBERED_MAX:
             del self.undone[next(iter(self.undone))]
 

@@ -245,6 +245,8 @@ class _Judgement:
         broker = self._broker
         partition = broker.ledger.partition(topic.id, index)
         if partition is None or partition.closed:
+            if partition is not None and judge is _judge_batch and records is not None:
+                _give_up(partition, records)  # It may be led here again in a moment.
             refused = broker.ledger.refused(topic.id, index)
             return Refused(ErrorCode.KAFKA_STORAGE_ERROR if refused else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if records is None:
@@ -254,6 +256,11 @@ class _Judgement:
             return judge(partition, demands, self._now_ms, records, INLINE_BYTES)
         except BatchError:
             return Unexpanded(records, partial(judge, partition, demands, self._now_ms))
+
+
+def _give_up(partition: Partition, batch: memoryview) -> None:
+    if len(batch) >= HEADER_SIZE:
+        partition.give_up(batch)
 
 
 def _judge_batch(

@@ -9,8 +9,8 @@ A producer may set a time-out. A batch that still waits for a flush when its tim
 batch whose flush is under way is in doubt: the producer is told so, and the outcome of the flush counts, also
 for a producer that sends the batch again. In both cases the answer is REQUEST_TIMED_OUT. If a batch is
 dropped or its flush failed, the later batches of the same producer go with it. Written without it they would
-be out of order, or would be taken for the first of an unknown producer. One coarse timer looks at times, and
-runs only while a flush is under way.
+be out of order, or would be taken for the first of an unknown producer: the partition is told, so that those
+still on their way are not either. One coarse timer looks at times, and runs only while a flush is under way.
 
 This is the hot path, and plainer than the rest: per batch one `stage`, one header slice and one cache entry;
 per partition of a flush one extent; per flush one index join, two checksums of a few bytes and one write.
@@ -147,7 +147,7 @@ class Flusher:
     def refuse(self, partition: Partition, code: ErrorCode) -> None:
         """Answer what waits for a partition that is no longer led here."""
         waiting, partition.pending = partition.pending, []
-        _tell(waiting, code)
+        _give_up(partition, waiting, code)
 
     def _tick(self) -> None:
         """Flushes take long: look whose time is over."""
@@ -186,7 +186,7 @@ class Flusher:
                 gone.add(producer_id)
         if dropped:
             partition.pending = kept
-            _tell(dropped, code)
+            _give_up(partition, dropped, code)
 
     def _begin(self) -> None:
         self._scheduled = False
@@ -257,7 +257,7 @@ class Flusher:
         position: int,
     ) -> int:
         if partition.closed:
-            _tell(waiting, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _give_up(partition, waiting, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return position
         share = Share(partition, waiting)
         staged = share.staged
@@ -397,6 +397,13 @@ class Flusher:
     def _refuse_all(self) -> None:
         while self._dirty:
             self.refuse(self._dirty.popleft(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _give_up(partition: Partition, waiting: Iterable[Waiting], code: ErrorCode) -> None:
+    """They are not written, unless they are sent again."""
+    for batch, done, _until in waiting:
+        partition.give_up(batch)
+        done(code)
 
 
 def _tell(waiting: Iterable[Waiting], code: ErrorCode) -> None:
