@@ -7,7 +7,9 @@ import pytest
 from conformance.client import BY_NAME
 from conformance.clients.protocol import Record
 from conformance.crash import PARTITIONS, Broken, Producer, Reader
+from conformance.differential.__main__ import Run
 from conformance.differential.compare import Difference, Mismatch, deliberate, differences, ranges
+from conformance.differential.scenario import Draw, Step
 from conformance.matrix import record_set
 from conformance.wire import batches
 from conformance.wire.batches import Item
@@ -46,6 +48,47 @@ def test_every_deliberate_difference_has_a_reason_and_names_its_api() -> None:
     for each in [each for file in listed for each in file]:
         assert len(each.reason) > 20
         assert each.api != "*" or each.field != "*"
+
+
+class Said:
+    """A broker that says these things in turn, and the last of them for ever."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = list(answers)
+
+    def ask(self, api: str, version: int, step: Step) -> str:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def hang_up(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("said", "counts"), [(["no", "yes"], False), (["no", "no", "yes"], True), (["no", "yes", "no"], True)]
+)
+def test_what_differs_at_one_moment_is_told_and_what_differs_again_counts(
+    said: list[str], counts: bool
+) -> None:
+    labels: list[str] = []
+
+    def scenario(draw: Draw, version: int) -> Any:
+        labels.append(f"{draw.label} {draw.chance.random()}")
+        yield Step({})
+
+    mode = SimpleNamespace(scenarios={"Fetch": {"plain": scenario}}, setup=lambda world, now_ms: None)
+    run = Run(cast("Any", mode), cast("Any", Said("yes")), cast("Any", Said(*said)), seed=1)
+    run.play_until_sure("Fetch", 4, "plain", [])
+    assert (len(run.found), len(run.passing)) == ((1, 0) if counts else (0, 1))
+    names, chances = zip(*(each.split() for each in labels), strict=True)
+    assert names == ("plain-v4", "plain-v4-b", "plain-v4-c")
+    assert len(set(chances)) == 1
+
+
+def test_what_differs_on_purpose_is_not_asked_again() -> None:
+    scenarios = {"Fetch": {"plain": lambda draw, version: iter([Step({})])}}
+    mode = SimpleNamespace(scenarios=scenarios, setup=lambda world, now_ms: None)
+    run = Run(cast("Any", mode), cast("Any", Said("yes")), cast("Any", Said("no")), seed=1)
+    run.play_until_sure("Fetch", 4, "plain", [Difference("why", api="Fetch")])
+    assert (len(run.found), run.requests) == (1, 1)
 
 
 def test_ranges_read_as_people_write_them() -> None:
