@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ def workshop(tmp_path: Path) -> Iterator[Workshop]:
         ({"start": "now"}, ValueError, f"start is {PLACES}, not 'now'."),
         ({"end": 5}, ValueError, f"end is {PLACES}, not 5."),
         ({"start": date(2026, 1, 1)}, ValueError, f"start is {PLACES}, not datetime.date("),
-        ({"end": datetime(2026, 1, 1)}, ValueError, "end is a datetime without a time zone, 2026-01"),
         ({"start": {0: -1, 1: 0}}, ValueError, "start has -1 for partition 0: an offset is 0 or more,"),
         ({"start": {0: 1.5, 1: 0}}, ValueError, "start has 1.5 for partition 0: an offset is 0 or more,"),
         ({"start": {0: True, 1: 0}}, ValueError, "start has True for partition 0: an offset is 0 or more,"),
@@ -146,17 +145,17 @@ def test_a_closed_log_is_done(workshop: Workshop) -> None:
 
 
 def test_a_log_that_nobody_closes_lets_go_of_its_thread(workshop: Workshop) -> None:
-    def threads() -> int:
-        return sum(one.name == "penstock-io" for one in threading.enumerate())
+    def threads() -> set[threading.Thread]:
+        return {one for one in threading.enumerate() if one.name == "penstock-io"}
 
-    before = threads()
+    before = threads()  # Those of earlier tests may still be ending.
     reader = Log(workshop.store).topic("events").scan()
     gc.collect()
     assert reader.read_all().num_rows == 3, "the reader keeps its log"
-    assert threads() == before + 1
+    (own,) = threads() - before
     del reader
     gc.collect()
-    until(lambda: threads() == before, 30, "the end of the thread")
+    until(lambda: not own.is_alive(), 30, "the end of the thread")
 
 
 def says(program: str, *arguments: str) -> str:

@@ -212,6 +212,7 @@ def test_times_to_start_and_end_at(broker: Broker, log: Log) -> None:
     assert len(seen(topic.scan(end=first + HOUR))) == 5
     elsewhere = (first + 2 * ms).astimezone(tz=None)
     assert seen(topic.scan(elsewhere)) == [(0, 2), (0, 3)], "a time zone of its own"
+    assert seen(topic.scan(elsewhere.replace(tzinfo=None))) == [(0, 2), (0, 3)], "local time"
 
 
 def test_some_columns_in_their_order(broker: Broker, log: Log) -> None:

@@ -141,9 +141,10 @@ class Topic:
         """The records from `start` up to, not including, `end`, with the columns of Spark's Kafka source.
 
         `start`, `end`: "earliest"; "latest"; by partition an offset or one of these words, as
-        {0: 5, 1: "latest"}; or a datetime with a time zone. A datetime means, in each partition, the first
-        record at that time or later; where no record is so late, it means "latest". A scan goes from
-        "earliest" to "latest" if nothing else is asked for, also in partitions that are not named.
+        {0: 5, 1: "latest"}; or a datetime, of local time if it has no time zone. A datetime means, in each
+        partition, the first record at that time or later; where no record is so late, it means "latest". A
+        scan goes from "earliest" to "latest" if nothing else is asked for, also in partitions that are not
+        named.
         `columns`: some of key, value, topic, partition, offset, timestamp, timestampType, headers. What is
         not named is not decoded.
         `isolation`: "read_committed" leaves out what was aborted, and ends where the oldest open transaction
@@ -229,10 +230,7 @@ def _asked(topic: str, start: Place | None, end: Place | None, isolation: Isolat
 def _bound(name: str, topic: str, place: Place) -> Bound:
     if isinstance(place, datetime):
         if place.utcoffset() is None:
-            raise OptionError(
-                f"{name} is a datetime without a time zone, {place}, which does not say when that is: give it"
-                " one, such as tzinfo=datetime.UTC."
-            )
+            place = place.astimezone()  # Local time, as everywhere in Python.
         # Records have milliseconds. One at this time or later is one at the next whole millisecond or later.
         return Bound(everywhere=-((_EPOCH - place) // timedelta(milliseconds=1)), by_timestamp=True)
     if isinstance(place, str) and place in _WORDS:
