@@ -90,6 +90,8 @@ class FakeS3(FakeHttp):
                 raise Answer(404, b"<html>404 page not found</html>")
             if fault == "other":
                 headers["range"] = _before(headers["range"])
+            if fault == "whole":
+                headers.pop("range", None)
             await self._act(method, urllib.parse.unquote(path), query, headers, body)
         except Answer as given:
             answer = given

@@ -244,6 +244,21 @@ async def test_what_always_comes_short_is_not_missing(world: World) -> None:
                 await read
 
 
+@pytest.mark.parametrize("fault", ["whole", "other", "416", "drop", "503"])
+async def test_a_size_that_cannot_be_told_is_not_nothing(world: World, fault: str) -> None:
+    """A sealer takes an object without bytes for one that was never there, and settling would remember it.
+    Words of an error prove nothing: the name of a bucket or a prefix may be among them."""
+    store = world.open("s3://bucket/orange")
+    await store.put("k", b"0123456789")
+    await store.put("empty")
+    assert (await store.size("k"), await store.size("empty"), await store.size("none")) == (10, 0, None)
+    world.server.faults = [("GET", fault)]
+    assert await store.size("k") == 10
+    world.server.faults = [("GET", fault)] * 100
+    with pytest.raises(StoreUnavailableError):
+        await store.size("k")
+
+
 async def test_a_list_that_is_not_found_is_not_an_empty_one(world: World) -> None:
     store = world.open()
     world.server.faults = [("GET", "page")] * 100

@@ -195,9 +195,9 @@ class RemoteStore(Unproven):
                 answer = await obstore.get_async(store, key, options={"range": (0, 1)})
                 await answer.bytes_async()
             except exceptions.GenericError as error:
-                if not concerns_range(error):
+                if not concerns_range(error) or (await obstore.head_async(store, key))["size"]:
                     raise
-                return 0
+                return 0  # Not even a first byte, and the service says so twice.
             return answer.meta["size"]
 
         try:
