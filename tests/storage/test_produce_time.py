@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.clock import SystemClock
+from penstock.log import partition
 from penstock.log.flush import FLUSH_HEADER_SIZE
 from penstock.metadata.image import WalRef
 from penstock.storage.ledger import flusher as flushing
@@ -197,7 +198,7 @@ async def test_what_comes_after_the_first_was_dropped_does_not_become_the_first(
     await eventually(lambda: desk.told["first"])
     desk.append("third", 60, producer=7, sequence=2)
     await desk.finish()
-    assert desk.codes()["third"] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert desk.codes()["third"] == [ErrorCode.KAFKA_STORAGE_ERROR]
     for number in range(3):
         desk.append(f"again {number}", 60, producer=7, sequence=number)
     await desk.finish()
@@ -213,8 +214,26 @@ async def test_a_partition_that_was_closed_for_a_moment_remembers_who_was_first(
     desk.append("second", 60, producer=7, sequence=1)
     desk.append("another's", 60, producer=8, sequence=0)
     await desk.finish()
-    assert desk.codes()["second"] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert desk.codes()["second"] == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert desk.codes()["another's"] == [1]
+
+
+async def test_a_copy_that_was_dropped_holds_nobody_up_once_the_batch_is_written() -> None:
+    """Its flush was under way when its time was over; so was another when the copy waited for that."""
+    desk = Desk()
+    desk.append("before", 60, producer=7, sequence=0)
+    await desk.finish()
+    desk.append("doubt", producer=7, sequence=1)
+    await eventually(lambda: desk.told["doubt"])
+    desk.append("copy", producer=7, sequence=1)
+    await eventually(lambda: desk.told["copy"])
+    await desk.finish()
+    desk.append("next", 60, producer=7, sequence=2)
+    desk.append("gap", 60, producer=7, sequence=9)
+    await desk.finish()
+    codes = desk.codes()
+    assert [codes["doubt"], codes["copy"], codes["next"]] == [[TIMED_OUT, 1], [TIMED_OUT], [2]]
+    assert codes["gap"] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
 
 async def test_with_a_failed_flush_those_behind_it_of_its_producers_are_refused() -> None:
@@ -228,6 +247,74 @@ async def test_with_a_failed_flush_those_behind_it_of_its_producers_are_refused(
     await desk.finish()
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert desk.codes() == {"first": [failed], "second": [failed], "another's": [0], "again": [1]}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_was_on_its_way_behind_an_unwritten_batch_is_to_be_sent_again(
+    known: bool, fails: bool
+) -> None:
+    """It is neither the first of an unknown producer nor out of order. A producer that is told the latter
+    begins a new epoch, and what it sends in that is no duplicate of what is in the log already."""
+    desk = Desk()
+    first = 0
+    if known:
+        desk.append("before", 60, producer=7, sequence=0)
+        await desk.finish()
+        first = 1
+    desk.append("failing" if fails else "another's", 60, producer=7 if fails else -1, sequence=first)
+    await eventually(lambda: desk.writer.under_way)
+    if fails:
+        desk.writer.end(well=False)
+    else:
+        desk.append("late", producer=7, sequence=first)
+        await eventually(lambda: desk.told["late"])
+    for number in (2, 1):
+        desk.append(f"behind {number}", 60, producer=7, sequence=first + number)
+    await desk.finish()
+    for number in range(3):
+        desk.append(f"again {number}", 60, producer=7, sequence=first + number)
+    desk.append("gap", 60, producer=7, sequence=first + 9)
+    await desk.finish()
+    at = desk.partition.high_watermark - 3
+    codes = desk.codes()
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    assert [codes["behind 1"], codes["behind 2"]] == [[failed]] * 2
+    assert [codes[f"again {number}"] for number in range(3)] == [[at], [at + 1], [at + 2]]
+    assert codes["gap"] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert desk.partition.undone == {}
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_producer_that_goes_on_without_a_batch_has_given_it_up(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk()
+    if known:
+        desk.append("before", 60, producer=7, sequence=4)
+        await desk.finish()
+    desk.append("failing", 60, producer=7, sequence=5)
+    await eventually(lambda: desk.writer.under_way)
+    desk.writer.end(well=False)
+    desk.append("behind", 60, producer=7, sequence=6)
+    await desk.finish()
+    monkeypatch.setattr(partition, "ABANDONED_MS", 0)
+    desk.append("later", 60, producer=7, sequence=7)
+    await desk.finish()
+    codes = desk.codes()
+    assert codes["behind"] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert codes["later"] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if known else 0]
+
+
+async def test_a_new_epoch_does_not_wait_for_what_was_not_written() -> None:
+    desk = Desk()
+    desk.append("failing", 60, producer=7, sequence=4)
+    await eventually(lambda: desk.writer.under_way)
+    desk.writer.end(well=False)
+    data = build_batch([Record(value=b"new")], producer_id=7, producer_epoch=1, base_sequence=0)
+    desk.flusher.append(desk.partition, data, desk.told.setdefault("new", []).append, 60)
+    await desk.finish()
+    assert desk.codes()["new"] == [0] and desk.partition.undone == {}
 
 
 async def test_the_timer_rests_while_nothing_is_under_way() -> None:

@@ -24,6 +24,7 @@ from penstock.log.producers import (
     NO_PRODUCER,
     NO_SEQUENCE,
     NO_TRANSACTION,
+    SEQUENCE_MAX,
     ProducerEntry,
     SequencedBatch,
     check_sequence,
@@ -69,6 +70,19 @@ class Undo(NamedTuple):
     entry: ProducerEntry | None
 
 
+class Undone(NamedTuple):
+    """A batch that was not written."""
+
+    epoch: int
+    sequence: int
+    missed_ms: int = -1
+    """When a batch behind it came first."""
+
+
+ABANDONED_MS = 30_000
+"""A producer sends again within seconds. If it goes on without the batch for so long, it has given it up."""
+
+
 class PartitionLog:
     __slots__ = (
         "aborted",
@@ -99,10 +113,10 @@ class PartitionLog:
         self.ongoing: dict[int, int] = {}
         """First offset of each open transaction by producer id, in the order they began."""
         self.aborted: list[AbortedTransaction] = []
-        self.undone: dict[int, tuple[int, int]] = {}
-        """By producer id, epoch and sequence of first batches that were taken back or given up. Others may be
-        on their way behind them, and none of these may become the first instead: a producer that the
-        partition does not know may start at any sequence."""
+        self.undone: dict[int, Undone] = {}
+        """By producer id, the first of its batches that were not written, and that it did not send again yet.
+        Others behind it may be on their way. None of them may become the first of a producer that the
+        partition does not know, which may start at any sequence."""
         self.guards = Guards()
         """What the coordinator was asked about transactions that have no record here yet."""
 
@@ -186,13 +200,12 @@ class PartitionLog:
                     return refusal
         if batch.base_sequence >= 0:  # The group coordinator's commits of offsets carry none.
             refusal = check_sequence(entry, producer_epoch, batch.base_sequence)
+            if self.undone and (refusal is None or refusal is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+                refusal = self._behind_undone(
+                    entry, producer_id, producer_epoch, batch.base_sequence, now_ms, refusal
+                )
             if refusal is not None:
                 return refusal
-            if entry is None and producer_id in self.undone:
-                epoch, first = self.undone[producer_id]
-                if producer_epoch == epoch and batch.base_sequence > first:
-                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-                del self.undone[producer_id]
         if open_transaction and not transactional:
             return ErrorCode.INVALID_TXN_STATE
         if transactional and not open_transaction:
@@ -251,8 +264,12 @@ class PartitionLog:
         self.next_offset = next_offset
         reopened = False
         for producer_id, entry in reversed(staged):
+            taken = self.producer_entries.get(producer_id)
+            # A marker leaves the batches as they were.
+            if taken is not None and taken.batches and (entry is None or taken.batches != entry.batches):
+                self._note_undone(producer_id, taken.epoch, taken.batches[-1].base_sequence)
             if entry is None:
-                self._take_back_first(producer_id)
+                self.producer_entries.pop(producer_id, None)
             else:
                 self.producer_entries[producer_id] = entry
             if entry is None or entry.txn_first_offset == NO_TRANSACTION:
@@ -265,26 +282,60 @@ class PartitionLog:
         while self.aborted and self.aborted[-1].last_offset >= next_offset:
             self.aborted.pop()
 
-    def _take_back_first(self, producer_id: int) -> None:
-        entry = self.producer_entries.pop(producer_id, None)
-        if entry is not None and entry.batches:
-            self._expect_first(producer_id, entry.epoch, entry.batches[0].base_sequence)
-
     def give_up(self, batch: bytearray | memoryview) -> None:
-        """A checked batch is not staged after all, and its producer knows. If it was to be its first, it
-        still is when it comes again."""
-        header = _unpack_header(batch)
-        producer_id, producer_epoch, base_sequence = header[9:12]
-        if base_sequence >= 0 and producer_id not in self.producer_entries:
-            self._expect_first(producer_id, producer_epoch, base_sequence)
+        """A checked batch is not written after all, and its producer is told so."""
+        self._note_undone(*_unpack_header(batch)[9:12])
 
-    def _expect_first(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        known = self.undone.get(producer_id)
-        if known is not None and (known[0], -known[1]) >= (producer_epoch, -base_sequence):
-            return  # It is of a later epoch, or comes before this one.
-        self.undone[producer_id] = producer_epoch, base_sequence
+    def _note_undone(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        if producer_id == NO_PRODUCER or base_sequence < 0:
+            return
+        known = self.undone.pop(producer_id, None)
+        if known is not None and (
+            known.epoch > producer_epoch
+            or (known.epoch == producer_epoch and _follows(base_sequence, known.sequence))
+        ):
+            self.undone[producer_id] = known
+            return
+        self.undone[producer_id] = Undone(producer_epoch, base_sequence)
         if len(self.undone) > REMEMBERED_MAX:
             del self.undone[next(iter(self.undone))]
+
+    def _behind_undone(
+        self,
+        entry: ProducerEntry | None,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        now_ms: int,
+        refusal: ErrorCode | None,
+    ) -> ErrorCode | None:
+        """The answer to a batch that may lie behind one that was not written; `refusal`: by its sequence
+        alone.
+
+        A batch on its way behind one that failed is told the same as that one: it was not written, and is to
+        be sent again. Out of order would be wrong. It tells a producer that the log lost its records.
+        librdkafka then begins a new epoch, and sends in it all that was not acknowledged. Nobody can find a
+        duplicate then, and a batch of which the outcome was in doubt is stored twice."""
+        undone = self.undone.get(producer_id)
+        if undone is None:
+            return refusal
+        # A copy of a batch may have been given up that another copy of it had brought into the log.
+        is_written = (
+            entry is not None
+            and entry.epoch == undone.epoch
+            and entry.last_sequence != NO_SEQUENCE
+            and not _follows(undone.sequence, entry.last_sequence)
+        )
+        is_abandoned = 0 <= undone.missed_ms <= now_ms - ABANDONED_MS
+        if is_written or is_abandoned:
+            del self.undone[producer_id]
+        elif producer_epoch == undone.epoch and _follows(base_sequence, undone.sequence):
+            if undone.missed_ms < 0:
+                self.undone[producer_id] = undone._replace(missed_ms=now_ms)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        elif refusal is None and (producer_epoch, base_sequence) >= (undone.epoch, undone.sequence):
+            del self.undone[producer_id]  # It is this one, or of a later epoch.
+        return refusal
 
     def replay(self, header: BatchHeader, control: bytes, now_ms: int) -> None:
         """Take over a durable batch from a log: decided long ago, so nothing is checked."""
@@ -361,3 +412,8 @@ class PartitionLog:
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted ranges that touch offsets in [start, end), for read_committed fetches."""
         return touching(self.aborted, start, end) if self.aborted else []
+
+
+def _follows(sequence: int, first: int) -> bool:
+    """Whether a sequence comes after another; 0 comes after the greatest."""
+    return 0 < (sequence - first) & SEQUENCE_MAX < SEQUENCE_MAX // 2

@@ -8,9 +8,10 @@ readable before its outcome.
 A producer may set a time-out. A batch that still waits for a flush when its time is over is not written. A
 batch whose flush is under way is in doubt: the producer is told so, and the outcome of the flush counts, also
 for a producer that sends the batch again. In both cases the answer is REQUEST_TIMED_OUT. If a batch is
-dropped or its flush failed, the later batches of the same producer go with it. Written without it they would
-be out of order, or would be taken for the first of an unknown producer: the partition is told, so that those
-still on their way are not either. One coarse timer looks at times, and runs only while a flush is under way.
+dropped or its flush failed, the later batches of the same producer go with it, also those that come later,
+until it is sent again (`PartitionLog.undone`). Written without it they would be out of order, or would be
+taken for the first of an unknown producer. One coarse timer looks at times, and runs only while a flush is
+under way.
 
 This is the hot path, and plainer than the rest: per batch one `stage`, one header slice and one cache entry;
 per partition of a flush one extent; per flush one index join, two checksums of a few bytes and one write.
