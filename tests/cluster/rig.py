@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from penstock.clock import Clock
 from penstock.cluster.metadata_log import MetadataLog
 from penstock.metadata.commands import AnyCommand, CreateTopic, RegisterBroker
 from penstock.metadata.image import ClusterImage, Listener
@@ -84,12 +85,18 @@ class FaultyStore:
         """Nothing is held open."""
 
 
-def open_log(store: FaultyStore, *, snapshot_entries: int = 1_000_000, timeout: float = 5.0) -> MetadataLog:
+def open_log(
+    store: FaultyStore,
+    *,
+    clock: Clock | None = None,
+    snapshot_entries: int = 1_000_000,
+    timeout: float = 5.0,
+) -> MetadataLog:
     """A log that never pauses longer than a turn of the loop."""
     numbers = store.random
     return MetadataLog(
         store,
-        HandClock(),
+        clock or HandClock(),
         propose_timeout=timeout,
         snapshot_entries=snapshot_entries,
         jitter=lambda: 0.0,

@@ -91,7 +91,7 @@ class Node:
 
     def __init__(self, world: "World", broker: int, seed: int) -> None:
         self.store = FaultyStore(world.inner, seed)
-        self.log: MetadataLog = open_log(self.store)
+        self.log: MetadataLog = open_log(self.store, clock=world.clock)
         self.lost: list[Lost] = []
         self.ledger = FakeLedger(self.log)
         self.running = True
@@ -608,8 +608,24 @@ async def test_who_was_late_is_sure_of_nothing_until_it_was_heard_for_a_while(wo
     lapsed = world.clock.seconds
     while world.clock.seconds < lapsed + SESSION:
         await member.heartbeat()
+        await world.nodes[1].log.catch_up()
         assert member.heartbeats.lease_until <= world.clock.seconds
         world.clock.advance(1000)
+    await world.nodes[1].log.catch_up()
+    await member.heartbeat()
+    assert member.heartbeats.lease_until == world.clock.seconds + SESSION
+
+
+async def test_who_was_late_is_sure_of_nothing_until_it_read_the_log(world: World) -> None:
+    """The store takes its heartbeats and does not say that somebody fenced it."""
+    await world.start(1)
+    member = world.nodes[1].member
+    world.clock.advance(int(SESSION * 1000))
+    for _ in range(2 * int(SESSION)):
+        await member.heartbeat()
+        assert member.heartbeats.lease_until <= world.clock.seconds
+        world.clock.advance(1000)
+    await world.nodes[1].log.catch_up()
     await member.heartbeat()
     assert member.heartbeats.lease_until == world.clock.seconds + SESSION
 

@@ -23,8 +23,9 @@ class Heartbeats:
         self.lease_until = 0.0
         """Until then, by this broker's own clock, nobody else can lead what it leads: the others wait for
         the session time-out after the last heartbeat, or for the end of its process. Only freshness of
-        reads rests on it, never a write. Who was late with a heartbeat may be about to be fenced; it is
-        sure of nothing until it was heard again for a whole session time-out."""
+        reads rests on it, never a write. Who was late with a heartbeat may be about to be fenced. It is sure
+        of nothing until it was heard again for a whole session time-out, and has read the metadata log to its
+        end after that: it may have been fenced meanwhile, and a store that takes heartbeats may not answer."""
 
     def registered(self, began: float) -> None:
         """The registration that was begun then is as good as a heartbeat."""
@@ -45,7 +46,7 @@ class Heartbeats:
         if ended >= self.heard_at + seat.times.session_timeout:
             self._probation_until = ended + seat.times.session_timeout
         self.heard_at = began
-        if began >= self._probation_until:
+        if min(began, seat.log.complete_as_of) >= self._probation_until:
             self.lease_until = began + seat.times.session_timeout
 
     def lease(self) -> Lease:

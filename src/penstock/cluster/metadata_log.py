@@ -102,6 +102,8 @@ class MetadataLog:
         """When the store began to fail while the log was followed (monotonic), None while it works."""
         self.complete_as_of_ms = 0
         """The last time at which the image is known to have held the whole log. For people."""
+        self.complete_as_of = 0.0
+        """The same by the clock that does not jump."""
 
     def _use(self, store: ObjectStore, author: str) -> None:
         """The log is in this store."""
@@ -245,10 +247,10 @@ class MetadataLog:
     async def _read_on(self, *, heals: bool = False) -> None:
         """Read the log to its end. `heals`: torn entries at the end are replaced."""
         while True:
-            began_ms = self._clock.time_ms()
+            began, began_ms = self._clock.monotonic(), self._clock.time_ms()
             stuck = await self._reader.read_to_end(lambda: self.image, self._advance)
             if stuck is None:
-                self.complete_as_of_ms = began_ms
+                self.complete_as_of, self.complete_as_of_ms = began, began_ms
                 return
             if not heals:
                 raise stuck.error
@@ -288,7 +290,7 @@ class MetadataLog:
         while self._unreadable is None:
             await asyncio.sleep(interval)
             looks += 1
-            began_ms = self._clock.time_ms()
+            began, began_ms = self._clock.monotonic(), self._clock.time_ms()
             try:
                 # A plain look costs one request; every so often it is a whole one, which sees trimming too.
                 if looks % LOOKS_PER_CATCH_UP == 0 or await self._store.get(
@@ -296,7 +298,7 @@ class MetadataLog:
                 ):
                     await self.catch_up()
                 else:
-                    self.complete_as_of_ms = began_ms
+                    self.complete_as_of, self.complete_as_of_ms = began, began_ms
             except Exception as error:
                 if self.unavailable_since is None:
                     self.unavailable_since = self._clock.monotonic()
