@@ -10,6 +10,7 @@ import pytest
 
 from penstock.metadata.commands import DeleteTopic
 from penstock.metadata.image import TRANSACTIONS_TOPIC
+from penstock.metadata.refusal import Refusal
 from penstock.testing.waiting import eventually
 from penstock.transactions.transaction import State
 from penstock.wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -95,6 +96,29 @@ async def test_a_fenced_epoch_has_the_code_of_the_version(rig: Rig, version: int
         transactional_id="x", producer_id=zombie.id, producer_epoch=zombie.epoch, group_id="g"
     )
     assert (await rig.ask(offsets, AddOffsetsToTxnResponse, version)).error_code == code
+
+
+async def test_who_asks_again_does_not_overtake_itself(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that got no answer asks again on another connection. Its first request is not the last."""
+    await at(rig, "other").begin()
+    first, second, another = at(rig, "x"), at(rig, "x"), at(rig, "y")
+    ids = rig.broker.services.producer_ids
+    filled, stuck = ids.filled, asyncio.Event()
+
+    async def late() -> Refusal | None:
+        monkeypatch.setattr(ids, "filled", filled)
+        await stuck.wait()
+        return await filled()
+
+    monkeypatch.setattr(ids, "filled", late)
+    beginning = asyncio.create_task(first.begin())
+    await eventually(lambda: ids.filled == filled)
+    again = asyncio.create_task(second.begin())
+    assert await another.begin() == ErrorCode.NONE
+    stuck.set()
+    assert [await beginning, await again] == [ErrorCode.NONE] * 2
+    assert (first.epoch, second.epoch) == (0, 1)
+    assert not rig.broker.services.transactions.beginnings
 
 
 async def test_the_offsets_of_a_group_join(rig: Rig) -> None:

@@ -25,7 +25,7 @@ class Heartbeats:
         the session time-out after the last heartbeat, or for the end of its process. Only freshness of
         reads rests on it, never a write. Who was late with a heartbeat may be about to be fenced. It is sure
         of nothing until it was heard again for a whole session time-out, and has read the metadata log to its
-        end after that: it may have been fenced meanwhile, and a store that takes heartbeats may not answer."""
+        end after that: it may have been fenced meanwhile. A store may take heartbeats and answer nothing."""
 
     def registered(self, began: float) -> None:
         """The registration that was begun then is as good as a heartbeat."""

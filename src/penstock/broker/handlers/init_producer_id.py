@@ -63,17 +63,17 @@ async def _wait(ids: ProducerIds, message: InitProducerIdRequest) -> InitProduce
 
 
 async def _begin(broker: Broker, message: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
-    """Have the coordinator of the transactional id begin a producer."""
+    """Have the coordinator of the transactional id begin a producer, after those who asked before."""
     assert message.transactional_id is not None
-    if await broker.services.producer_ids.filled() is not None:
-        return refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     given = None
     if message.producer_id != NO_PRODUCER_ID:
         given = Given(message.producer_id, message.producer_epoch)
-    begun = broker.services.transactions.init_producer_id(
-        message.transactional_id, message.transaction_timeout_ms, given
-    )
-    code, (producer_id, epoch) = await begun if isinstance(begun, Awaitable) else begun
+    coordinator = broker.services.transactions
+    async with coordinator.beginnings.of(message.transactional_id):
+        if await broker.services.producer_ids.filled() is not None:
+            return refused(message, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        begun = coordinator.init_producer_id(message.transactional_id, message.transaction_timeout_ms, given)
+        code, (producer_id, epoch) = await begun if isinstance(begun, Awaitable) else begun
     if code is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)

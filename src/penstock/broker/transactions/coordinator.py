@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 from penstock.broker.shards.coordinator import Coordinator, LeadingBroker
+from penstock.broker.transactions.turns import Turns
 from penstock.metadata.image import TRANSACTIONS_TOPIC
 from penstock.metadata.levels import TRANSACTIONS_FROM
 from penstock.transactions.core import Codes, Marking, Told
@@ -38,6 +39,10 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         self._settings = settings
         self._new_producer_id = new_producer_id
         self._send = send
+        self.beginnings = Turns()
+        """Who begins a producer for a transactional id, in turn. A client that got no answer asks again, on
+        another connection. If that request overtook the first, the first would fence the client that made
+        both."""
 
     # -- requests ------------------------------------------------------------------------------------
 
