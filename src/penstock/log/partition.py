@@ -404,6 +404,7 @@ class PartitionLog:
         ]
         for producer_id in expired:
             del self.producer_entries[producer_id]
+            self.undone.pop(producer_id, None)
         return len(expired)
 
     def end_of_epoch(self, epoch: int) -> EpochStart:
