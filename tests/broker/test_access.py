@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator
@@ -59,10 +60,17 @@ from penstock.wire.api.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )
+from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.wire.api.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from penstock.wire.api.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from penstock.wire.errors import ErrorCode
-from tests.broker.rig import Rig
+from tests.broker.rig import Rig, batch
 
 ROOT, ALICE = "User:root", "User:alice"
 SECRET = "the key of tokens"
@@ -93,6 +101,13 @@ async def create(rig: Rig, *creations: AclCreation) -> list[tuple[int, str | Non
     return [(result.error_code, result.error_message) for result in answer.results]
 
 
+async def take_back(rig: Rig) -> list[str]:
+    """Delete all rules: the principals that had them."""
+    every = DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY)
+    gone = await rig.ask(DeleteAclsRequest(filters=[every]), DeleteAclsResponse, 3)
+    return [one.principal for one in gone.filter_results[0].matching_acls]
+
+
 async def sees(rig: Rig, principal: str) -> int:
     """The code that somebody is given who asks for the topic."""
     was, rig.session.principal = rig.session.principal, principal
@@ -111,13 +126,62 @@ async def test_a_rule_takes_effect_at_once_and_goes_so(rig: Rig) -> None:
     version = rig.broker.image.version
     assert await create(rig, ALICE_READS) == [(0, "")]
     assert rig.broker.image.version == version, "it was there"
-    gone = await rig.ask(
-        DeleteAclsRequest(filters=[DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY)]),
-        DeleteAclsResponse,
-        3,
-    )
-    assert [one.principal for one in gone.filter_results[0].matching_acls] == [ALICE]
+    assert await take_back(rig) == [ALICE]
     assert await sees(rig, ALICE) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_fetch_that_waits_is_given_nothing_that_it_may_not_read_any_more(rig: Rig) -> None:
+    await create(rig, ALICE_READS)
+    rig.session.principal = ALICE
+    wanted = FetchTopic("t", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])
+    asked = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1000, topics=[wanted])
+    waiting = asyncio.ensure_future(rig.ask(asked, FetchResponse, 11))
+    await asyncio.sleep(0)
+    rig.session.principal = ROOT
+    await take_back(rig)
+    rows = [PartitionProduceData(index=0, records=batch(b"secret"))]
+    await rig.ask(
+        ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=rows)]),
+        ProduceResponse,
+        9,
+    )
+    answer = (await waiting).responses[0].partitions[0]
+    assert (answer.error_code, bytes(answer.records or b"")) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
+
+
+async def test_nobody_looks_for_a_topic_that_its_asker_may_not_see(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look takes its time, and only what does not exist is looked for: the time would tell."""
+    looks: list[str] = []
+
+    async def catch_up() -> None:
+        looks.append(rig.session.principal)
+
+    monkeypatch.setattr(rig.broker.metadata, "catch_up", catch_up)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="absent")], allow_auto_topic_creation=False)
+    for principal in (ALICE, ROOT):
+        rig.session.principal = principal
+        await rig.ask(asked, MetadataResponse, 12)
+    assert looks == [ROOT]
+
+
+async def test_a_right_to_the_whole_that_goes_while_a_request_waits_is_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(rig, AclCreation(CLUSTER, "kafka-cluster", LITERAL, ALICE, "*", DESCRIBE, ALLOW))
+    catch_up = rig.broker.metadata.catch_up
+
+    async def slowly() -> None:
+        monkeypatch.undo()
+        rig.session.principal = ROOT
+        await take_back(rig)
+        await catch_up()
+
+    monkeypatch.setattr(rig.broker.metadata, "catch_up", slowly)
+    rig.session.principal = ALICE
+    answer = await rig.ask(DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY), DescribeAclsResponse, 3)
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(

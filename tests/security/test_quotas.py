@@ -113,3 +113,17 @@ def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     usage.meter(("b", ""))
     usage.meter(("c", ""))
     assert usage.meter(("a", "")) is not first
+
+
+def test_a_rate_holds_for_an_address_however_it_is_written() -> None:
+    table = QuotaTable({(None, None, "0:0:0:0:0:0:0:1"): {CONNECTIONS: 5.0}})
+    assert table.connection_rate("::1") == 5.0
+
+
+def test_of_a_long_client_id_little_is_remembered() -> None:
+    table = QuotaTable({(None, "", None): {PRODUCED: 1.0}, (None, "n" * 30_000, None): {PRODUCED: 7.0}})
+    named, other, another = (table.limit("u", one * 30_000, PRODUCED) for one in "nxy")
+    assert named is not None and other is not None and another is not None
+    assert (named.rate, other.rate) == (7.0, 1.0), "it counts whole"
+    assert other.share != another.share
+    assert max(len(part) for part in other.share) <= quotas.ID_CHARACTERS_MAX

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.metadata.access import AccessRule
 from penstock.security import rules as rules_module
+from penstock.security.addresses import canonical
 from penstock.security.filters import RuleFilter
 from penstock.security.rules import AccessRules, super_users
 from penstock.security.words import ALL_OPERATIONS, Operation, Pattern, Permission, Resource
@@ -298,3 +299,35 @@ def test_filters() -> None:
     assert not RuleFilter(operation=99).is_known
     assert not RuleFilter(pattern_type=0).is_known
     assert not RuleFilter(permission=0).is_known
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::ffff:a00:1", "10.0.0.1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8:0:0:0:0:0:5", "2001:db8::5"),
+        ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1%eth0"),
+        ("a name: of nothing", "a name: of nothing"),
+    ],
+)
+def test_an_address_is_denied_however_it_is_written(written: str, seen: str) -> None:
+    assert canonical(written) == canonical(seen) == seen
+    denied = AccessRules(
+        [
+            rule(TOPIC, "t", LITERAL, "User:bob", READ, ALLOW),
+            rule(TOPIC, "t", LITERAL, "User:bob", READ, DENY, written),
+        ]
+    )
+    assert not allowed(denied, "bob", READ, TOPIC, "t", seen)
+    assert allowed(denied, "bob", READ, TOPIC, "t", "192.0.2.1")
+
+
+def test_long_names_that_anybody_can_send_are_not_kept() -> None:
+    rules = AccessRules([rule(TOPIC, "x", PREFIXED, "User:bob", READ, ALLOW)])
+    for number in range(50):
+        assert allowed(rules, "bob", READ, TOPIC, "x" * (rules_module.NAME_KEPT_MAX + 1 + number))
+        assert not allowed(rules, "eve", READ, TOPIC, "x" * (rules_module.NAME_KEPT_MAX + 1 + number))
+    assert not rules._kept

@@ -80,7 +80,10 @@ def test_the_example_of_rfc_7677() -> None:
         b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     assert exchange.respond(final, NOW) == Done(
-        "User:user", None, b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+        "User:user",
+        None,
+        b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+        basis=("SCRAM-SHA-256", "user"),
     )
 
 
@@ -237,3 +240,22 @@ def test_plain_lets_in(token: bytes) -> None:
     exchange = Plain({"alice": "pencil"}.get)
     assert exchange.respond(token, NOW) == Done("User:alice", None, b"")
     assert isinstance(exchange.respond(token, NOW), Failed)
+
+
+@pytest.mark.parametrize("now", [None, "changed"])
+def test_a_password_that_changes_between_two_messages_opens_nothing(now: str | None) -> None:
+    """Who knows the old one could wait for the change with half a login."""
+    users = {"alice": derived(Mechanism.SCRAM_SHA_256, "pencil", SALT, 4096)}
+
+    def credential_of(user: str) -> ScramCredential | None:
+        found = users.get(user)
+        if now is None:
+            users.pop(user, None)
+        else:
+            users[user] = derived(Mechanism.SCRAM_SHA_256, now, SALT, 4096)
+        return found
+
+    exchange = Scram(Mechanism.SCRAM_SHA_256, NONCE, credential_of, SECRET)
+    refused = log_in(exchange, "SCRAM-SHA-256", "alice", "pencil")
+    assert isinstance(refused, Failed)
+    assert refused.message == WRONG

@@ -91,6 +91,21 @@ async def test_too_many_connections_from_one_address(bench: Bench, desk: Desk) -
     assert await (await bench.connect()).closed()
 
 
+async def test_an_ipv4_peer_has_an_ipv4_address_where_both_families_are_served(bench: Bench) -> None:
+    """Rules, limits and quotas that name 127.0.0.1 would not see ::ffff:127.0.0.1."""
+    server = Server(
+        lambda request: [struct.pack(">i", request.correlation_id), request.session.peer_host.encode()],
+        Limits(connections_of_hosts={"127.0.0.1": 1}),
+    )
+    bench.port = server.bind("PLAINTEXT", "::", 0).port
+    await server.start()
+    bench.serves(server)
+    peer = await bench.connect()
+    await peer.send(frame(ECHO, 1))
+    assert await peer.receive() == (1, b"127.0.0.1")
+    assert await (await bench.connect()).closed(), "the limit of the address holds"
+
+
 async def test_a_slow_reader_is_not_read_from_and_others_are(bench: Bench, desk: Desk) -> None:
     server = await bench.serve(desk.handle)
     slow = await bench.connect()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.security.sasl.exchange import Exchange
+from penstock.security.sasl.exchange import Done, Exchange, Step
 from penstock.security.sasl.plain import Plain
 from penstock.server.entrance import Entrance
 from penstock.server.limits import Limits
@@ -45,6 +45,7 @@ async def serve(
     exchange: Callable[[str], Exchange] = plain,
     mechanisms: tuple[str, ...] = ("PLAIN",),
     failure_delay_ms: int = 1,
+    stands: Callable[[tuple[str, str]], bool] = lambda _: True,
     **limits: Any,
 ) -> Server:
     logins = Logins(
@@ -54,6 +55,7 @@ async def serve(
         reauth_ms=dict.fromkeys(mechanisms, reauth_ms),
         frame_bytes_max=10_000,
         failure_delay_ms=failure_delay_ms,
+        stands=stands,
     )
     server = Server(handle, Limits(**limits))
     bench.port = server.bind("SASL_PLAINTEXT", "127.0.0.1", 0, Entrance(logins=logins)).port
@@ -275,3 +277,33 @@ async def test_a_failure_is_answered_late_and_others_meanwhile(bench: Bench) -> 
     assert server.connections == 2
     failing.reset()
     await eventually(lambda: server.connections == 1)
+
+
+class Lent(Plain):
+    """A login by something that can be taken away."""
+
+    def respond(self, token: bytes, now_ms: int) -> Step:
+        step = super().respond(token, now_ms)
+        return step._replace(basis=("KEY", step.principal)) if isinstance(step, Done) else step
+
+
+async def test_a_login_ends_with_what_it_was_judged_by(bench: Bench) -> None:
+    gone: set[str] = set()
+    server = await serve(
+        bench,
+        exchange=lambda _: Lent({"alice": "secret", "bob": "secret"}.get),
+        stands=lambda basis: basis[1] not in gone,
+    )
+    alice, bob, late = [await bench.connect() for _ in range(3)]
+    for peer, token in ((alice, RIGHT), (bob, b"\0bob\0secret")):
+        await shake(peer)
+        assert (await give(peer, token)).error_code == 0
+    server.review_logins()
+    assert await who(alice) == b"User:alice"
+    await shake(late)
+    gone.add("User:alice")
+    server.review_logins()
+    assert await alice.reader.read() == b"", "it is closed"
+    assert await who(bob) == b"User:bob"
+    answer = await give(late, RIGHT)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED, "half a login does not outlive it"

@@ -14,6 +14,12 @@ from penstock.client import Client, ClientError
 from penstock.node.node import Node, StartError
 from penstock.settings import Settings
 from penstock.settings.clients import client_security
+from penstock.wire.api.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+)
+from penstock.wire.api.metadata import MetadataRequest, MetadataResponse
 from tests.certificates import Authority
 
 AUTHORITY = Authority()
@@ -132,3 +138,24 @@ async def test_keys_that_cannot_be_read_end_a_start(tmp_path: Path) -> None:
     )
     with pytest.raises(StartError, match=r"no.pem cannot be read"):
         await Node(settings).start()
+
+
+async def test_a_user_that_is_removed_is_out(node: Node, tmp_path: Path) -> None:
+    scram = properties(
+        tmp_path, sasl_mechanism="SCRAM-SHA-512", sasl_jaas_config=SCRAM.format("bob", "password")
+    )
+
+    def ask() -> None:
+        with Client(f"127.0.0.1:{node.bound[0].port}", 5.0, client_security(scram)) as client:
+            metadata = MetadataRequest(topics=[])
+            connection = client.any()
+            assert len(connection.ask(metadata, MetadataResponse).brokers) == 1
+            removed = AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("bob", 2)])
+            answer = connection.ask(removed, AlterUserScramCredentialsResponse)
+            assert answer.results[0].error_code == 0, "what is under way is answered"
+            with pytest.raises(ClientError, match="broke"):
+                connection.ask(metadata, MetadataResponse)
+
+    await asyncio.to_thread(ask)
+    with pytest.raises(ClientError, match="login failed"):
+        await brokers(node, 0, scram)

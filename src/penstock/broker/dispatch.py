@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class RightGone(Exception):
+    """The right to a whole request was taken away while it waited for the newest image."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self.code = code
+
+
 def make_handle(broker: Broker, hook: Hook | None = None) -> Handle:
     """The function that answers every request of this broker. `hook` is told of each of them."""
     routes: dict[int, Handle] = {}
@@ -88,8 +95,8 @@ class _Messages:
     the general way of Produce come by."""
 
     __slots__ = (
-        "_broker", "_function", "_looks", "_names", "_opened", "_refuse", "_request_class", "_response_class",
-        "_row", "_surely", "_takes_permit", "_versions",
+        "_broker", "_function", "_looks", "_names", "_of_topics", "_opened", "_refuse", "_request_class",
+        "_response_class", "_row", "_surely", "_takes_permit", "_versions",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, row: Api) -> None:
@@ -101,6 +108,7 @@ class _Messages:
         self._request_class, self._response_class = row.messages()
         self._versions = range(row.min_version, row.max_version + 1)
         self._takes_permit = bool(row.items)
+        self._of_topics = tuple(right for right in row.items if right.resource is Resource.TOPIC)
         self._looks = row.fresh is not Fresh.AT_HAND
         self._opened = Fresh.OPEN in row.fresh
         self._surely = bool(row.fresh & (Fresh.SURE | Fresh.LED))
@@ -124,10 +132,8 @@ class _Messages:
                 refusal = self._refusal(request, message, whole.code)
                 return _closed(request, "not authorised") if refusal is None else refusal
         try:
-            names = self._names
-            if self._looks and (
-                names is None
-                or not is_fresh(broker, names(broker, message, version), self._opened, self._surely)
+            if self._looks and not is_fresh(
+                broker, self._named(message, version, permit), self._opened, self._surely
             ):
                 request.keep_frame()
                 message, _end = decode(self._request_class, version, request.frame, request.body_at)
@@ -150,22 +156,36 @@ class _Messages:
 
     # -- what must wait -------------------------------------------------------------------------------
 
-    def _named(self, message: Any, version: int) -> Named | None:
+    def _named(self, message: Any, version: int, permit: Permit) -> Named | None:
+        """The topics that the message names and its sender has a right to. Nobody looks for others: how long
+        an answer takes must not tell whether a hidden topic exists."""
         if self._names is None:
             return None
         named: Named | None = self._names(self._broker, message, version)
-        return named
+        rights = self._of_topics
+        if named is None or permit.rules is None or not rights:
+            return named
+        return [
+            (topic, index)
+            for topic, index in named
+            if isinstance(topic, bytes) or any(permit.sees(right, topic) for right in rights)
+        ]
 
     async def _freshened(self, request: Request, message: Any, permit: Permit) -> Any:
         """Call the handler when the image is as its row says."""
         fresh = self._row.fresh
-        sure = await freshen(self._broker, fresh, lambda: self._named(message, request.api_version))
+        broker = self._broker
+        sure = await freshen(broker, fresh, lambda: self._named(message, request.api_version, permit))
+        permit = permit.of_now(broker.rules)
+        whole = self._row.whole
+        if whole is not None and not permit.allows(whole, _name_of(whole, message)):
+            raise RightGone(whole.code)
         if self._takes_permit:
             if not sure and Fresh.SURE in fresh:
                 permit = permit._replace(leads=False)
-            result = self._function(self._broker, request, message, permit)
+            result = self._function(broker, request, message, permit)
         else:
-            result = self._function(self._broker, request, message)
+            result = self._function(broker, request, message)
         return await result if isinstance(result, Awaitable) else result
 
     async def _finish(self, request: Request, message: Any, relay: Relay, waiting: Awaitable[Any]) -> None:
@@ -181,6 +201,8 @@ class _Messages:
             raise
         except LeadershipDoubt:
             failed = self._refusal(request, message, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except RightGone as gone:
+            failed = self._refusal(request, message, gone.code)
         except Exception:
             failed = self._failure(request, message)
         if failed is None:

@@ -87,6 +87,10 @@ class Permit(NamedTuple):
             or (or_any is not None and rules.allow_any(principal, host, *or_any))
         )
 
+    def of_now(self, rules: Rules | None) -> Permit:
+        """The permit of the same request by the rules of the moment: some were taken away while it waited."""
+        return self if rules is self.rules else self._replace(rules=rules)
+
     def refusal(self, right: Right, name: str = CLUSTER_NAME) -> ErrorCode | None:
         """The code to refuse with; None if the right is there."""
         return None if self.rules is None or self.allows(right, name) else right.code

@@ -102,7 +102,17 @@ class Entrances:
             reauth_ms=login.reauth_ms,
             frame_bytes_max=login.frame_bytes_max,
             failure_delay_ms=login.failure_delay_ms,
+            stands=self._stands,
         )
+
+    def _stands(self, basis: tuple[str, str]) -> bool:
+        """Is the user, or the delegation token, by which somebody was let in still there?"""
+        from penstock.security.credentials import BY_NAME
+        from penstock.security.sasl.exchange import TOKEN
+
+        kind, name = basis
+        image = self._image()
+        return name in image.tokens if kind == TOKEN else (name, BY_NAME[kind]) in image.credentials
 
     def _exchange(self, mechanism: str, login: LoginSettings, keys: SigningKeys | None) -> Exchange:
         """One login that begins."""
@@ -138,6 +148,20 @@ class Entrances:
         if not self._own_secret:
             self._own_secret = self._entropy.token(32)
         return self._own_secret
+
+
+def refuse_bad_keys(settings: Settings) -> None:
+    """SettingsError if keys, certificates or mapping rules cannot be used, without a broker."""
+    from penstock.tls import TlsError, server_context
+
+    for door in doors(settings, settings.given):
+        if door.tls is not None:
+            try:
+                server_context(door.tls)
+            except TlsError as error:
+                raise SettingsError(str(error)) from None
+            if door.login is None:
+                _principal(door.tls)
 
 
 def _principal(tls: TlsSettings) -> Principal | None:

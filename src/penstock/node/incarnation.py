@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.context import Broker
 from penstock.broker.dispatch import make_handle
@@ -210,6 +210,8 @@ class Incarnation:
             self.server.limits = limits_of(self.broker.settings)
         if old.quotas is not new.quotas:
             self._rate_hosts(new)
+        if _lacks(new.credentials, old.credentials) or _lacks(new.tokens, old.tokens):
+            self.server.review_logins()
 
     def _rate_hosts(self, image: ClusterImage) -> None:
         """Quotas of addresses take effect for the next connection."""
@@ -256,6 +258,11 @@ class Incarnation:
 
 def cannot_follow(broker: int, reason: object) -> str:
     return f"Broker {broker} cannot follow the cluster any more: {reason}."
+
+
+def _lacks(new: Mapping[Any, object], old: Mapping[Any, object]) -> bool:
+    """Is something of the old gone?"""
+    return new is not old and any(key not in new for key in old)
 
 
 def _processes(store: ObjectStore) -> ProcessTable | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.log.policy import LogPolicy
 from penstock.metadata.configs import TopicConfigs
 from penstock.metadata.image import Listener
+from penstock.security.addresses import canonical
 from penstock.security.quotas import CONNECTIONS, QuotaTable
 from penstock.server.limits import Limits
 from penstock.settings import Settings, parse_listeners
@@ -45,7 +46,10 @@ def limits_of(settings: Settings) -> Limits:
         frame_bytes_max=settings.socket_request_max_bytes,
         connections_max=settings.max_connections,
         connections_per_host_max=settings.max_connections_per_ip,
-        connections_of_hosts=host_limits(settings.max_connections_per_ip_overrides),
+        connections_of_hosts={
+            canonical(host): limit
+            for host, limit in host_limits(settings.max_connections_per_ip_overrides).items()
+        },
         connection_rate_max=settings.max_connection_creation_rate,
         idle_timeout_ms=settings.connections_max_idle_ms,
         requests_in_flight_max=settings.queued_max_requests,

@@ -104,7 +104,8 @@ class PrincipalMapping:
                 self._rules.append(None)
             elif pattern is not None:
                 try:
-                    self._rules.append((re.compile(pattern), replacement, case))
+                    # As Java's: \w and \d are ASCII's alone, or more names would pass than the rule means.
+                    self._rules.append((re.compile(pattern, re.ASCII), replacement, case))
                 except re.error as error:
                     raise BadMappingError(f"{pattern!r} is not a regular expression: {error}") from error
 

@@ -11,10 +11,12 @@ use, so a busy client has its rate from its first second.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from penstock.metadata.access import DEFAULT_NAME, QuotaEntity
+from penstock.security.addresses import canonical
 
 PRODUCED: Final = "producer_byte_rate"
 FETCHED: Final = "consumer_byte_rate"
@@ -37,6 +39,10 @@ SHARES_MAX: Final = 50_000
 """So many clients are measured at a time. Clients choose their ids, so the number has no other bound."""
 
 
+ID_CHARACTERS_MAX: Final = 255
+"""Of a longer client id a digest is kept: what clients make us remember is bounded in bytes, too."""
+
+
 class Limit(NamedTuple):
     """A quota that applies, and whose use counts towards it."""
 
@@ -51,12 +57,16 @@ class QuotaTable:
     __slots__ = ("_quotas",)
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        self._quotas = quotas
+        self._quotas = {
+            (user, client_id, address if address is None else canonical(address)): values
+            for (user, client_id, address), values in quotas.items()
+        }
 
     def limit(self, user: str, client_id: str, key: str) -> Limit | None:
         """The quota of a client: the most specific one that says something about `key`."""
         default = DEFAULT_NAME
-        both = (user, client_id)
+        one = client_id if len(client_id) <= ID_CHARACTERS_MAX else _digest(client_id)
+        both = (user, one)
         for entity, share in (
             ((user, client_id, None), both),
             ((user, default, None), both),
@@ -64,8 +74,8 @@ class QuotaTable:
             ((default, client_id, None), both),
             ((default, default, None), both),
             ((default, None, None), (user, "")),
-            ((None, client_id, None), ("", client_id)),
-            ((None, default, None), ("", client_id)),
+            ((None, client_id, None), ("", one)),
+            ((None, default, None), ("", one)),
         ):
             rate = self._quotas.get(entity, {}).get(key)
             if rate is not None:
@@ -82,6 +92,10 @@ class QuotaTable:
 
     def has(self, *keys: str) -> bool:
         return any(key in values for values in self._quotas.values() for key in keys)
+
+
+def _digest(client_id: str) -> str:
+    return hashlib.sha256(client_id.encode(errors="surrogatepass")).hexdigest()
 
 
 class Meter:

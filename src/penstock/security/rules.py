@@ -1,7 +1,7 @@
 """The decision on access, rule by rule as Kafka's StandardAuthorizer decides.
 
 A rule applies if its resource matches (the name itself, a prefix of it, or `*`), its principal (the same, or
-`User:*`), its host (the same text, or `*`) and its operation (the same, or All).
+`User:*`), its host (the same address, or `*`) and its operation (the same, or All).
 
 - Super users may do everything.
 - Any rule that applies and denies, refuses. Else any that applies and allows, allows. Else it is refused.
@@ -18,7 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.metadata.access import AccessRule
+from penstock.security.addresses import canonical
 from penstock.security.words import (
     ALL_OPERATIONS,
     EVERY_NAME,
@@ -31,6 +34,9 @@ from penstock.security.words import (
 
 KEPT_MAX: Final = 20_000
 """So many decisions are kept. Names come from clients, so their number has no other bound."""
+
+NAME_KEPT_MAX: Final = 249
+"""No topic has a longer name. Decisions on longer names, which anybody can send, are made anew each time."""
 
 _ENOUGH_FOR: Final = {
     Operation.DESCRIBE: frozenset(
@@ -98,12 +104,15 @@ class AccessRules:
         for rule in rules:
             kind = self._kinds.setdefault(rule.resource_type, _Kind())
             names = kind.prefixed if rule.pattern_type == Pattern.PREFIXED else kind.literal
-            names.setdefault(rule.name, {}).setdefault(rule.principal, []).append(rule)
+            of_principal = names.setdefault(rule.name, {}).setdefault(rule.principal, [])
+            of_principal.append(replace(rule, host=canonical(rule.host)))
             self.count += 1
         for kind in self._kinds.values():
             kind.lengths = sorted({len(name) for name in kind.prefixed})
 
     def allow(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> bool:
+        if len(name) > NAME_KEPT_MAX:
+            return self._decide(Subject(principal, host), operation, resource, name)
         key = (principal, host, operation, resource, name)
         kept = self._kept.get(key)
         if kept is None:

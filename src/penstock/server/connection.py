@@ -34,6 +34,7 @@ from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
+from penstock.security.addresses import canonical
 from penstock.server.entrance import OPEN, Entrance
 from penstock.server.incoming import IncomingFrame
 from penstock.server.outgoing import pack_size
@@ -102,7 +103,7 @@ class Connection(Requests):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.session.peer_host = peer[0] if peer else ""
+        self.session.peer_host = canonical(peer[0]) if peer else ""
         # pause_writing is called if anything is left, resume_writing when nothing is.
         self._transport.set_write_buffer_limits(high=0)
         refusal = self._server.admit(self)
@@ -301,6 +302,11 @@ class Connection(Requests):
             self._memory.hold(change)
         else:
             self._memory.free(-change)
+
+    def review_login(self) -> None:
+        """Users were removed. End the connection if it is one of theirs."""
+        if self._login is not None and not self._stopping:
+            self._login.review()
 
     def serve(self, handle: Handle, frame_min: int, frame_max: int) -> None:
         """From here on requests go to `handle`, and have these sizes."""

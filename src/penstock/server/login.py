@@ -9,6 +9,7 @@
 - The login may have an end (KIP-368). The client is told, and logs in again on the same connection: with the
   same mechanism, as the same principal, once in a second at most. After the end any other request closes.
 - Where a login has no end, a second handshake goes to the handlers, which say ILLEGAL_SASL_STATE.
+- A login ends with the user or the delegation token that it was judged by. Kafka lets it go on.
 
 An address whose logins fail often waits longer for each answer. Who logs in rightly beside it does not.
 """
@@ -21,7 +22,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from penstock.security.sasl.exchange import Challenge, Done, Exchange, Failed
+from penstock.security.sasl.exchange import Challenge, Done, Exchange, Failed, invalid_credentials
 from penstock.server.sizes import FRAME_BYTES_MIN
 from penstock.wire.api.api_versions import ApiVersionsRequest
 from penstock.wire.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -67,13 +68,15 @@ class Logins:
         reauth_ms: Mapping[str, int] | None = None,
         frame_bytes_max: int = 524_288,
         failure_delay_ms: int = 100,
+        stands: Callable[[tuple[str, str]], bool] = lambda _basis: True,
     ) -> None:
         """`exchange` begins one with a mechanism. `reauth_ms`: by mechanism, how long a login lasts at
-        most."""
+        most. `stands`: whether what a login was judged by is still there."""
         self.mechanisms = mechanisms
         self.exchange = exchange
         self.now_ms = now_ms
         self.reauth_ms = reauth_ms or {}
+        self.stands = stands
         self.frame_bytes_max = frame_bytes_max
         self._failure_delay = failure_delay_ms / 1000
         self._failures: dict[str, int] = {}
@@ -123,6 +126,7 @@ class Login:
     __slots__ = (
         "_again_at",
         "_at",
+        "_basis",
         "_client_id",
         "_connection",
         "_ends",
@@ -146,6 +150,8 @@ class Login:
         self._mechanism = ""
         self._principal: str | None = None
         """Who logged in before, on this connection."""
+        self._basis: tuple[str, str] | None = None
+        """What that login was judged by, if it can be taken away."""
         self._ends: asyncio.TimerHandle | None = None
         self._again_at = 0.0
 
@@ -250,6 +256,8 @@ class Login:
                 "another mechanism than before",
             )
         step = self._exchange.respond(token, self._logins.now_ms())
+        if isinstance(step, Done) and step.basis is not None and not self._logins.stands(step.basis):
+            return Failed(invalid_credentials(self._mechanism), f"{step.basis[1]!r} was removed meanwhile")
         if isinstance(step, Done) and self._principal not in (None, step.principal):
             return Failed(
                 f"Cannot change principals during re-authentication from {self._principal}",
@@ -262,7 +270,7 @@ class Login:
         connection, logins = self._connection, self._logins
         self._at = _At.OVER
         self._exchange = None
-        self._principal = done.principal
+        self._principal, self._basis = done.principal, done.basis
         session = connection.session
         session.principal = done.principal
         session.state["by_token"] = done.by_token
@@ -287,6 +295,12 @@ class Login:
         if self._ends is not None:
             self._ends.cancel()
             self._ends = None
+
+    def review(self) -> None:
+        """Users or tokens were removed: end the connection of one of them. What is under way is answered."""
+        if self._basis is not None and not self._logins.stands(self._basis):
+            self._tell(f"{self._principal!r} was logged in, and was removed", self._mechanism)
+            self._connection.stop()
 
     def lost(self) -> None:
         """The connection is gone."""

@@ -191,6 +191,11 @@ class Server:
         """A connection has shown all that its listener asks for."""
         self.half_open.remove(connection)
 
+    def review_logins(self) -> None:
+        """Users or tokens were removed: their connections end."""
+        for connection in list(self._connections):
+            connection.review_login()
+
     def release(self, connection: Connection) -> None:
         del self._connections[connection]
         self.half_open.remove(connection)

@@ -199,6 +199,10 @@ class Fetch(Reply):
         if self.done or self._converting:
             return
         max_bytes = self._max_bytes
+        rules = self._broker.rules
+        if rules is not self.reader.permit.rules:
+            # It waited, and somebody took rights away meanwhile.
+            self.reader = self.reader._replace(permit=self.reader.permit.of_now(rules))
         memory = self.reader.session.memory
         exhausted = False
         if memory is not None:

@@ -78,7 +78,11 @@ def handle(
     if _malformed(message, version):
         return refused(message, ErrorCode.INVALID_REQUEST)
     wanted = _wanted(message, version)
-    missing = [name for name in wanted.names or () if name not in broker.image.topics]
+    missing = [
+        name
+        for name in wanted.names or ()
+        if name not in broker.image.topics and permit.sees(DESCRIBE_TOPIC, name)
+    ]
     if missing and permit.leads:
         return _answer_missing(broker, request, message, wanted, missing, permit)
     return _answer_known(broker, request, message, wanted, permit, key)
@@ -144,7 +148,7 @@ async def _answer_missing(
     missing: list[str],
     permit: Permit,
 ) -> MetadataResponse:
-    """Names are asked for that nobody knows: create them, if that is wanted."""
+    """Names that the sender may know of are asked for that nobody knows: create them, if that is wanted."""
     image, created = broker.image, None
     if message.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
         image, created = await _create(broker, permit, missing)
@@ -155,9 +159,7 @@ async def _create(broker: Broker, permit: Permit, missing: list[str]) -> tuple[C
     """Create what may be created, and say of the rest why not."""
     from penstock.broker.topics.creating import create_automatically
 
-    valid = [
-        name for name in missing if topic_name_problem(name) is None and permit.sees(DESCRIBE_TOPIC, name)
-    ]
+    valid = [name for name in missing if topic_name_problem(name) is None]
     allowed = [name for name in valid if permit.allows(CREATE_TOPIC, name)]
     image = broker.image
     refusals: dict[str, Refusal] = {}

@@ -17,6 +17,7 @@ from penstock.broker.observing import FETCH, Seen, counted, observed
 from penstock.security.quotas import (
     BYTE_SAMPLES_MIN,
     FETCHED,
+    ID_CHARACTERS_MAX,
     MUTATIONS,
     PRODUCED,
     REQUEST_DELAY_MAX_MS,
@@ -114,9 +115,10 @@ class ClientQuotas:
                 limit(user, client_id, FETCHED),
                 limit(user, client_id, REQUEST_TIME),
             )
-            if len(self._kept) >= _KEPT_MAX:
-                self._kept.clear()
-            self._kept[key] = found
+            if len(client_id) <= ID_CHARACTERS_MAX:
+                if len(self._kept) >= _KEPT_MAX:
+                    self._kept.clear()
+                self._kept[key] = found
         return found
 
     def mutations(self, request: Request) -> MutationQuota | None:

@@ -8,6 +8,10 @@ USER = "User:"
 """What the names of people and programs begin with, as Kafka's rules spell them."""
 
 
+TOKEN = "token"
+"""The basis of a login by a delegation token, beside its id."""
+
+
 class Challenge(NamedTuple):
     """The exchange goes on: the client is sent this and answers it."""
 
@@ -24,6 +28,8 @@ class Done(NamedTuple):
     """The last word to the client; may be empty."""
     by_token: bool = False
     """The client logged in with a delegation token. Such a login makes no further tokens."""
+    basis: tuple[str, str] | None = None
+    """What it was judged by and can be taken away: a mechanism and a user, or TOKEN and the id of one."""
 
 
 class Failed(NamedTuple):

@@ -25,7 +25,15 @@ from typing import NamedTuple
 
 from penstock.metadata.access import ScramCredential
 from penstock.security.credentials import ITERATIONS_MIN, Mechanism, decoy, proves, server_signature
-from penstock.security.sasl.exchange import USER, Challenge, Done, Failed, Step, invalid_credentials
+from penstock.security.sasl.exchange import (
+    TOKEN,
+    USER,
+    Challenge,
+    Done,
+    Failed,
+    Step,
+    invalid_credentials,
+)
 
 _ANOTHER = "Authentication failed: Client requested an authorization id that is different from username"
 _PRINTABLE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
@@ -135,10 +143,14 @@ class Scram:
         signature = b64encode(server_signature(self._mechanism, credential, signed))
         token = self._token
         if token is None:
-            return Done(USER + first.user, None, b"v=" + signature)
+            if self._credential_of(first.user) != credential:
+                return self._failed(f"a password that was changed meanwhile, user={first.user!r}")
+            basis = (self._mechanism.sasl_name, first.user)
+            return Done(USER + first.user, None, b"v=" + signature, basis=basis)
         if token.expires_ms <= now_ms:
             return self._failed(f"an expired token, id={first.user!r}")
-        return Done(token.owner, token.expires_ms - now_ms, b"v=" + signature, by_token=True)
+        lasts_ms, basis = token.expires_ms - now_ms, (TOKEN, first.user)
+        return Done(token.owner, lasts_ms, b"v=" + signature, by_token=True, basis=basis)
 
     def _failed(self, reason: str) -> Failed:
         return Failed(invalid_credentials(self._mechanism.sasl_name), reason)
