@@ -24,6 +24,8 @@ def test_rules_are_switched_on_by_kafkas_names() -> None:
         ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "authorizer.class.name"),
         ({**ON, "super.users": "alice"}, "super.users holds 'alice'"),
         ({**ON, "super.users": "User:a;:b"}, "super.users holds ':b'"),
+        ({**ON, "super.users": "user:a"}, "super.users holds 'user:a'"),
+        ({**ON, "super.users": "User:a, User:b"}, "by semicolons"),
         ({"super.users": "User:a"}, "super.users means nothing"),
         ({"allow.everyone.if.no.acl.found": "true"}, "allow.everyone.if.no.acl.found means nothing"),
     ],

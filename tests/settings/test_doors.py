@@ -58,6 +58,13 @@ def test_settings_of_a_listener_lie_over_those_of_all() -> None:
         (("ssl.client.auth=required",), "no listener speaks TLS"),
         (("sasl.enabled.mechanisms=PLAIN",), "no listener asks for a login"),
         (("listener.name.other.ssl.client.auth=none",), "a listener that listeners lacks"),
+        (("listener.name.plaintext.ssl.client.auth=required",), "does not speak TLS"),
+        (("listener.name.plaintext.sasl.enabled.mechanisms=PLAIN",), "asks for no login"),
+        (
+            ("listeners=SSL://h:1", *KEYS, "listener.name.ssl.connections.max.reauth.ms=1"),
+            "asks for no login: it is SSL",
+        ),
+        (("max.connections.per.ip.overrides=localhost:3",), "is not ADDRESS:LIMIT"),
         (("ssl.enabled.protocols=TLSv1.1",), "must be one of"),
         (("ssl.keystore.type=JKS",), "must be one of"),
         (("inter.broker.listener.name=B",), "which listeners lacks"),
@@ -147,7 +154,9 @@ def test_a_server_properties_of_kafka() -> None:
     controller.listener.names=CONTROLLER
     listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
     advertised.listeners=PLAINTEXT://localhost:9092
-    listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+    listener.security.protocol.map=CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT
+    listener.name.controller.sasl.enabled.mechanisms=PLAIN
+    listener.name.controller.plain.sasl.jaas.config=whatever
     num.network.threads=3
     log.dirs=/tmp/logs
     log.retention.hours=168
@@ -157,6 +166,7 @@ def test_a_server_properties_of_kafka() -> None:
     made = load(f"{name}={value}" for name, value in found.values.items())
     assert (made.broker_id, made.listeners, made.num_partitions) == (7, "PLAINTEXT://localhost:9092", 4)
     assert {"process.roles", "log.dirs", "num.network.threads"} <= set(found.left_alone)
+    assert "listener.name.controller.sasl.enabled.mechanisms" in found.left_alone
     assert file_values("server.toml", b"num.partitions = 3\n").values == {"num.partitions": "3"}
     for refused in (
         "ssl.engine.factory.class=x",

@@ -32,11 +32,15 @@ def check(file: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """
     from penstock.cli.start import UsageError, settings
     from penstock.settings import SettingsError
-    from penstock.settings.doors import refuse_open_doors
+    from penstock.settings.doors import doors, refuse_open_doors
 
     try:
         made = settings({"config": [file], "set": list(assignments)})
         refuse_open_doors(made, made.given)
+        if any(door.tls is not None for door in doors(made, made.given)):
+            from penstock.node.entrances import refuse_bad_keys
+
+            refuse_bad_keys(made)
     except (UsageError, SettingsError) as error:
         click.echo(f"penstock: {error}", err=True)
         raise SystemExit(2) from None

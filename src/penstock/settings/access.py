@@ -50,10 +50,15 @@ class AccessSettings(GroupSettings, frozen=True, kw_only=True):
     def validate_access(self) -> None:
         """Raise SettingsError for half a setting."""
         for name in self.super_users.split(";"):
-            kind, colon, rest = name.strip().partition(":")
-            if name.strip() and not (kind and colon and rest):
+            kind, _, rest = name.strip().partition(":")
+            if name.strip() and not (kind == "User" and rest):
                 raise SettingsError(
                     f"super.users holds {name.strip()!r}, which is not a principal such as User:admin."
+                )
+            if ",User:" in name.replace(" ", ""):
+                raise SettingsError(
+                    "super.users separates principals by semicolons, because names may hold commas: "
+                    "User:admin;User:broker."
                 )
         if not self.authorizer_class_name and (self.super_users or self.allow_everyone_if_no_acl_found):
             what = "super.users" if self.super_users else "allow.everyone.if.no.acl.found"

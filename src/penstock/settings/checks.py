@@ -111,10 +111,22 @@ def host_limits(text: str) -> dict[str, int]:
     limits = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, colon, limit = part.rpartition(":")
-        if not (host and colon and _is_digits(limit)):
+        host = host.strip("[]")
+        if not (colon and _is_digits(limit) and _is_address(host)):
             raise ValueError(part)
-        limits[host.strip("[]")] = int(limit)
+        limits[host] = int(limit)
     return limits
+
+
+def _is_address(host: str) -> bool:
+    """A name would match no connection: those have addresses."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_limits_problem(value: Value) -> str | None:

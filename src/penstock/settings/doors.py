@@ -291,10 +291,31 @@ def _refuse_unused(found: list[Door], given: Mapping[str, str]) -> None:
     for name in given:
         if name.startswith("listener.name.") and not any(name.startswith(one) for one in names):
             raise SettingsError(f"{name} is for a listener that listeners lacks.")
+    for door in found:
+        _refuse_unused_of(door, given)
     if not any(door.tls for door in found):
         _refuse_any(given, ("ssl.",), "no listener speaks TLS (SSL or SASL_SSL)")
     if not any(door.login for door in found):
         _refuse_any(given, ("sasl.enabled.mechanisms", "sasl.jaas.config"), "no listener asks for a login")
+
+
+def _refuse_unused_of(door: Door, given: Mapping[str, str]) -> None:
+    """Likewise of what was set for one listener."""
+    prefix = f"listener.name.{door.name.lower()}."
+    for name in given:
+        if not name.startswith(prefix):
+            continue
+        rest = name.removeprefix(prefix)
+        if door.tls is None and rest.startswith("ssl."):
+            lacks = "does not speak TLS"
+        elif door.login is None and not rest.startswith("ssl."):
+            lacks = "asks for no login"
+        else:
+            continue
+        raise SettingsError(
+            f"{name} is set, and the listener {door.name} {lacks}: it is {door.protocol.name} by "
+            "listener.security.protocol.map."
+        )
 
 
 def _refuse_any(given: Mapping[str, str], prefixes: tuple[str, ...], why: str) -> None:

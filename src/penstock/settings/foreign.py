@@ -22,7 +22,10 @@ _CONTROLLER = "There are no controllers: brokers agree through the metadata log 
 _JAVA_TLS = "Only Java's TLS has this."
 _CIPHERS = "OpenSSL chooses among its strong suites; ssl.enabled.protocols says which versions are spoken."
 _TAKEN_UP = "A changed file is taken up, whatever names are in its certificate."
-_PEM = "A PEM file has no password; that of its key is ssl.key.password."
+_PEM = (
+    "Java's key stores are not read (`openssl pkcs12 -in STORE.p12 -out STORE.pem` converts one), and a PEM "
+    "file has no password but that of its key, ssl.key.password."
+)
 _PLUGINS = "A broker loads no Java classes."
 _OBSERVERS = "A broker loads no Java classes, for observers either."
 _METRICS = "Metrics are not collected."

@@ -84,6 +84,7 @@ class ListeningSettings(AccessSettings, frozen=True, kw_only=True):
         "Whether clients show a certificate: required, requested (they may) or none. On a SASL_SSL listener "
         "the login says who they are, all the same.",
         one_of("required", "requested", "none"),
+        unlike="Kafka asks for none on a SASL_SSL listener unless this is set with the listener's prefix.",
     )
     ssl_enabled_protocols: str = row(
         LIST,
@@ -137,7 +138,7 @@ class ListeningSettings(AccessSettings, frozen=True, kw_only=True):
         STRING,
         "https",
         "How a broker checks the name of another broker that it connects to: https, or empty for not at all.",
-        one_of("https", ""),
+        one_of_any_case("HTTPS", ""),
     )
 
     row.section("Logins")

@@ -44,9 +44,13 @@ def kafka_values(text: str) -> FileValues:
     values: dict[str, str] = {}
     alone: list[str] = []
     found = parse_properties(text)
+    controllers = [one.strip().upper() for one in found.get("controller.listener.names", "").split(",")]
+    theirs = tuple(f"listener.name.{one.lower()}." for one in controllers if one)
     for name, value in found.items():
         setting = BROKER_SETTINGS.get(name)
-        if name in _SAME:
+        if name.startswith(theirs):
+            alone.append(name)
+        elif name in _SAME:
             values[_SAME[name]] = value
         elif (setting is not None and setting.moot) or (setting is None and left_alone(name)):
             alone.append(name)
@@ -54,7 +58,6 @@ def kafka_values(text: str) -> FileValues:
             setting.parse(value)  # ValueProblem, unless it is what it has to be.
         else:
             values[name] = value
-    controllers = [one.strip().upper() for one in found.get("controller.listener.names", "").split(",")]
     if "listeners" in values:
         values["listeners"] = _without(values["listeners"], controllers)
     if values.get("advertised.listeners"):
