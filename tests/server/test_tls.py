@@ -280,6 +280,14 @@ async def test_a_slow_handshake_is_closed(bench: Bench, desk: Desk) -> None:
     assert server.connections == 0
 
 
+async def test_a_first_message_that_no_record_can_hold_is_not_waited_for(bench: Bench, desk: Desk) -> None:
+    """It would be kept until it is complete: 64 KB of each of thousands."""
+    await serve(bench, desk.handle)
+    peer = await bench.connect()
+    await peer.send(b"\x16\x03\x01\xff\xff" + b"x" * 100)
+    assert await peer.closed()
+
+
 async def test_what_is_no_handshake_is_refused(bench: Bench, desk: Desk) -> None:
     server = await serve(bench, desk.handle)
     for garbage in (
