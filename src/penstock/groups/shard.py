@@ -213,10 +213,12 @@ class GroupShard:
         request: ConsumerGroupHeartbeatRequest,
         version: int,
         client: Client,
+        sees: Callable[[str], bool] = lambda _topic: True,
     ) -> Effects:
+        """`sees`: the topics that the sender may know of. A regular expression finds no others."""
         self._c.now = now
         try:
-            self._consumer.heartbeat(request, version, client, ticket)
+            self._consumer.heartbeat(request, version, client, ticket, sees)
         except GroupError as error:
             self._c.answer(ticket, heartbeat_refused(error.code, error.message))
         return self._effects()

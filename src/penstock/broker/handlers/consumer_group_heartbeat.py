@@ -2,7 +2,7 @@
 
 - Epoch 0 joins, -1 leaves, -2 leaves for a while (static members). From version 1 on the client chooses its
   member id and may subscribe by regular expression: RE2's syntax, matched against whole names, internal
-  topics left out; INVALID_REGULAR_EXPRESSION otherwise.
+  topics left out; INVALID_REGULAR_EXPRESSION otherwise. It finds only topics that its sender may describe.
 - FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
   UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED, GROUP_ID_NOT_FOUND, INVALID_REQUEST, each with a sentence.
 - Where Kafka leaves a member in the dark, this tells it: a member that reports other partitions than it has
@@ -46,6 +46,7 @@ def handle(
         message,
         request.api_version,
         client_of(request),
+        lambda topic: permit.sees(DESCRIBE_TOPIC, topic),
     )
 
 

@@ -9,6 +9,8 @@ A heartbeat does three things, in this order:
 A heartbeat that finds nothing to do writes nothing.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from penstock.groups.classic.group import ClassicGroup
@@ -68,13 +70,18 @@ class ConsumerHeartbeat:
         self._migration = migration
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, version: int, client: Client, ticket: Ticket
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        client: Client,
+        ticket: Ticket,
+        sees: Callable[[str], bool],
     ) -> None:
         self._check(request, version)
         if request.member_epoch < 0:
             self._leave(request, ticket)
         else:
-            self._stay(request, client, ticket)
+            self._stay(request, client, ticket, sees)
 
     def _check(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         epoch = request.member_epoch
@@ -106,7 +113,13 @@ class ConsumerHeartbeat:
 
     # Join and stay
 
-    def _stay(self, request: ConsumerGroupHeartbeatRequest, client: Client, ticket: Ticket) -> None:
+    def _stay(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        client: Client,
+        ticket: Ticket,
+        sees: Callable[[str], bool],
+    ) -> None:
         draft = Draft(self._c, request.group_id)
         group = self._enter(draft, joining=request.member_epoch == 0)
         member_id = request.member_id or self._c.new_id()
@@ -118,7 +131,7 @@ class ConsumerHeartbeat:
             )
         member = self._member(draft, member_id, request)
         updated = _updated(member, request, client)
-        updated = self.advance(draft, member, updated, request.topic_partitions)
+        updated = self.advance(draft, member, updated, request.topic_partitions, sees)
         self._watch(draft.group_id, updated)
         response = ConsumerGroupHeartbeatResponse(
             member_id=updated.id,
@@ -191,14 +204,22 @@ class ConsumerHeartbeat:
         draft.emit(current_record(group_id, new))
         return new
 
-    def advance(self, draft: Draft, member: Member, updated: Member, owned: Owned) -> Member:
-        """The three steps for one member; it is in the draft when they are done, as it then is."""
+    def advance(
+        self,
+        draft: Draft,
+        member: Member,
+        updated: Member,
+        owned: Owned,
+        sees: Callable[[str], bool] | None = None,
+    ) -> Member:
+        """The three steps for one member; it is in the draft when they are done, as it then is. `sees`: see
+        `refresh_regexes`."""
         c = self._c
         group_id = draft.group_id
         if updated != draft.group.members.get(member.id):
             draft.emit(member_record(group_id, updated))
         subscription_changed = (updated.topics, updated.regex) != (member.topics, member.regex)
-        regexes_changed = refresh_regexes(c, draft)
+        regexes_changed = refresh_regexes(c, draft, sees)
         update_epoch(c, draft, bump=subscription_changed or regexes_changed)
         group = draft.group
         if group.epoch > group.assignment_epoch and assignment_delay_ms(c, group) <= 0:

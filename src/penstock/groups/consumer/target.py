@@ -1,6 +1,6 @@
 """Computes a target assignment from subscriptions: topics, their hashes, and each member's partitions."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from penstock.groups.consumer.assignors import ASSIGNORS, MemberSpec
@@ -52,13 +52,17 @@ def resolve_pattern(regex: str, names: Iterable[str]) -> frozenset[str]:
         ) from None
 
 
-def refresh_regexes(context: Context, draft: Draft) -> bool:
-    """Resolve what needs it, forget what nobody uses. True if the group now sees other topics."""
+def refresh_regexes(context: Context, draft: Draft, sees: Callable[[str], bool] | None) -> bool:
+    """Resolve what needs it, forget what nobody uses. True if the group now sees other topics.
+
+    `sees`: the topics that the member may know of, by whose request it is done: what it may not is left out.
+    None: it is not done by this one.
+    """
     group = draft.group
     for regex in [regex for regex in group.resolved if regex not in group.regexes]:
         draft.emit(regex_tombstone(group.group_id, regex))
     group = draft.group
-    if not group.regexes:
+    if not group.regexes or sees is None:
         return False
     missing = [regex for regex in group.regexes if regex not in group.resolved]
     now = context.now
@@ -71,7 +75,8 @@ def refresh_regexes(context: Context, draft: Draft) -> bool:
     image = context.image
     changed = False
     for regex in list(group.regexes) if all_due else missing:
-        topics = resolve_pattern(regex, image.topics)  # Internal ones too, as in Kafka.
+        found = resolve_pattern(regex, image.topics)  # Internal ones too, as in Kafka.
+        topics = frozenset(name for name in found if sees(name))
         known = draft.group.resolved.get(regex)
         if known is None or known.topics != topics:
             changed = True
