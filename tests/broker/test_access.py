@@ -33,6 +33,10 @@ from penstock.wire.api.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from penstock.wire.api.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from penstock.wire.api.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from penstock.wire.api.create_delegation_token import (
     CreatableRenewers,
@@ -61,6 +65,7 @@ from penstock.wire.api.expire_delegation_token import (
     ExpireDelegationTokenResponse,
 )
 from penstock.wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.wire.api.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.api.produce import (
     PartitionProduceData,
@@ -147,6 +152,29 @@ async def test_a_fetch_that_waits_is_given_nothing_that_it_may_not_read_any_more
     )
     answer = (await waiting).responses[0].partitions[0]
     assert (answer.error_code, bytes(answer.records or b"")) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
+
+
+async def test_a_regular_expression_finds_only_topics_that_its_sender_may_describe(rig: Rig) -> None:
+    await rig.topic("secret")
+    await create(
+        rig,
+        AclCreation(GROUP, "g", LITERAL, ALICE, "*", READ, ALLOW),
+        AclCreation(TOPIC, "t", LITERAL, ALICE, "*", DESCRIBE, ALLOW),
+    )
+    rig.session.principal = ALICE
+    await rig.ask(FindCoordinatorRequest(coordinator_keys=["g"]), FindCoordinatorResponse, 4)
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        rebalance_timeout_ms=1000,
+        subscribed_topic_regex="secret|t",
+        topic_partitions=[],
+    )
+    answer = await rig.ask(joining, ConsumerGroupHeartbeatResponse, 1)
+    assert answer.error_code == ErrorCode.NONE
+    assert answer.assignment is not None
+    found = [one.topic_id for one in answer.assignment.topic_partitions]
+    assert found == [rig.broker.image.topics["t"].id]
 
 
 async def test_nobody_looks_for_a_topic_that_its_asker_may_not_see(

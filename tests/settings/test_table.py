@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.settings import Settings, load
+from penstock.settings import Settings, SettingsError, load
 from penstock.settings.brokers import BROKER_SETTINGS
 from penstock.settings.checks import one_of
 from penstock.settings.foreign import KEPT, REFUSED, foreign_setting
@@ -90,6 +90,16 @@ def test_a_secret_is_never_shown() -> None:
     assert "hunter2" not in str(caught.value) and "[hidden]" in str(caught.value)
     assert rows["lock.place"].shown("s3://me:hunter2@bucket/x") == "s3://bucket/x"
     assert "hunter2" not in repr(load(["store=s3://me:hunter2@bucket/x", "metadata="]))
+
+
+def test_no_url_shows_its_password() -> None:
+    """DescribeConfigs shows settings to others."""
+    for name, setting in BROKER_SETTINGS.items():
+        if name.endswith((".url", ".endpoint")) and not setting.moot:
+            assert "hunter2" not in (setting.shown("http://me:hunter2@host/x") or ""), name
+    with pytest.raises(SettingsError) as caught:
+        load(["otel.exporter.otlp.endpoint=htp://me:hunter2@host"])
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_field_without_a_row_is_a_mistake() -> None:

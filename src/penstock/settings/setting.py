@@ -161,7 +161,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         # Problems of whole lists are sentences of their own.
         if problem.startswith("Configuration "):
             return problem.replace("{name}", self.name)
-        shown = HIDDEN if self.sensitive else shown
+        shown = HIDDEN if self.sensitive else self.shown(shown) or shown
         return f"Invalid value {shown} for configuration {self.name}: {problem.replace('{name}', self.name)}"
 
     def _list(self, text: str) -> tuple[str, ...]:

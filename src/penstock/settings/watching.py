@@ -40,7 +40,11 @@ class WatchingSettings(ListeningSettings, frozen=True, kw_only=True):
     )
     console_enable: bool = row(BOOLEAN, True, "Serve the console on the HTTP port.", ours=True)
     console_registry_url: str = row(
-        STRING, "", "A schema registry, by which the console shows Avro and Protobuf.", ours=True
+        STRING,
+        "",
+        "The URL of a schema registry, by which the console shows Avro and Protobuf.",
+        ours=True,
+        place=True,
     )
     otel_exporter_otlp_endpoint: str = row(
         STRING,
@@ -49,6 +53,7 @@ class WatchingSettings(ListeningSettings, frozen=True, kw_only=True):
         "OTLP over HTTP, such as http://127.0.0.1:4318; empty: nowhere. Needs penstock[otel].",
         WEB_ADDRESS,
         ours=True,
+        place=True,
     )
     metrics_topics_max: int = row(
         INT,
