@@ -68,7 +68,7 @@ security: ## every login with every client, what TLS and tokens must refuse, rig
 groups: ## groups of every client resume exactly, rebalance, heartbeat, and are seen by Kafka's tools; TestGroupETL; 15 min (needs Java, Maven, Go, Node)
 transactions: ## transactions of every client, chains of them in 1,000 rounds of faults, Streams, TestTxnEtl, kafka-transactions; 4 h (needs Java, Maven, Go, Node)
 compaction: ## 10 million updates to 10,000 keys, read and killed meanwhile; LogCompactionTester (needs Java, Maven, Go, Node)
-pipelines: ## the driver killed 50 times, a standalone Spark cluster, Delta, Iceberg and S3: each row once (30 min; needs Go)
+pipelines: ## the driver killed 50 times, a standalone Spark cluster, Delta, Iceberg and S3: each row once; a topic with its table (50 min; needs Go, Maven)
 cluster: ## brokers stop, die, start in any order, and never contradict each other (about 10 minutes; needs Java, Maven, Go)
 faults: ## 200 kills and 200 pauses under clients whose history is checked, some on S3; variants broken on purpose (40 minutes; needs Go)
 simulation: ## 2,000 seeds of a simulated cluster under faults (about 10 minutes on 2 cores); variants broken on purpose

@@ -149,7 +149,11 @@ PROOFS = (
         _python("conformance.compaction"),
         _python("conformance.compaction --updates 300000 --kills 1"),
     ),
-    Proof("pipelines", _python("conformance.pipelines"), _python("conformance.pipelines --rounds 3 --few 1")),
+    Proof(
+        "pipelines",
+        _python("conformance.pipelines", "conformance.pipelines.table"),
+        _python("conformance.pipelines --rounds 3 --few 1", "conformance.pipelines.table --rounds 2 --scan 0"),
+    ),
     Proof(
         "cluster",
         _python(

@@ -29,6 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from conformance.parts import NOT_RUN, ROOT, PartMissing
 from conformance.pipelines.place import BRIEF_JAVA, Place
@@ -50,10 +51,15 @@ class PenstockOnS3(Penstock):
         return [f"s3://{BUCKET}/store" if one == store else one for one in super().command()]
 
 
+class Commands(Protocol):
+    def command(self, *arguments: str | Path) -> list[str]:
+        """`penstock pipeline` with these arguments, on a cluster."""
+
+
 class Driver:
     """`penstock pipeline run`, following, in a process that can be killed."""
 
-    def __init__(self, place: Place, file: Path, *arguments: str) -> None:
+    def __init__(self, place: Commands, file: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
             place.command("run", file, *BRIEF_JAVA, *arguments),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,

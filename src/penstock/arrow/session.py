@@ -78,6 +78,16 @@ class ReadSession:
             ends[key] = self._within(view, offset, starting=False) if not bound.by_timestamp else offset
         return ends
 
+    def resume(self, view: PartitionView, offset: int) -> int:
+        """Where reading goes on that has come to an offset: there, unless records are gone meanwhile."""
+        if offset < view.log_start:
+            self.lost(view, offset, view.log_start - 1, f": the log begins at {view.log_start} now")
+            return view.log_start
+        if offset > view.end:
+            self.lost(view, view.end, offset - 1, f": the log ends at {view.end} now")
+            return view.end
+        return offset
+
     def lost(self, view: PartitionView, first: int, last: int, reason: str) -> None:
         """Records are gone: the query fails, unless it was told to go on without them."""
         if self.asked.fail_on_data_loss:

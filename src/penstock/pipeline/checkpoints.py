@@ -9,6 +9,7 @@ from penstock.arrow.errors import SourceError
 from penstock.arrow.reading import open_blocking
 from penstock.arrow.session import ReadSession
 from penstock.spark.options import ReadOptions
+from penstock.spark.tables.position import Stored
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.objects import StoreError
 
@@ -44,6 +45,12 @@ def read_checkpoint(location: str) -> Checkpoint | None:
     except ValueError:
         return None
     return Checkpoint(last + 1, positions, bool(planned) and max(planned) > last)
+
+
+def planned_ends(text: str) -> Stored:
+    """Where a micro-batch ends, in each topic, by the file that Spark writes before it runs."""
+    lines = [json.loads(line) for line in text.splitlines()[2:]]
+    return {topic: offsets for line in lines if isinstance(line, dict) for topic, offsets in line.items()}
 
 
 def _numbers(store: BlockingStore, prefix: str) -> list[int]:

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 _ERROR = "__error"
 _RAW = {"value": "__raw_value", "key": "__raw_key"}
+PACE = (
+    "minPartitions", "maxRecordsPerPartition", "splitBytes", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "maxBytesPerTrigger", "group.id", "kafka.group.id", "checkCrc", "failOnDataLoss",
+)  # fmt: skip
+"""Options of a source that say how it reads, and not what."""
 # The names that Kafka Connect gives to these headers, so that what reads its dead letters reads ours.
 REASON = "__connect.errors.exception.message"
 TOPIC = "__connect.errors.topic"
@@ -105,6 +110,24 @@ def result(output: Output, frames: "list[DataFrame]") -> "DataFrame":
             f" {', '.join(made.columns)}."
         )
     return made
+
+
+def changed(output: Output, frames: "list[DataFrame]", rows: "DataFrame") -> str:
+    """Why the rows of an output are not the records of its topics as they are, or nothing if they are."""
+    if len(output.sources) != 1:
+        return "they come from several sources"
+    (source,) = output.sources
+    if decoded := _formats(source):
+        return f"the {next(iter(decoded))} is decoded"
+    if source.start != "earliest":
+        return f"its source starts at {source.start!r}"
+    names = {name.lower() for name in PACE}
+    for name in source.options:
+        if name.lower() not in names:
+            return f"its source has the option {name!r}"
+    if rows is not frames[0] and not rows.sameSemantics(frames[0]):
+        return "its function makes other rows of them"
+    return ""
 
 
 def _told(error: Exception) -> str:

@@ -1,35 +1,64 @@
 """Iceberg tables: pyiceberg makes files that Spark wrote part of a table.
 
 A commit carries the number of its query and its micro-batch. If a driver died after the commit and the
-micro-batch runs again, the run finds the commit in the table and leaves the table alone. The catalog,
+micro-batch runs again, the run finds the commit in the table and leaves the table alone. The same commit says
+how far the table has its topics, so that `penstock.spark.table` can add what the log has beyond. The catalog,
 `penstock`, is by default a file beside the table. The options `catalog.NAME` are properties of another one
 (for example `catalog.type` is `rest`), and `table` is the table's name in it.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.pipeline.checkpoints import planned_ends
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.tables import ParquetTable, Plans
+from penstock.pipeline.tables import Files, ParquetTable, Plans
+from penstock.spark.errors import TableError
+from penstock.spark.tables.catalogs import (
+    for_iceberg,
+    history_of,
+    local_path,
+    open_catalog,
+    position_of,
+    require_pyiceberg,
+)
+from penstock.spark.tables.places import Place
+from penstock.spark.tables.position import BATCH, POSITION, QUERY, Position, Stored, after, encode
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
-QUERY = "penstock.query"
-BATCH = "penstock.batch"
 RETRIES = "commit.retry.num-retries"
 COMMITS_MAX = 5
 """Attempts to commit beside other writers of the table."""
 _CATALOG = "catalog."
 
 
+class Following(NamedTuple):
+    """What a table follows."""
+
+    checkpoint: str
+    """Of its query, which knows where a micro-batch ends."""
+    changed: str
+    """Why its rows are not the records of its topics as they are, or nothing."""
+    made: Callable[[Place], None]
+    """Called when the table is there, before it has rows."""
+
+
 class IcebergTable:
-    def __init__(self, path: str, name: str, options: dict[str, str], plans: Plans) -> None:
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        options: dict[str, str],
+        plans: Plans,
+        following: Following | None = None,
+    ) -> None:
         try:
-            import pyiceberg.catalog  # noqa: F401
-        except ImportError:
-            raise PipelineError(
-                f"The table {name!r} is an Iceberg table: pip install 'penstock[iceberg]'."
-            ) from None
+            require_pyiceberg(name)
+        except TableError as error:
+            raise PipelineError(str(error)) from None
         self._path = path
         self._name = options.get("table", f"penstock.{name.replace('.', '_')}")
         self._catalog = {
@@ -39,6 +68,7 @@ class IcebergTable:
             key: value for key, value in options.items() if key != "table" and not key.startswith(_CATALOG)
         }
         self._plans = plans
+        self._following = following
         self._files = ParquetTable(f"{path}/data", (), written, plans)
         self._table: Any = None
         self._last = -1
@@ -46,70 +76,81 @@ class IcebergTable:
     def add(self, frame: "DataFrame", batch: int) -> None:
         """What `foreachBatch` calls."""
         if self._table is None:
-            self._table = self._open(frame)
-            self._last = self._newest()
+            from pyspark.sql.pandas.types import to_arrow_schema
+
+            self.open(to_arrow_schema(frame.schema, timezone="UTC"))
         if batch <= self._last:
             return
         files = self._files.write(frame, batch)
         if files:
-            self._append([_for_iceberg(file) for file in files], batch)
+            self.commit([for_iceberg(file) for file in files], batch, self._ends(frame, batch))
         self._last = batch
+
+    def _ends(self, frame: "DataFrame", batch: int) -> Stored:
+        """Where a micro-batch ends, in each topic."""
+        if self._following is None:
+            return {}
+        checkpoint = Files(frame.sparkSession, self._following.checkpoint)
+        return planned_ends(checkpoint.read(f"offsets/{batch}"))
 
     def close(self) -> None:
         """Let go of the catalog, which may have connections open."""
         if self._table is not None:
             self._table.catalog.close()
 
-    def _append(self, files: list[str], batch: int) -> None:
+    def commit(self, files: list[str], batch: int, ends: Stored) -> None:
+        """Make files part of the table, unless they are."""
         from pyiceberg.exceptions import CommitFailedException
 
         about = {QUERY: self._plans.id(), BATCH: str(batch)}
-        for attempt in range(1, COMMITS_MAX + 1):
+        for left in reversed(range(COMMITS_MAX)):
+            if self._newest() >= batch:
+                return
             # pyiceberg would try again by itself, and add what another driver has added meanwhile.
             self._table.metadata.properties[RETRIES] = "0"
             try:
-                self._table.add_files(files, snapshot_properties=about)
+                with self._table.transaction() as change:
+                    change.set_properties(self._told(batch, ends))
+                    change.add_files(files, snapshot_properties=about)
                 return
             except (CommitFailedException, ValueError):
                 # Somebody else has changed the table, perhaps a driver that was taken for dead.
                 self._table.refresh()
-                if self._newest() >= batch:
-                    return
-                if attempt == COMMITS_MAX:
+                if not left and self._newest() < batch:
                     raise
 
-    def _open(self, frame: "DataFrame") -> Any:
-        from pyiceberg.catalog import load_catalog
-        from pyspark.sql.pandas.types import to_arrow_schema
+    def _told(self, batch: int, ends: Stored) -> dict[str, str]:
+        """What the table is to say of itself after a commit of this micro-batch."""
+        metadata = self._table.metadata
+        if self._following is None:
+            return {}
+        sequence = metadata.last_sequence_number + 1
+        made = Position(self._plans.id(), batch, sequence, ends, self._following.changed)
+        return {POSITION: encode(after(position_of(metadata), history_of(metadata), made))}
 
-        properties = self._catalog
-        if not properties:
-            local = self._path.removeprefix("file://")
-            if "://" in local:
-                raise PipelineError(
-                    f"The Iceberg table at {self._path} needs a catalog: give options such as catalog.uri."
-                )
-            from pathlib import Path
-
-            Path(local).mkdir(parents=True, exist_ok=True)
-            properties = {
-                "type": "sql",
-                "uri": f"sqlite:///{local}/catalog.db",
-                "warehouse": f"file://{local}",
-            }
-        catalog = load_catalog("penstock", **properties)
+    def open(self, schema: "pa.Schema") -> None:
+        """The table, created if there is none."""
+        local = local_path(self._path)
+        if not self._catalog and local is not None:
+            local.mkdir(parents=True, exist_ok=True)
+        try:
+            catalog = open_catalog(self._path, self._catalog)
+        except TableError as error:
+            raise PipelineError(str(error)) from None
         catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0] or "penstock")
-        location = _for_iceberg(self._path) if "://" in self._path else f"file://{self._path}"
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
-        return catalog.create_table_if_not_exists(self._name, schema=schema, location=location)
+        location = for_iceberg(self._path) if "://" in self._path else f"file://{self._path}"
+        self._table = catalog.create_table_if_not_exists(self._name, schema=schema, location=location)
+        if self._following is not None:
+            self._following.made(Place(self._path, self._name, bool(self._catalog)))
+        self._last = self._newest()
 
     def _newest(self) -> int:
         """The newest micro-batch of this query that the table has."""
-        told = [one.summary.additional_properties for one in self._table.metadata.snapshots if one.summary]
-        numbers = (int(one[BATCH]) for one in told if one.get(QUERY) == self._plans.id() and BATCH in one)
+        query, metadata = self._plans.id(), self._table.metadata
+        numbers = [one.batch for one in history_of(metadata).commits.values() if one.query == query]
+        # Snapshots may be expired, and the position stays. Without it, a micro-batch whose files were
+        # compacted would be added again.
+        told = position_of(metadata)
+        if told is not None and told.query == query:
+            numbers.append(told.batch)
         return max(numbers, default=-1)
-
-
-def _for_iceberg(file: str) -> str:
-    """A path as pyiceberg takes it: a local one bare, and S3 without Hadoop's name for it."""
-    return file.removeprefix("file://").removeprefix("file:").replace("s3a://", "s3://", 1)

@@ -25,7 +25,7 @@ from penstock.pipeline import status as statuses
 from penstock.pipeline.claims import Claim, take
 from penstock.pipeline.definition import Output, Pipeline, Source, Table, Topic
 from penstock.pipeline.errors import PipelineError, no_worker, sentence
-from penstock.pipeline.frames import dead, good, result, stream
+from penstock.pipeline.frames import changed, dead, good, result, stream
 from penstock.pipeline.session import close_session, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.settings.clients import client_security
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.pipeline.iceberg import IcebergTable
+    from penstock.spark.tables.places import Place
     from penstock.storage.stores.blocking import BlockingStore
 
 REPORT_SECONDS = 1.0
@@ -293,7 +294,8 @@ class Run:
         rows = result(output, frames)
         if isinstance(output.target, Topic):
             return status, lambda: self._to_topic(rows, status, output.target.topic, output.mode)
-        return status, lambda: self._to_table(rows, status, output)
+        why = changed(output, frames, rows)
+        return status, lambda: self._to_table(rows, status, output, why)
 
     def _plan_dead(self, spark: "SparkSession", source: Source) -> "tuple[OutputStatus, Callable[[], Any]]":
         assert source.dead_letters is not None
@@ -335,8 +337,10 @@ class Run:
         topics.query.set_result(query.id)
         return query
 
-    def _to_table(self, rows: "DataFrame", status: OutputStatus, output: Output) -> "StreamingQuery":
-        from penstock.pipeline.iceberg import IcebergTable
+    def _to_table(
+        self, rows: "DataFrame", status: OutputStatus, output: Output, why: str
+    ) -> "StreamingQuery":
+        from penstock.pipeline.iceberg import Following, IcebergTable
         from penstock.pipeline.tables import ParquetTable, Plans
 
         table = output.target
@@ -350,13 +354,21 @@ class Run:
         plans = Plans(self._store, self._claim.check)
         files: ParquetTable | IcebergTable
         if table.format == "iceberg":
-            files = IcebergTable(status.target, output.name, dict(table.options), plans)
+            following = Following(status.checkpoint, why, lambda place: self._remember(output, why, place))
+            files = IcebergTable(status.target, output.name, dict(table.options), plans, following)
             self._open_tables.append(files)
         else:
             files = ParquetTable(status.target, table.partition_by, dict(table.options), plans)
         query: StreamingQuery = writer.foreachBatch(files.add).start()
         plans.query.set_result(query.id)
         return query
+
+    def _remember(self, output: Output, why: str, place: "Place") -> None:
+        """Tell readers of topics that a table holds them, if it does so as they are."""
+        from penstock.spark.tables.places import write
+
+        for topic in output.sources[0].topics if not why else ():
+            write(self._store, topic, self._pipeline.name, output.name, place)
 
     # While it runs.
 

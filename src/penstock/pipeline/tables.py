@@ -15,7 +15,7 @@ Spark reads that list: for every other reader, files that a dead driver left beh
 Delta. Spark's sink for it does the same with a log that every reader of Delta knows.
 
 Iceberg. No published jar fits this Spark. The files of a micro-batch are written as for Parquet. pyiceberg
-adds them to the table in one commit, which carries the number of the micro-batch.
+adds them to the table in one commit, which carries the number of the micro-batch and where it ends.
 """
 
 from collections.abc import Callable
@@ -122,6 +122,14 @@ class Files:
         self._root = path
         configuration = spark._jsparkSession.sessionState().newHadoopConf()
         self._files = self._path(path).getFileSystem(configuration)
+
+    def read(self, path: str) -> str:
+        """The text of a small file."""
+        stream = self._files.open(self._at(path))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
 
     def delete(self, path: str) -> None:
         self._files.delete(self._at(path), True)

@@ -16,3 +16,7 @@ class OpenTransactionError(SourceError):
     def __reduce__(self) -> tuple[object, ...]:
         # Spark pickles exceptions; the constructor takes other things than the message.
         return (SourceError, (str(self),))
+
+
+class TableError(SourceError):
+    """A table cannot be read beside the tail of its topic. The message is one sentence for a person."""

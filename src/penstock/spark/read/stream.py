@@ -161,21 +161,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def _low(self, positions: "Positions", view: "PartitionView") -> int:
-        session = self._session
         position = positions.get(view.topic)
-        low = None
+        low = 0  # If it is new since then, nothing of it was read.
         if position is not None and position.topic_id in ("", uuid_text(view.topic_id)):
-            low = position.offsets.get(view.index)
-        if low is None:
-            low = 0  # New since then: nothing of it was read.
-        if low < view.log_start:
-            reason = f": the log begins at {view.log_start} now"
-            session.lost(view, low, view.log_start - 1, reason)
-            low = view.log_start
-        if low > view.end:
-            session.lost(view, view.end, low - 1, f": the log ends at {view.end} now")
-            low = view.end
-        return low
+            low = position.offsets.get(view.index, 0)
+        return self._session.resume(view, low)
 
     def _require_topics(self, positions: "Positions", views: "Mapping[PartitionKey, PartitionView]") -> None:
         """Where the query has been must still be there, unless losses are allowed."""
