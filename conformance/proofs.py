@@ -152,7 +152,9 @@ PROOFS = (
     Proof(
         "pipelines",
         _python("conformance.pipelines", "conformance.pipelines.table"),
-        _python("conformance.pipelines --rounds 3 --few 1", "conformance.pipelines.table --rounds 2 --scan 0"),
+        _python(
+            "conformance.pipelines --rounds 3 --few 1", "conformance.pipelines.table --rounds 2 --scan 0"
+        ),
     ),
     Proof(
         "cluster",

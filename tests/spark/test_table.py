@@ -112,11 +112,9 @@ class Lake:
         if held is not None and held.files:
             rows.append(pa.concat_tables([pq.read_table(one).cast(SCHEMA) for one in held.files]))
         with Log(self.store) as log:
-            bounds = {
-                "start": {number: one.low for number, one in tail.items()},
-                "end": {number: one.high for number, one in tail.items()},
-            }
-            rows.append(log.topic(TOPIC).scan(**bounds).read_all().cast(SCHEMA))
+            lows = {number: one.low for number, one in tail.items()}
+            highs = {number: one.high for number, one in tail.items()}
+            rows.append(log.topic(TOPIC).scan(start=lows, end=highs).read_all().cast(SCHEMA))
         columns = pa.concat_tables(rows).select(["partition", "offset", "value"]).to_pylist()
         return sorted((row["partition"], row["offset"], row["value"]) for row in columns)
 

@@ -12,7 +12,7 @@ own Parquet reader reads the files. There is no Iceberg jar for the versions of 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -236,15 +236,11 @@ def _open(place: Place, wanted: Wanted) -> Held:
     if not properties and (local := local_path(place.path)) is not None and not (local / FILE).exists():
         raise MissingTableError(f"There is no Iceberg table at {place.path}.")
     with closing(open_catalog(place.path, properties)) as catalog:
-        for left in reversed(range(LOOKS_MAX)):
-            table = _load(catalog, place.name, where)
-            try:
-                return _held_by(table, where)
-            except FileNotFoundError:
-                # Somebody has expired the snapshot since; then there is another one.
-                if not left or _load(catalog, place.name, where).metadata_location == table.metadata_location:
-                    raise TableError(f"Files of the table {where} are gone.") from None
-    raise AssertionError("the last look returns or raises")
+        for _ in range(LOOKS_MAX):
+            # Somebody may expire the snapshot between two reads; then there is another one.
+            with suppress(FileNotFoundError):
+                return _held_by(_load(catalog, place.name, where), where)
+    raise TableError(f"Files that say what is in the table {where} are gone.")
 
 
 def _load(catalog: Any, name: str, where: str) -> Any:
