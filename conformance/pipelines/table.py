@@ -119,10 +119,16 @@ class Lake:
 
     def keep(self) -> None:
         """Bring the table up to date."""
-        subprocess.run(
-            self.command("run", self.file, "--once", *BRIEF_JAVA),
-            capture_output=True, text=True, timeout=RUN_SECONDS, check=True,
-        )  # fmt: skip
+
+        def run() -> None:
+            done = subprocess.run(
+                self.command("run", self.file, "--once", *BRIEF_JAVA),
+                capture_output=True, text=True, timeout=RUN_SECONDS, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                raise RuntimeError(f"a run failed: {done.stderr.strip() or done.stdout.strip()}")
+
+        patiently(run)
 
     def table(self, **options: Any) -> "DataFrame":
         import penstock.spark
