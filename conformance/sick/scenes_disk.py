@@ -1,6 +1,7 @@
 """A disk that is full, gone, failing, or without power; and a clock that jumps."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from conformance.server import ServerFailed
@@ -159,6 +160,28 @@ def read_only_and_unreadable_for_a_while() -> str:
             stage.check_goes_on()
         stage.check_whole()
         return f"{stage.told.count} records"
+
+
+@scene()
+def writes_fail_now_and_then() -> str:
+    """Three writes in ten fail: a producer sends again, in its epoch. In another one nobody would know what it sent."""
+    with on_directory(settings=UNSETTLED, obedient=True) as stage:
+        places = stage.speaker.create("again", 4)
+        stage.speaker.library_write(places, 20)
+        (stage.faults / "fail-pwritev").write_text("EIO 0.3")
+        with ThreadPoolExecutor(2) as pool:
+            # Writers beside each other: while a flush fails, the next batches of its producers are on their way.
+            others = pool.submit(stage.new_speaker().write, places, 40)
+            pool.submit(stage.speaker.library_write, places, 1000, pace_s=0.002).result()
+            others.result()
+        _heal(stage, "pwritev")
+        stage.check_goes_on()
+        stage.check_whole()
+        failures = stage.count_said("a flush failed and was undone")
+        epochs = {epoch for place in places for _producer, epoch in stage.speaker.epochs(place)}
+        if not failures or epochs - {-1, 0}:
+            raise Failed(f"producers began epochs {sorted(epochs)} after failures: {failures}")
+        return f"{stage.told.count} records, failures were told {failures} times"
 
 
 @scene(short=True)

@@ -129,8 +129,11 @@ class Speaker:
         self._told.acknowledge(place, offset, value)
         return True
 
-    def library_write(self, places: Iterable[Place], count: int, size: int = 100) -> None:
-        """The same through librdkafka's idempotent producer, many in flight."""
+    def library_write(
+        self, places: Iterable[Place], count: int, size: int = 100, pace_s: float = 0.0
+    ) -> None:
+        """The same through librdkafka's idempotent producer, many in flight. `pace_s`: between two of them, so that
+        there is always one on its way."""
         settings: dict[str, Any] = {
             "bootstrap.servers": self._bootstrap(),
             "enable.idempotence": True,
@@ -152,8 +155,8 @@ class Speaker:
                     break
                 except BufferError:
                     producer.poll(0.1)
-            producer.poll(0)
-            if number % 20 == 0:
+            producer.poll(pace_s)
+            if number % 20 == 0 and not pace_s:
                 producer.flush(60)
         producer.flush(60)
 
@@ -199,6 +202,18 @@ class Speaker:
             client.refresh()
             time.sleep(0.2)
         raise AnswerError(code, f"The question for the end of {place.topic}-{place.partition}")
+
+    def epochs(self, place: Place) -> set[tuple[int, int]]:
+        """The producers that have batches in a partition, by id and epoch."""
+        found: set[tuple[int, int]] = set()
+        at, end = self.bounds(place)
+        with self.client() as client:
+            deadline = time.monotonic() + 30.0
+            while at < end and time.monotonic() < deadline:
+                for batch in batches.split(self._fetch(client, place, at)[1]):
+                    found.add((batch["producer_id"], batch["producer_epoch"]))
+                    at = next_offset(batch)
+        return found
 
     def _walk(self, client: Client, place: Place, reading: Reading, wanted: Sequence[int]) -> None:
         """Read on from the start. Behind an offset that is hurt it goes on at the next one of `wanted`: a hurt range
