@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from penstock.console.application import LOGIN_BYTES_MAX
 from penstock.console.guard import POLICY, way_back
 from penstock.console.options import ConsoleOptions
+from penstock.web.relay import Relay
 from tests.console.browser import Browser, text_of
 
 
@@ -76,3 +81,39 @@ def test_after_a_login_one_goes_back_to_this_console_only() -> None:
     assert way_back("/topics?find=a") == "/topics?find=a"
     for text in ("//evil.example.com", "/\\evil.example.com", "https://evil", "", "/a\r\nb"):
         assert way_back(text) == "/"
+
+
+def test_a_stranger_sends_little() -> None:
+    """Others want to log in, too."""
+    browser = Browser(ConsoleOptions(bootstrap="127.0.0.1:1", mechanisms=("SCRAM-SHA-512",)))
+    answer = browser.send("/login", {"user": "x" * LOGIN_BYTES_MAX, "password": "y"}, on="/login")
+    assert answer.status_code == 413
+    browser.close()
+
+
+async def test_one_address_does_not_keep_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = asyncio.Event()
+    relay = Relay(dict, 4)
+
+    async def wait(*_: object) -> None:
+        await ended.wait()
+
+    monkeypatch.setattr(relay, "_relay", wait)
+    told: list[Any] = []
+
+    async def send(message: Any) -> None:
+        told.append(message.get("status"))
+
+    async def come(host: str) -> None:
+        await relay({"client": (host, 1)}, send, send)  # type: ignore[arg-type]
+
+    tasks = [asyncio.ensure_future(come("10.0.0.1")) for _ in range(2)]
+    await asyncio.sleep(0)
+    await come("10.0.0.1")
+    assert told[0] == 503
+    tasks.append(asyncio.ensure_future(come("10.0.0.2")))
+    await asyncio.sleep(0)
+    assert not tasks[-1].done()
+    ended.set()
+    await asyncio.gather(*tasks)
+    assert not relay._of_hosts

@@ -115,6 +115,13 @@ def test_a_record_is_written_and_shown(browser: Browser, client: Client) -> None
         assert sentence in text_of(answer.text)
 
 
+def test_no_record_breaks_the_page_that_shows_it(browser: Browser, client: Client) -> None:
+    """JSON can hold half of a character, which UTF-8 cannot."""
+    make(client, "halves")
+    page = browser.sent("/topics/halves/records", {"value": '{"a": "\\ud800"}'}, on="/topics/halves/records")
+    assert "\\ud800" in page
+
+
 def test_commands_do_what_a_page_does(browser: Browser, client: Client) -> None:
     send(client, "commands", [(0, at(1))])
     text = text_of(browser.get("/topics/commands/records?from=offset&at=0&partition=0&count=25"))

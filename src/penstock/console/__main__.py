@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ import msgspec
 from penstock.console.application import Console
 from penstock.console.options import ConsoleOptions
 from penstock.web.frames import read_message, with_pairs, write_message
+
+log = logging.getLogger(__name__)
 
 NICENESS = 5
 """Brokers come first."""
@@ -70,13 +73,21 @@ class Requests:
                 scope["client"] = None if scope["client"] is None else tuple(scope["client"])
                 scope["server"] = None if scope["server"] is None else tuple(scope["server"])
                 scope |= {"asgi": {"version": "3.0", "spec_version": "2.3"}, "state": {}}
-                await self._application(with_pairs(scope), receive, send)
+                await self._answer(with_pairs(scope), receive, send)
                 # The broker closes first: a socket that is closed with something unread in it takes what was
                 # written before along.
                 while await read_message(reader) is not None:
                     pass
         finally:
             writer.close()
+
+    async def _answer(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        try:
+            await self._application(scope, receive, send)
+        except Exception as error:
+            # A page that failed is in the log already. An error may hold the page itself, with its records
+            # and its token, and the loop would write it out whole.
+            log.debug("a request ended with %s", type(error).__name__)
 
 
 async def run(control: socket.socket) -> None:

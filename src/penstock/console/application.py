@@ -40,6 +40,7 @@ from penstock.console.rendering import environment
 from penstock.console.sessions import Sessions, Tokens
 from penstock.console.visit import (
     SAID_SECONDS,
+    UNWRITABLE,
     Event,
     Handler,
     Visit,
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 FORM_BYTES_MAX = 8 * 1024 * 1024
 """A record that is sent by hand; brokers take a mebibyte unless they are told otherwise."""
 FORM_SECONDS = 60.0
+LOGIN_BYTES_MAX = 16 * 1024
+LOGIN_SECONDS = 10.0
 FIELDS_MAX = 1000
 STREAMS_MAX = 32
 """Pages that follow something at once; each has a thread."""
@@ -160,7 +163,7 @@ class Console:
             if not visit.name:
                 fresh = visit.name = self.sessions.new_name()
             if handler.method == "POST":
-                visit.form = await _form(request)
+                visit.form = await (_form(request) if visit.user or self.everybody else _login_form(request))
                 self._check_form(visit)
             if handler.follow is not None:
                 return await self._follow(handler.follow(visit))
@@ -273,19 +276,26 @@ _END = object()
 
 def _sse(event: Event) -> bytes:
     lines = "".join(f"data: {line}\n" for line in event.data.split("\n"))
-    return f"event: {event.name}\n{lines}\n".encode()
+    return f"event: {event.name}\n{lines}\n".encode(errors=UNWRITABLE)
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _login_form(request: Request) -> dict[str, str]:
+    """What somebody sends who is not let in yet: little, and soon, for others want to log in, too."""
+    return await _form(request, LOGIN_BYTES_MAX, LOGIN_SECONDS)
+
+
+async def _form(
+    request: Request, size_max: int = FORM_BYTES_MAX, seconds: float = FORM_SECONDS
+) -> dict[str, str]:
     body = bytearray()
     try:
-        with anyio.fail_after(FORM_SECONDS):
+        with anyio.fail_after(seconds):
             async for part in request.stream():
                 body += part
-                if len(body) > FORM_BYTES_MAX:
-                    raise HTTPException(413, f"A form has at most {FORM_BYTES_MAX // 2**20} MiB.")
+                if len(body) > size_max:
+                    raise HTTPException(413, f"A form has at most {size_max // 1024} KiB.")
     except TimeoutError:
-        raise HTTPException(408, f"The form did not come within {FORM_SECONDS:.0f} s.") from None
+        raise HTTPException(408, f"The form did not come within {seconds:.0f} s.") from None
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 PAGE = 50
 """Rows that a page of a list shows."""
+UNWRITABLE = "backslashreplace"
+"""JSON can hold halves of characters, and UTF-8 cannot: no record may break the page that shows it."""
 SAID_SECONDS = 60
 """How long a sentence waits for the page that shows it."""
 
@@ -76,7 +78,7 @@ class Visit:
         text = self.console.templates.get_template(template).render(
             visit=self, said=said, token=self.console.tokens.of(self.name), console=self.console, **values
         )
-        answer = HTMLResponse(text, status, {"cache-control": "no-store"})
+        answer = HTMLResponse(text.encode(errors=UNWRITABLE), status, {"cache-control": "no-store"})
         if said:
             answer.delete_cookie(self.console.cookie(self.request, "said"))
         return answer

@@ -34,10 +34,12 @@ class Relay:
 
     def __init__(self, options: Callable[[], dict[str, Any]], requests_max: int) -> None:
         """`options`: what the console is told when it starts. `requests_max`: at once; the rest of the port's
-        connections is for probes and collectors."""
+        connections is for probes and collectors. One address has half of them at most, so that whoever sends
+        forms that never end keeps nobody else out."""
         self._options = options
         self._requests_max = requests_max
         self._requests = 0
+        self._of_hosts: dict[str, int] = {}
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = asyncio.Lock()
@@ -46,14 +48,20 @@ class Relay:
     async def __call__(
         self, scope: dict[str, Any], receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
-        if self._requests >= self._requests_max:
+        host = scope["client"][0] if scope.get("client") else ""
+        of_host = self._of_hosts.get(host, 0)
+        if self._requests >= self._requests_max or of_host >= max(1, self._requests_max // 2):
             await send_page(send, plain(503, "Too many pages are open at once: close some of them."))
             return
         self._requests += 1
+        self._of_hosts[host] = of_host + 1
         try:
             await self._relay(scope, receive, send)
         finally:
             self._requests -= 1
+            self._of_hosts[host] -= 1
+            if not self._of_hosts[host]:
+                del self._of_hosts[host]
 
     async def _relay(
         self, scope: dict[str, Any], receive: ASGIReceiveCallable, send: ASGISendCallable
