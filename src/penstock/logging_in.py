@@ -9,9 +9,10 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
 from urllib.parse import quote, unquote, urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.security.proving import NotProvenError, Proof, bearer_proof, plain_proof, scram_proof
 from penstock.wire.api.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -71,6 +72,13 @@ def _proof(security: ClientSecurity, nonce: bytes) -> Proof:
     )
 
 
+class _NoRedirect(HTTPRedirectHandler):
+    """The secret is for the issuer that was named, and not for whomever it sends us to."""
+
+    def redirect_request(self, *_arguments: Any) -> Request | None:
+        raise URLError("it sends us elsewhere")
+
+
 def fetch_token(source: TokenSource) -> str:
     """The token that a client shows: from its file, or from the issuer (RFC 6749, client credentials)."""
     place = urlsplit(source.url)
@@ -82,7 +90,8 @@ def fetch_token(source: TokenSource) -> str:
         form = {"grant_type": "client_credentials"} | ({"scope": source.scope} if source.scope else {})
         pair = f"{quote(source.client_id, safe='')}:{quote(source.client_secret, safe='')}"
         headers = {"Authorization": "Basic " + b64encode(pair.encode()).decode()}
-        with urlopen(Request(source.url, urlencode(form).encode(), headers), timeout=FETCH_SECONDS) as answer:
+        request = Request(source.url, urlencode(form).encode(), headers)
+        with build_opener(_NoRedirect).open(request, timeout=FETCH_SECONDS) as answer:
             document = json.loads(answer.read(ANSWER_BYTES_MAX))
         token = document.get("access_token") if isinstance(document, dict) else None
     except (OSError, ValueError) as error:

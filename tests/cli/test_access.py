@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,20 @@ def test_a_new_store_is_its_owners_alone(store: str, tmp_path: Path) -> None:
     (tmp_path / "shared").chmod(0o750)  # Whatever the umask is.
     run("users", "add", "alice", "--password-stdin", "--store", str(tmp_path / "shared"), stdin="x")
     assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o750
+
+
+def test_nothing_is_for_everybody_to_change_whatever_the_umask_is(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o755)
+    subprocess.run(
+        [sys.executable, "-m", "penstock", "users", "add", "a", "--password-stdin", "--store", str(folder)],
+        input=b"x",
+        stdout=subprocess.DEVNULL,
+        umask=0,
+        check=True,
+    )
+    assert [path for path in folder.rglob("*") if path.stat().st_mode & 0o002] == []
 
 
 def test_users_come_and_go_on_the_store(store: str) -> None:

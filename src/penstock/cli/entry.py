@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 _UNIX = ("fcntl", "resource")
@@ -25,7 +26,6 @@ def _end(code: int) -> None:
     threads that may get the answer to a request that was given up; one that does so then aborts it all."""
     import atexit
     import contextlib
-    import os
     import threading
 
     threading._shutdown()  # type: ignore[attr-defined]
@@ -51,6 +51,8 @@ def _main() -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    # Whatever the umask is, what a command makes is not for everybody to change.
+    os.umask(os.umask(0o022) | 0o002)
     if arguments[:1] == ["start"]:
         from penstock.cli.start_options import parse
 
