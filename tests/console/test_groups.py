@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from html import unescape
+from urllib.parse import quote
 
 import pytest
 
@@ -163,3 +165,25 @@ def test_samples_make_a_line_and_gaps_stay_gaps(browser: Browser) -> None:
 def test_no_line_of_one_sample() -> None:
     assert lag_chart([Sample(1.0, 5)]) is None
     assert lag_chart([Sample(1.0, 0), Sample(2.0, 0)]) is not None
+
+
+@pytest.mark.parametrize("group", ["spaces; rm -rf ~", "it's", "-rf", "$(reboot)"])
+def test_the_command_of_a_preview_is_safe_in_a_shell(browser: Browser, client: Client, group: str) -> None:
+    if not any(topic.name == "quoted" for topic in client.metadata().topics):
+        make(client, "quoted")
+    commit(client, group, {("quoted", 0): 0})
+    page = browser.get(f"/groups/{quote(group, safe='')}?view=reset&way=time&value=2026-01-31T12:00:00")
+    found = re.search(r'<pre id="command">(.*)</pre>', page)
+    assert found
+    words = shlex.split(unescape(found[1]))
+    reset = ["penstock", "groups", "reset-offsets", "--all-topics", "--to-datetime", "2026-01-31T12:00:00"]
+    assert words[:6] == reset
+    assert words[-1] == group
+    assert ("--" in words) == group.startswith("-")
+
+
+@pytest.mark.parametrize("value", ["²", "1" * 5000])
+def test_numbers_that_are_none_are_told(browser: Browser, standing: str, value: str) -> None:
+    for way in ("offset", "shift", "time"):
+        browser.get(f"{HERE}?view=reset&way={way}&value={value}", 400)
+    browser.get(f"{HERE}?view=reset&way=time&value=@{value}", 400)

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -115,20 +116,86 @@ def test_a_record_is_written_and_shown(browser: Browser, client: Client) -> None
         assert sentence in text_of(answer.text)
 
 
-def test_no_record_breaks_the_page_that_shows_it(browser: Browser, client: Client) -> None:
-    """JSON can hold half of a character, which UTF-8 cannot."""
-    make(client, "halves")
-    page = browser.sent("/topics/halves/records", {"value": '{"a": "\\ud800"}'}, on="/topics/halves/records")
-    assert "\\ud800" in page
+@pytest.mark.parametrize(
+    ("query", "ours", "theirs"),
+    [
+        (
+            "from=offset&at=0&partition=0&count=25",
+            "penstock consume --json --partition 0 --from 0 --max 25 --bootstrap SERVER commands",
+            "kcat -C -b SERVER -t commands -p 0 -o 0 -e -c 25",
+        ),
+        (
+            "count=25",
+            "penstock consume --json --from -25 --bootstrap SERVER commands",
+            "kcat -C -b SERVER -t commands -o -25 -e",
+        ),
+        (
+            "from=time&at=2023-11-14T22:13:20&count=25",
+            "penstock consume --json --from @1700000000000 --max 25 --bootstrap SERVER commands",
+            "kcat -C -b SERVER -t commands -o s@1700000000000 -e -c 25",
+        ),
+        (
+            "from=from&at=0:0&count=25",
+            "penstock consume --json --from @1700000000001 --max 25 --bootstrap SERVER commands",
+            "kcat -C -b SERVER -t commands -o s@1700000000001 -e -c 25",
+        ),
+        (
+            "by=text&find=$(reboot) a.b",
+            r"penstock consume --json --grep '(?i)\$\(reboot\)\ a\.b' --bootstrap SERVER commands",
+            None,
+        ),
+    ],
+)
+def test_commands_do_what_a_page_does(
+    browser: Browser, client: Client, query: str, ours: str, theirs: str | None
+) -> None:
+    if not any(topic.name == "commands" for topic in client.metadata().topics):
+        send(client, "commands", [(0, at(1))])
+    page = browser.get(f"/topics/commands/records?{query}")
+    server = browser.console.options.bootstrap
+    found = dict(re.findall(r'<pre id="command-(\w+)">(.*)</pre>', page))
+    assert unescape(found["penstock"]) == ours.replace("SERVER", server)
+    assert found.get("kcat") == (theirs and theirs.replace("SERVER", server))
 
 
-def test_commands_do_what_a_page_does(browser: Browser, client: Client) -> None:
-    send(client, "commands", [(0, at(1))])
-    text = text_of(browser.get("/topics/commands/records?from=offset&at=0&partition=0&count=25"))
-    assert re.search(
-        r"penstock consume commands --bootstrap \S+ --json --partition 0 --from 0 --max 25", text
-    )
-    assert re.search(r"kcat -C -b \S+ -t commands -p 0 -o 0 -e -c 25", text)
+def test_a_record_that_no_page_could_write_leaves_the_page_of_the_others(
+    browser: Browser, client: Client
+) -> None:
+    """JSON can say half of a pair of surrogates, which has no form in UTF-8."""
+    send(client, "halves", [(0, at(1, "half", b'{"a": "\\ud800", "b": "\\u00fc"}')), (0, at(2, "whole"))])
+    page = browser.get("/topics/halves/records")
+    assert rows(page) == [(0, 1), (0, 0)]
+    assert '{"a": "\\ud800", "b": "ü"}' in unescape(page)
+
+
+def test_a_value_is_had_whole(browser: Browser, client: Client) -> None:
+    large = json.dumps({"blob": "x" * 100_000, "last": "<end>"}).encode()
+    send(client, "large", [(0, at(1, "a" * 1000, large)), (0, Record(0, 1, b"gone", None, ()))])
+    page = browser.get("/topics/large/records?from=oldest")
+    assert "The first 65536 of" in page
+    assert "a" * 1000 in page  # a key that does not fit its column
+    answer = browser.answer("/topics/large/value?partition=0&offset=0")
+    assert answer.content == large
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == 'attachment; filename="large-0-0"'
+    assert "no value at offset 1" in text_of(browser.get("/topics/large/value?partition=0&offset=1", 404))
+    assert "no value at offset 7" in text_of(browser.get("/topics/large/value?partition=0&offset=7", 404))
+    browser.get("/topics/large/value?partition=0&offset=-1", 400)
+
+
+@pytest.mark.parametrize("number", ["²", "1" * 5000, "9" * 19, "-1"])
+def test_numbers_that_are_none_fail_nothing(browser: Browser, client: Client, number: str) -> None:
+    client.partitions("numbers", create=True)
+    for path in (
+        f"/topics/numbers/records?from=offset&at={number}",
+        f"/topics/numbers/records?partition={number}",
+        f"/topics/numbers/value?partition=0&offset={number}",
+        f"/brokers/{number}",
+    ):
+        assert browser.answer(path).status_code in (400, 404), path
+    for path in (f"/topics/numbers/records?count={number}", f"/topics?page={number}"):
+        assert browser.answer(path).status_code == 200, path
+    assert browser.answer(f"/topics/numbers/records?from=time&at={number}").status_code in (200, 400)
 
 
 # -- streams ------------------------------------------------------------------------------------------------
@@ -284,3 +351,17 @@ def test_values_without_a_schema() -> None:
     assert decoding.shown(b"{}", "hex").text == "000000  7b 7d" + " " * 44 + "{}"
     assert "100000 bytes" in decoding.shown(b"x" * 100_000).note
     assert decoding.shown(b"[" * 100_000).kind == "text"
+
+
+def test_a_row_has_a_value_in_one_line() -> None:
+    decoding = Decoding("")
+    assert decoding.shown(b'{\n "a": [1,\n2]}').short == '{"a": [1, 2]}'
+    assert decoding.shown(b"\0\1\2").short == "00 01 02"
+    long = decoding.shown(json.dumps(list(range(1000))).encode())
+    assert long.short.startswith("[0, 1, 2")
+    assert len(long.short) == 301
+    assert decoding.shown(b'{"a": NaN}').text == '{\n  "a": NaN\n}'
+    many = decoding.shown(json.dumps([{"i": number} for number in range(20_000)]).encode())
+    assert many.kind == "json"
+    assert many.text.startswith('[\n  {\n    "i": 0\n  },')
+    assert many.note.startswith("The first 65536 of ")

@@ -21,8 +21,10 @@ SOURCES = {
 }
 DOCUMENTED = 3
 """The first version that says what settings mean."""
-OWN = (1,)
-"""Sources that a topic's settings can be taken back from."""
+OWN = (1, 2, 8)
+"""Set for the resource itself: such a value can be taken back."""
+BROKER = 4
+"""A broker among the resources that have settings; a topic is 2."""
 
 
 class Config(NamedTuple):
@@ -30,16 +32,16 @@ class Config(NamedTuple):
     value: str | None
     source: str
     own: bool
-    """Set for this topic, so that it can be taken back."""
+    """Set for this resource, so that it can be taken back."""
     read_only: bool
     sensitive: bool
     documentation: str
 
 
 def describe_configs(client: Client, kind: int, name: str) -> list[Config]:
-    """The settings of one resource, in the order of their names."""
+    """The settings of one resource, in the order of their names. A broker knows its own alone."""
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-    connection = client.any()
+    connection = client.broker(int(name)) if kind == BROKER else client.any()
     request = DescribeConfigsRequest(resources=[resource])
     request.include_documentation = connection.version_of(request) >= DOCUMENTED
     (result,) = connection.ask(request, DescribeConfigsResponse).results

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from penstock.admin.configs import BROKER
 from penstock.client import AnswerError, Client
 from penstock.wire.api.create_partitions import (
     CreatePartitionsRequest,
@@ -16,6 +17,12 @@ from penstock.wire.api.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from penstock.wire.api.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
 )
 from penstock.wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from penstock.wire.api.incremental_alter_configs import (
@@ -64,12 +71,33 @@ def delete(client: Client, names: Sequence[str]) -> None:
             raise AnswerError(result.error_code, f"Deleting topic {result.name!r}", result.error_message)
 
 
-def alter_configs(client: Client, name: str, changes: list[AlterableConfig], dry_run: bool) -> None:
-    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=changes)
+def alter_configs(
+    client: Client, name: str, changes: list[AlterableConfig], dry_run: bool, kind: int = TOPIC
+) -> None:
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
-    (result,) = client.controller().ask(request, IncrementalAlterConfigsResponse).responses
+    asked = client.broker(int(name)) if kind == BROKER else client.controller()
+    (result,) = asked.ask(request, IncrementalAlterConfigsResponse).responses
     if result.error_code:
-        raise AnswerError(result.error_code, f"Changing settings of topic {name!r}", result.error_message)
+        whose = f"broker {name}" if kind == BROKER else f"topic {name!r}"
+        raise AnswerError(result.error_code, f"Changing settings of {whose}", result.error_message)
+
+
+def delete_records(client: Client, name: str, before: Mapping[int, int]) -> None:
+    """Delete the records before an offset, by partition. Each leader is asked for its own."""
+    by_leader: dict[int, list[DeleteRecordsPartition]] = {}
+    for partition, offset in before.items():
+        asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
+        by_leader.setdefault(client.leader_id(name, partition), []).append(asked)
+    for leader, partitions in by_leader.items():
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=name, partitions=partitions)], timeout_ms=TIMEOUT_MS
+        )
+        for topic in client.broker(leader).ask(request, DeleteRecordsResponse).topics:
+            for one in topic.partitions:
+                if one.error_code:
+                    what = f"Deleting records of {name!r} in partition {one.partition_index}"
+                    raise AnswerError(one.error_code, what)
 
 
 def add_partitions(client: Client, name: str, count: int, dry_run: bool) -> None:

@@ -14,12 +14,18 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, NamedTuple
 
+import msgspec
+
 from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.formats import FRAME_BYTES
 from penstock.pipeline.registry import NoSchemaError, Registry
 
 SHOWN_BYTES_MAX = 64 * 1024
 """Of a larger value the beginning is shown."""
+PARSED_BYTES_MAX = 1024 * 1024
+"""A larger document is not taken apart: a page has up to hundreds of them."""
+SHORT_MAX = 300
+"""Characters in a row of a table."""
 SCHEMAS_MAX = 1000
 WAYS = ("auto", "text", "hex")
 Decode = Callable[[bytes], Any]
@@ -34,13 +40,14 @@ class Shown(NamedTuple):
     note: str = ""
     """What is missing, or why it is not decoded."""
 
+    line: str = ""
+    """The same in one line, if that is not its text."""
+
     @property
     def short(self) -> str:
         """For a row of a table."""
-        line = self.text if len(self.text) < 2000 else self.text[:2000]
-        if self.kind in ("json", "avro", "protobuf"):
-            line = " ".join(line.split())
-        return line if len(line) <= 300 else f"{line[:300]}…"
+        line = self.line or self.text
+        return line if len(line) <= SHORT_MAX else f"{line[:SHORT_MAX]}…"
 
 
 class Decoding:
@@ -56,21 +63,19 @@ class Decoding:
             return Shown("none", "")
         note = "" if len(data) <= SHOWN_BYTES_MAX else f"The first {SHOWN_BYTES_MAX} of {len(data)} bytes."
         if way == "hex":
-            return Shown("bytes", hexadecimal(data[:SHOWN_BYTES_MAX]), note)
+            return _bytes(data[:SHOWN_BYTES_MAX], note)
         if way == "text":
             return Shown("text", data[:SHOWN_BYTES_MAX].decode(errors="replace"), note)
         if len(data) >= FRAME_BYTES and data[0] == 0 and self._registry is not None:
             framed = self._framed(data)
             if framed is not None:
                 return framed
-        if note:
-            return _plain(data[:SHOWN_BYTES_MAX], note)
-        if data[:1] in (b"{", b"[") or data[:1].isspace():
+        if len(data) <= PARSED_BYTES_MAX and (data[:1] in (b"{", b"[") or data[:1].isspace()):
             try:
-                return Shown("json", pretty(json.loads(data)))
+                return _document("json", json.loads(data))
             except (ValueError, RecursionError):
                 pass
-        return _plain(data, "")
+        return _plain(data[:SHOWN_BYTES_MAX], note)
 
     def _framed(self, data: bytes) -> Shown | None:
         """None if the number is no schema of the registry: the zero was a part of the value."""
@@ -83,19 +88,19 @@ class Decoding:
             except NoSchemaError:
                 return None
             except (PipelineError, ImportError) as error:
-                return Shown("bytes", hexadecimal(data[:SHOWN_BYTES_MAX]), str(error))
+                return _bytes(data[:SHOWN_BYTES_MAX], str(error))
             with self._lock:
                 if len(self._known) < SCHEMAS_MAX:
                     self._known[number] = known
         kind, decode = known
         if isinstance(decode, str):
-            return Shown("bytes", hexadecimal(data[:SHOWN_BYTES_MAX]), decode)
+            return _bytes(data[:SHOWN_BYTES_MAX], decode)
         try:
-            return Shown(kind, pretty(decode(data)), f"schema {number}")
+            return _document(kind, decode(data), f"schema {number}")
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             note = f"It does not fit its {kind} schema {number}: {reason}"
-            return Shown("bytes", hexadecimal(data[:SHOWN_BYTES_MAX]), note)
+            return _bytes(data[:SHOWN_BYTES_MAX], note)
 
     def _learn(self, number: int) -> tuple[str, Decode | str]:
         assert self._registry is not None
@@ -146,14 +151,32 @@ def _plain(data: bytes, note: str) -> Shown:
     except UnicodeDecodeError as error:
         if note and error.start > len(data) - 4:
             return Shown("text", data.decode(errors="ignore"), note)
-        return Shown("bytes", hexadecimal(data), note)
+        return _bytes(data, note)
     if any(ord(one) < 32 and one not in "\t\r\n" for one in text):
-        return Shown("bytes", hexadecimal(data), note)
+        return _bytes(data, note)
     return Shown("text", text, note)
 
 
-def pretty(document: Any) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False, default=_other)
+def _bytes(data: bytes, note: str) -> Shown:
+    return Shown("bytes", hexadecimal(data), note, data[:SHORT_MAX].hex(" "))
+
+
+def _document(kind: str, document: Any, note: str = "") -> Shown:
+    line = _written(document)
+    try:
+        text = msgspec.json.format(line, indent=2)  # many times as fast as json's own
+    except (msgspec.DecodeError, RecursionError):
+        text = _written(document, indent=2)  # what only Python's takes, such as NaN
+    if len(text) > SHOWN_BYTES_MAX:
+        cut = f"The first {SHOWN_BYTES_MAX} of {len(text)} characters."
+        text, note = text[:SHOWN_BYTES_MAX], f"{note} · {cut}" if note else cut
+    return Shown(kind, text, note, line[: SHORT_MAX + 1])
+
+
+def _written(document: Any, indent: int | None = None) -> str:
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=_other)
+    # JSON can say half of a pair of surrogates, and UTF-8 cannot: it stays as it was said.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _other(value: Any) -> Any:

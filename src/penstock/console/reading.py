@@ -14,6 +14,7 @@ from penstock.admin.offsets import EARLIEST, LATEST, list_offsets
 from penstock.admin.records import Aborted, fetch
 from penstock.admin.resetting import WayError, datetime_ms
 from penstock.client import AnswerError, Client, ClientError
+from penstock.console.visit import whole_number
 from penstock.wire.batch import Record, iter_batches, iter_records
 from penstock.wire.errors import ErrorCode
 
@@ -70,9 +71,10 @@ def sheet(client: Client, topic: str, partitions: list[int], start: str, at: str
     if start == "oldest":
         begins = limits.starts
     elif start == "offset":
-        if not (at.isascii() and at.isdigit()):
+        offset = whole_number(at)
+        if offset is None:
             raise WrongStartError(f"An offset is a number, not {at!r}.")
-        begins = {one: int(at) for one in limits.ends}
+        begins = dict.fromkeys(limits.ends, offset)
     elif start == "time":
         begins = _at_time(client, topic, limits, at)
     elif start == "from":
@@ -106,7 +108,8 @@ def _clamped(positions: dict[int, int], limits: Bounds) -> dict[int, int]:
 
 def _at_time(client: Client, topic: str, limits: Bounds, at: str) -> dict[int, int]:
     try:
-        time_ms = int(at) if at.isascii() and at.isdigit() else datetime_ms(at)
+        given = whole_number(at) if at.isdigit() else None
+        time_ms = datetime_ms(at) if given is None else given
     except WayError as error:
         raise WrongStartError(str(error)) from None
     found = list_offsets(client, [(topic, one) for one in limits.ends], time_ms)

@@ -22,6 +22,7 @@ PAGE = 50
 """Rows that a page of a list shows."""
 UNWRITABLE = "backslashreplace"
 """JSON can hold halves of characters, and UTF-8 cannot: no record may break the page that shows it."""
+DIGITS_MAX = 18
 SAID_SECONDS = 60
 """How long a sentence waits for the page that shows it."""
 
@@ -54,14 +55,14 @@ class Visit:
 
     def number(self, name: str, default: int, least: int = 0, most: int = 2**63 - 1) -> int:
         """A number of the query; `default` if it is none."""
-        text = self.query(name)
-        return min(max(int(text), least), most) if text.isascii() and text.isdigit() else default
+        found = whole_number(self.query(name))
+        return default if found is None else min(max(found, least), most)
 
-    def paged(self, found: Sequence[T]) -> tuple[Sequence[T], int, int]:
+    def paged(self, found: Sequence[T], size: int = PAGE) -> tuple[Sequence[T], int, int]:
         """The page of a list that the query names: what is on it, its number, and how many there are."""
-        pages = max(1, -(-len(found) // PAGE))
+        pages = max(1, -(-len(found) // size))
         number = self.number("page", 1, 1, pages)
-        return found[(number - 1) * PAGE : number * PAGE], number, pages
+        return found[(number - 1) * size : number * size], number, pages
 
     def client(self) -> AbstractContextManager[Client]:
         """A client with the visitor's rights, for this page alone."""
@@ -136,6 +137,15 @@ def stream(path: str) -> Callable[[Follow], Handler]:
         return Handler(path, "GET", None, follow)
 
     return declare
+
+
+def whole_number(text: str) -> int | None:
+    """A number that fits where Kafka has 64 bits; None if the text is none. Spaces as pages have them between
+    thousands are taken, because people copy what they see."""
+    digits = "".join(text.split())
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > DIGITS_MAX:
+        return None
+    return int(digits)
 
 
 def segment(text: str) -> str:

@@ -26,9 +26,10 @@ from penstock.admin.offsets import Offsets, Place, commit, committed
 from penstock.admin.standing import Standing
 from penstock.client import AnswerError, Client, ClientError
 from penstock.console.charts import lag_chart
+from penstock.console.commands import reset
 from penstock.console.confirming import require_typed
 from penstock.console.samples import lag_samples
-from penstock.console.visit import Visit, page, segment
+from penstock.console.visit import Visit, page, segment, whole_number
 
 ROWS_MAX = 1000
 """Partitions that are shown; the figures above them count all."""
@@ -189,7 +190,7 @@ def _reset(visit: Visit, problem: str = "") -> Response:
         plan=plan,
         moved=sum(was != to for _, _, was, to in plan),
         text=_text(plan),
-        command=_command(visit, name) if plan else "",
+        command=reset(visit, name) if plan else "",
         problem=problem,
     )
 
@@ -213,16 +214,16 @@ def _way(way: str, value: str) -> resetting.Way:
     match way:
         case "earliest" | "latest" | "current":
             return resetting.Way(way)
-        case "offset" if value.isdigit():
-            return resetting.Way("offset", offset=int(value))
+        case "offset" if (offset := whole_number(value)) is not None:
+            return resetting.Way("offset", offset=offset)
         case "offset":
             raise resetting.WayError(f"An offset is a number from 0 on, not {value!r}.")
-        case "shift" if value.removeprefix("-").removeprefix("+").isdigit():
-            return resetting.Way("shift", offset=int(value))
+        case "shift" if (count := whole_number(value.removeprefix("-").removeprefix("+"))) is not None:
+            return resetting.Way("shift", offset=-count if value.startswith("-") else count)
         case "shift":
             raise resetting.WayError(f"A number of records is such as -100 or 100, not {value!r}.")
-        case "time" if value[:1] == "@" and value[1:].isdigit():
-            return resetting.Way("time", time_ms=int(value[1:]))
+        case "time" if value[:1] == "@" and (time_ms := whole_number(value[1:])) is not None:
+            return resetting.Way("time", time_ms=time_ms)
         case "time":
             return resetting.Way("time", time_ms=resetting.datetime_ms(value))
         case "duration":
@@ -255,26 +256,10 @@ def _read(text: str) -> dict[Place, tuple[int | None, int]]:
     shown: dict[Place, tuple[int | None, int]] = {}
     for line in text.split():
         fields = line.split(",")
-        if len(fields) != 4 or not all(one.isdigit() for one in (fields[1], fields[3])):
+        partition, was, to = map(whole_number, fields[1:]) if len(fields) == 4 else (None, None, None)
+        if partition is None or to is None:
             raise ClientError("The preview cannot be read: look at it again.")
-        was = int(fields[2]) if fields[2].isdigit() else None
-        shown[fields[0], int(fields[1])] = was, int(fields[3])
+        shown[fields[0], partition] = was, to
     if not shown:
         raise ClientError("There is nothing to move: look at the preview again.")
     return shown
-
-
-def _command(visit: Visit, name: str) -> str:
-    """The same by the command line."""
-    way, value, topic = visit.query("way"), visit.query("value"), visit.query("topic")
-    where = f"--topic {topic}" if topic else "--all-topics"
-    option = {
-        "offset": f"--to-offset {value}",
-        "shift": f"--shift-by {value}",
-        "time": f"--to {value}" if value.startswith("@") else f"--to-datetime {value}",
-        "duration": f"--by-duration {value}",
-        "plan": "--from-file plan.csv",
-    }.get(way, f"--to-{way}")
-    chosen = option if way == "plan" else f"{where} {option}"
-    bootstrap = visit.console.options.bootstrap
-    return f"penstock groups reset-offsets {name} {chosen} --execute --bootstrap {bootstrap}"

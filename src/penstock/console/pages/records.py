@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from penstock.admin.records import ReaderPositions, Sender
-from penstock.client import Client, ClientError
-from penstock.console.decoding import WAYS, Decoding, Shown
+from penstock.client import AnswerError, Client, ClientError
+from penstock.console import commands
+from penstock.console.decoding import WAYS, Shown
 from penstock.console.pages.topic import described
-from penstock.console.reading import PARTITIONS_MAX, Bounds, Found, WrongStartError, bounds, sheet, text_of
+from penstock.console.reading import (
+    PARTITIONS_MAX,
+    Bounds,
+    Found,
+    WrongStartError,
+    bounds,
+    read,
+    sheet,
+    text_of,
+)
 from penstock.console.searching import FOUND_MAX, Progress, search_for, searched
-from penstock.console.visit import Event, Visit, page, segment, stream
+from penstock.console.visit import Event, Visit, page, segment, stream, whole_number
 from penstock.wire.batch import Record
+from penstock.wire.errors import ErrorCode
 
 STARTS = (("newest", "newest"), ("oldest", "oldest"), ("offset", "from offset"), ("time", "from time (UTC)"))
 COUNTS = (25, 50, 100, 250)
@@ -32,7 +43,9 @@ PAUSE_SECONDS = 0.3
 class RowOf:
     """One record as a row of the table."""
 
-    def __init__(self, found: Found, decoding: Decoding, way: str) -> None:
+    def __init__(self, visit: Visit, found: Found) -> None:
+        decoding, way = visit.console.decoding, _way(visit)
+        self.command = commands.one_record(visit, found.partition, found.record.offset)
         self.partition = found.partition
         self.record = found.record
         self.key: Shown = decoding.shown(found.record.key, way)
@@ -66,8 +79,7 @@ def _records(visit: Visit, problem: str = "", written: dict[str, str] | None = N
         partitions = visit.cluster.ask(
             lambda client: [one.partition_index for one in described(client, name).partitions]
         )
-    way = _way(visit)
-    rows = [] if found is None else [RowOf(one, visit.console.decoding, way) for one in found.records]
+    rows = [] if found is None else [RowOf(visit, one) for one in found.records]
     return visit.render(
         "records.html",
         status,
@@ -79,14 +91,14 @@ def _records(visit: Visit, problem: str = "", written: dict[str, str] | None = N
         counts=COUNTS,
         count=count,
         ways=WAYS,
-        way=way,
+        way=_way(visit),
         rows=rows,
         sheet=found,
         later=text_of(found.later) if found else "",
         earlier=text_of(found.earlier) if found else "",
         problem=problem,
         written=written or {},
-        commands=commands(visit, start),
+        commands=commands.records(visit, start, count, [] if found is None else found.records),
         many=len(partitions) > PARTITIONS_MAX and not visit.query("partition"),
     )
 
@@ -95,9 +107,10 @@ def _chosen(visit: Visit, partitions: list[int]) -> list[int]:
     text = visit.query("partition")
     if not text:
         return partitions[:PARTITIONS_MAX]
-    if not (text.isascii() and text.isdigit() and int(text) in partitions):
+    one = whole_number(text)
+    if one not in partitions:
         raise WrongStartError(f"The topic has partitions 0 to {len(partitions) - 1}; there is no {text!r}.")
-    return [int(text)]
+    return [one]
 
 
 def _way(visit: Visit) -> str:
@@ -105,41 +118,37 @@ def _way(visit: Visit) -> str:
     return way if way in WAYS else "auto"
 
 
-def commands(visit: Visit, start: str) -> list[tuple[str, str]]:
-    """The same by commands: the label and the line."""
-    name, at, partition = visit.argument("name"), visit.query("at"), visit.query("partition")
-    count = visit.number("count", 50, 1, 500)
-    bootstrap = visit.cluster.bootstrap
-    first = {
-        "newest": f"-{count}",
-        "oldest": "beginning",
-        "offset": at,
-        "time": f"@{at}" if at.isdigit() else at,
-    }
-    ours = ["penstock", "consume", name, "--bootstrap", bootstrap, "--json"]
-    theirs = ["kcat", "-C", "-b", bootstrap, "-t", name]
-    if partition:
-        ours += ["--partition", partition]
-        theirs += ["-p", partition]
-    if first.get(start):
-        ours += ["--from", first[start]]
-        if start != "newest":
-            ours += ["--max", str(count)]
-    if start in ("newest", "oldest") or (start == "offset" and at):
-        theirs += ["-o", {"newest": f"-{count}", "oldest": "beginning"}.get(start, at), "-e"]
-        if start != "newest":
-            theirs += ["-c", str(count)]
-    find, by = visit.query("find"), visit.query("by", "key")
-    if find:
-        flag = {"key": "--key", "json": "--field"}.get(by)
-        ours += [flag, find] if flag else ["--grep", find]
-    return [("penstock", shlex.join(ours)), ("kcat", shlex.join(theirs))]
-
-
 def _html(visit: Visit, found: list[Found]) -> str:
-    rows = [RowOf(one, visit.console.decoding, _way(visit)) for one in found]
+    rows = [RowOf(visit, one) for one in found]
     template = visit.console.templates.get_template("record_rows.html")
-    return template.render(rows=rows, name=visit.argument("name"), bootstrap=visit.cluster.bootstrap)
+    return template.render(rows=rows, name=visit.argument("name"))
+
+
+@page("/topics/{name}/value")
+def value(visit: Visit) -> Response:
+    """The value of one record as it is: of a large one a page shows the beginning."""
+    name = visit.argument("name")
+    partition, offset = whole_number(visit.query("partition")), whole_number(visit.query("offset"))
+    if partition is None or offset is None:
+        raise HTTPException(400, "The address does not say which record: partition and offset are numbers.")
+
+    def ask(client: Client) -> Record | None:
+        described(client, name)
+        deadline = time.monotonic() + STREAM_SECONDS
+        try:
+            found = next(read(client, name, partition, offset, offset + 1, 1, deadline), None)
+        except AnswerError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return None
+        return None if found is None else found.record
+
+    record = visit.cluster.ask(ask)
+    if record is None or record.value is None:
+        raise HTTPException(404, f"Partition {partition} of {name} has no value at offset {offset}.")
+    file = f"{name}-{partition}-{offset}"
+    headers = {"content-disposition": f'attachment; filename="{file}"', "cache-control": "no-store"}
+    return Response(record.value, media_type="application/octet-stream", headers=headers)
 
 
 # -- streams ----------------------------------------------------------------------------------------------
@@ -230,10 +239,11 @@ def write(visit: Visit) -> Response:
         with visit.client() as client:
             partitions = client.partitions(name)
             text = form.get("partition", "").strip()
-            if text and not (text.isascii() and text.isdigit() and int(text) in partitions):
+            chosen = whole_number(text)
+            if text and chosen not in partitions:
                 raise ClientError(f"The topic has no partition {text!r}.")
             sender = Sender(client, name, partitions, 0, -1)
-            sender.send(record, int(text) if text else None)
+            sender.send(record, chosen)
             sender.flush()
             ((partition, offset),) = sender.last_offsets.items()
     except ClientError as error:

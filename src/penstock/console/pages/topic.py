@@ -7,10 +7,13 @@ from typing import NamedTuple
 from starlette.responses import Response
 
 from penstock.admin.configs import Config, describe_configs
-from penstock.admin.offsets import EARLIEST, LATEST, list_offsets
-from penstock.admin.topics import SET, TOPIC, UNSET, add_partitions, alter_configs, delete
+from penstock.admin.offsets import EARLIEST, LATEST, Offsets, list_offsets
+from penstock.admin.standing import Standing, lag_of
+from penstock.admin.topics import SET, TOPIC, UNSET, add_partitions, alter_configs, delete, delete_records
 from penstock.client import AnswerError, Client, ClientError
-from penstock.console.visit import Visit, page, segment
+from penstock.console.confirming import require_typed
+from penstock.console.samples import lag_samples
+from penstock.console.visit import Visit, page, segment, whole_number
 from penstock.wire.api.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -21,7 +24,7 @@ from penstock.wire.api.metadata import MetadataResponsePartition, MetadataRespon
 from penstock.wire.errors import ErrorCode
 from penstock.wire.uuids import uuid_text
 
-PARTITIONS_MAX = 500
+PARTITIONS = 100
 """Shown on one page."""
 
 
@@ -36,26 +39,37 @@ class Row(NamedTuple):
         return None if self.start is None or self.end is None else self.end - self.start
 
 
+class NoTopicError(AnswerError):
+    """A topic cannot be shown."""
+
+    def __init__(self, code: int, name: str) -> None:
+        super().__init__(code, f"The question for topic {name!r}")
+        if self.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self.args = (f"There is no topic {name!r}: it was deleted, or never created.",)
+
+
 def described(client: Client, name: str) -> MetadataResponseTopic:
     """The topic. AnswerError if there is none."""
     (topic,) = client.metadata([name]).topics
     if topic.error_code:
-        told = "there is none" if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
-        raise AnswerError(topic.error_code, f"The question for topic {name!r}", told)
+        raise NoTopicError(topic.error_code, name)
     topic.partitions.sort(key=lambda one: one.partition_index)
     return topic
 
 
 @page("/topics/{name}")
 def show(visit: Visit) -> Response:
+    return _show(visit)
+
+
+def _show(visit: Visit, problem: str = "") -> Response:
     name = visit.argument("name")
 
     def ask(client: Client) -> tuple[MetadataResponseTopic, list[Row]]:
         topic = described(client, name)
-        shown = topic.partitions[:PARTITIONS_MAX]
-        places = [(name, one.partition_index) for one in shown]
+        places = [(name, one.partition_index) for one in topic.partitions]
         starts, ends = list_offsets(client, places, EARLIEST), list_offsets(client, places, LATEST)
-        sizes = _sizes(client, name, shown)
+        sizes = _sizes(client, name, topic.partitions)
         rows = [
             Row(
                 one,
@@ -63,19 +77,25 @@ def show(visit: Visit) -> Response:
                 ends.get((name, one.partition_index)),
                 sizes.get(one.partition_index),
             )
-            for one in shown
+            for one in topic.partitions
         ]
         return topic, rows
 
     topic, rows = visit.cluster.ask(ask)
+    shown, number, pages = visit.paged(rows, PARTITIONS)
     return visit.render(
         "topic.html",
+        400 if problem else 200,
         name=name,
         topic=topic,
         id=uuid_text(topic.topic_id),
-        rows=rows,
+        rows=shown,
+        number=number,
+        pages=pages,
+        unknown=sum(row.records is None for row in rows),
         records=sum(row.records or 0 for row in rows),
         size=sum(row.size or 0 for row in rows) if any(row.size is not None for row in rows) else None,
+        problem=problem,
     )
 
 
@@ -122,6 +142,7 @@ def _settings(visit: Visit, problem: str = "", changed: str = "") -> Response:
         settings=visit.cluster.ask(ask),
         problem=problem,
         changed=changed,
+        given=visit.form.get("value", ""),
     )
 
 
@@ -169,8 +190,63 @@ def do_delete(visit: Visit) -> Response:
 @page("/topics/{name}/partitions", method="POST")
 def more_partitions(visit: Visit) -> Response:
     name, text = visit.argument("name"), visit.form.get("count", "").strip()
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ClientError(f"The number of partitions is a number, not {text!r}.")
-    with visit.client() as client:
-        add_partitions(client, name, int(text), False)
-    return visit.done(f"/topics/{segment(name)}", f"Topic {name} has {int(text)} partitions now.")
+    count = whole_number(text)
+    if count is None or count >= 2**31:
+        return _show(visit, f"The number of partitions is a number, not {text!r}.")
+    try:
+        with visit.client() as client:
+            add_partitions(client, name, count, False)
+    except AnswerError as error:
+        return _show(visit, str(error))
+    return visit.done(f"/topics/{segment(name)}", f"Topic {name} has {count} partitions now.")
+
+
+@page("/topics/{name}/empty", method="POST")
+def empty(visit: Visit) -> Response:
+    """Delete the records that are there now; those that come meanwhile stay."""
+    name = visit.argument("name")
+    try:
+        require_typed(visit, name)
+        with visit.client() as client:
+            places = [(name, one.partition_index) for one in described(client, name).partitions]
+            ends = list_offsets(client, places, LATEST)
+            delete_records(client, name, {partition: end for (_, partition), end in ends.items()})
+    except ClientError as error:
+        return _show(visit, str(error))
+    said = f"Deleted the records of topic {name} that were there."
+    if len(ends) < len(places):
+        said += f" {len(places) - len(ends)} of its partitions did not answer, and have theirs still."
+    return visit.done(f"/topics/{segment(name)}", said)
+
+
+# -- who reads it -----------------------------------------------------------------------------------------
+
+
+class Reader(NamedTuple):
+    """A group, as far as one topic goes."""
+
+    standing: Standing
+    partitions: int
+    lag: int | None
+
+
+@page("/topics/{name}/groups")
+def groups(visit: Visit) -> Response:
+    """The groups that have committed offsets of the topic, those that are furthest behind first."""
+    name = visit.argument("name")
+
+    def ask(client: Client) -> Offsets:
+        places = [(name, one.partition_index) for one in described(client, name).partitions]
+        return list_offsets(client, places, LATEST)
+
+    ends = visit.cluster.ask(ask)
+    found = []
+    for standing in lag_samples(visit.cluster).visit():
+        here = {place: offset for place, offset in standing.committed.items() if place[0] == name}
+        if here:
+            found.append(Reader(standing, len(here), lag_of(here, ends)))
+    found.sort(key=lambda one: (-(one.lag or 0), one.standing.name))
+    shown, number, pages = visit.paged(found)
+    return visit.render(
+        "topic_groups.html", name=name, readers=shown, count=len(found), number=number, pages=pages
+    )

@@ -24,7 +24,7 @@ from penstock.admin.transactions import (
 )
 from penstock.client import AnswerError, Client, ClientError
 from penstock.console.confirming import require_typed
-from penstock.console.visit import Visit, page
+from penstock.console.visit import Visit, page, whole_number
 from penstock.wire.api.describe_transactions import TransactionState
 
 SEARCH_SECONDS = 60.0
@@ -81,10 +81,9 @@ def end(visit: Visit) -> Response:
     """Abort one that hangs: looked for again, so that what the page showed long ago harms nobody."""
     form = visit.form
     topic = form.get("topic", "")
-    numbers = [form.get(name, "") for name in ("partition", "start_offset")]
-    if not all(number.isdigit() for number in numbers):
+    partition, start_offset = (whole_number(form.get(one, "")) for one in ("partition", "start_offset"))
+    if partition is None or start_offset is None:
         raise HTTPException(400, "The form does not say which transaction to abort.")
-    partition, start_offset = map(int, numbers)
     try:
         require_typed(visit, topic)
         with visit.client() as client:

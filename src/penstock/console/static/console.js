@@ -81,6 +81,8 @@ function copying() {
   });
 }
 
+// Where the menu is one line that scrolls, the page's own entry is in sight.
+document.querySelector(".menu [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 themeButton();
 renewing();
 copying();

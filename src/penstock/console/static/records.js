@@ -4,10 +4,14 @@ const table = document.getElementById("records");
 const body = table.tBodies[0];
 const ROWS_MAX = 500;
 
-function add(html, atTop) {
+function rowsOf(html) {
   const holder = document.createElement("template");
   holder.innerHTML = html;
-  const rows = [...holder.content.querySelectorAll("tr")];
+  return [...holder.content.querySelectorAll("tr")];
+}
+
+function add(rows, atTop) {
+  if (!rows.length) return;
   body.querySelector(".empty")?.remove();
   rows.forEach((row) => row.classList.add("fresh"));
   if (atTop) body.prepend(...rows);
@@ -17,16 +21,38 @@ function add(html, atTop) {
 
 function tail() {
   const button = document.getElementById("tail");
+  const pause = document.getElementById("pause");
   const status = document.getElementById("tailing");
   let source = null;
+  let held = null; // Rows that wait while the page stands still; null while it does not.
   button.hidden = false;
+  function goOn() {
+    const rows = held || [];
+    held = null;
+    pause.textContent = "Pause";
+    pause.setAttribute("aria-pressed", "false");
+    add(rows, true);
+  }
   function stop(words) {
     source.close();
     source = null;
+    goOn();
+    pause.hidden = true;
     button.textContent = "Follow the tail";
     button.setAttribute("aria-pressed", "false");
     status.textContent = words;
   }
+  pause.addEventListener("click", () => {
+    if (held) {
+      goOn();
+      status.textContent = "New records appear at the top.";
+    } else {
+      held = [];
+      pause.textContent = "Go on";
+      pause.setAttribute("aria-pressed", "true");
+      status.textContent = "Paused. What comes is kept until you go on.";
+    }
+  });
   button.addEventListener("click", () => {
     if (source) return stop("Stopped.");
     source = new EventSource(table.dataset.tail);
@@ -35,11 +61,19 @@ function tail() {
     status.hidden = false;
     status.textContent = "Connecting…";
     let count = 0;
-    source.addEventListener("ready", () => { status.textContent = "New records appear at the top."; });
-    source.addEventListener("records", (event) => add(event.data, true));
+    source.addEventListener("ready", () => {
+      status.textContent = "New records appear at the top.";
+      pause.hidden = false;
+    });
+    source.addEventListener("records", (event) => {
+      const rows = rowsOf(event.data);
+      if (held) held = [...rows, ...held].slice(0, ROWS_MAX);
+      else add(rows, true);
+    });
     source.addEventListener("count", (event) => {
       const before = count;
       count = Number(event.data);
+      if (held) return;
       if (!before || Math.floor(count / 100) > Math.floor(before / 100)) status.textContent = `${count} new records.`;
     });
     source.addEventListener("failed", (event) => stop(event.data));
@@ -65,7 +99,7 @@ function search() {
   };
   cancel.hidden = false;
   cancel.addEventListener("click", () => end(`Cancelled after ${number.format(last.read)} records; ${last.found} found.`));
-  source.addEventListener("records", (event) => add(event.data, false));
+  source.addEventListener("records", (event) => add(rowsOf(event.data), false));
   source.addEventListener("progress", (event) => {
     last = JSON.parse(event.data);
     bar.max = Math.max(1, last.total);
