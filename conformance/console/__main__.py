@@ -27,6 +27,8 @@ SCENES: dict[str, Scene] = {
     "find a topic": scenes.find_a_topic,
     "follow a tail": records.follow_a_tail,
     "search a record by key": records.search_by_key,
+    "copy commands, and run them": records.run_the_commands,
+    "records and names that are hostile": records.hostile,
     "produce a record": records.produce_a_record,
     "create, change and delete a topic": records.life_of_a_topic,
     "by keyboard alone": records.by_keys_alone,

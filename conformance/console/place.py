@@ -32,9 +32,11 @@ START_SECONDS = 30.0
 PAGES = (
     "/",
     "/brokers",
+    "/brokers/1",
     "/topics",
     f"/topics/{ORDERS}",
     f"/topics/{ORDERS}/records",
+    f"/topics/{ORDERS}/groups",
     f"/topics/{ORDERS}/settings",
     "/create-topic",
     "/groups",

@@ -1,18 +1,26 @@
 """Records and topics: what a user does with them. Each scene gives one line of figures, or raises Wrong."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from conformance.console.chromium import Chromium
-from conformance.console.place import ORDERS, Place, Shown, Writer
+from conformance.console.place import ORDERS, Place, Shown, Writer, commit, create
 from conformance.console.scenes import require
 
 RECORDS = f"/topics/{ORDERS}/records"
 SEARCH_SECONDS_MAX = 240.0
 MADE = "made-by-hand"
+HOSTILE = "hostile"
+MARKUP = '"><script>window.ran = 1</script><img src=x onerror="window.ran = 1"><b>'
+LINES = b"first\nevent: end\ndata: over\n\nlast"
 
 
 def follow_a_tail(place: Shown, chromium: Chromium) -> str:
@@ -24,6 +32,14 @@ def follow_a_tail(place: Shown, chromium: Chromium) -> str:
         expect(page.locator("#tailing")).to_have_text("New records appear at the top.")
         with Writer(place.client, ORDERS) as writer:
             expect(page.locator("#records tbody")).to_contain_text("tick-00019", timeout=60_000)
+            page.get_by_role("button", name="Pause").click()
+            expect(page.locator("#tailing")).to_contain_text("Paused.")
+            shown, sent = page.locator("#records tbody tr").count(), writer.sent
+            while writer.sent < sent + 5:
+                page.wait_for_timeout(100)
+            page.wait_for_timeout(1000)  # longer than a record takes to a page that does not stand still
+            require(page.locator("#records tbody tr").count() == shown, "a page that was paused moved on")
+            page.get_by_role("button", name="Go on").click()
         last = f"tick-{writer.sent - 1:05d}"
         expect(page.locator("#records tbody")).to_contain_text(last, timeout=20_000)
         keys = re.findall(r"tick-\d{5}", page.locator("#records tbody").inner_text())
@@ -31,7 +47,7 @@ def follow_a_tail(place: Shown, chromium: Chromium) -> str:
         require(len(keys) == writer.sent, f"{writer.sent} records were written, and {len(keys)} are shown")
         page.get_by_role("button", name="Stop").click()
         expect(page.locator("#tailing")).to_have_text("Stopped.")
-    return f"{writer.sent} records, each once, while a client wrote them"
+    return f"{writer.sent} records, each once, while a client wrote them and a pause held some back"
 
 
 def search_by_key(place: Shown, chromium: Chromium) -> str:
@@ -65,6 +81,67 @@ def _progress(page: Page, began: float) -> set[str]:
         seen.add(str(page.locator("#search progress").evaluate("bar => bar.value")))
         page.wait_for_timeout(100)
     return seen
+
+
+def run_the_commands(place: Place, chromium: Chromium) -> str:
+    """What is copied is run by a shell as it is, and prints the records of the page."""
+    with chromium.page(place.address) as page:
+        page.goto(f"{RECORDS}?from=offset&at=7&partition=1&count=25")
+        page.locator("summary", has_text="Copy as command").click()
+        many = page.locator("#command-penstock").inner_text()
+        page.locator("#records summary").first.click()
+        one = page.locator("#records details[open]").get_by_role("button", name="Copy as command")
+        single = one.get_attribute("data-copy") or ""
+    read = [json.loads(line)["offset"] for line in _shell(many).splitlines()]
+    require(read == list(range(7, 32)), f"{many} prints the offsets {read}")
+    require(json.loads(_shell(single))["offset"] == 7, f"{single} prints another record")
+    return f"25 records by {many}"
+
+
+def _shell(line: str) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-c", line],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PATH": path},
+    )
+    require(done.returncode == 0, f"{line} ends with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def hostile(place: Place, chromium: Chromium) -> str:
+    """HTML, line ends of the stream's own protocol, and what UTF-8 cannot say: shown, and nothing else."""
+    create(place.cluster.bootstrap, [HOSTILE])
+    producer = Producer({**place.client})
+    for bytes_of in (MARKUP.encode(), json.dumps({MARKUP: [MARKUP]}).encode(), b'{"half": "\\ud800"}', LINES):
+        producer.produce(HOSTILE, bytes_of, MARKUP, headers=[(MARKUP, MARKUP)])
+    producer.produce(HOSTILE, None, b"\xff\x00")
+    producer.flush(30)
+    commit(place.client, MARKUP, HOSTILE, [1])
+    seen = 0
+    with chromium.page(place.address) as page:
+        page.on("dialog", lambda dialog: dialog.accept(f"a script ran: {dialog.message}"))
+        page.goto(f"/topics/{HOSTILE}/records?from=oldest")
+        expect(page.locator("#records tbody tr")).to_have_count(5)
+        for summary in page.locator("#records summary").all():
+            summary.click()
+        expect(page.locator("#records tbody tr").first).to_contain_text(MARKUP)
+        seen += page.locator("#records img, #records script, #records b").count()
+        page.goto(f"/topics/{HOSTILE}/records?by=text&find=half")
+        expect(page.locator("#found")).to_contain_text("1 found in 5 records")
+        page.goto(f"/topics/{HOSTILE}/records?by=text&find=data")
+        expect(page.locator("#records tbody tr")).to_have_count(1)
+        for path in ("/groups?find=onerror", f"/topics/{HOSTILE}/groups"):
+            page.goto(path)
+            page.get_by_role("link", name=MARKUP, exact=True).click()
+            expect(page.get_by_role("heading", level=1)).to_have_text(f"Group {MARKUP}")
+            seen += page.locator("main img, main script").count()
+        require(page.evaluate("window.ran === undefined"), "a script of a record ran")
+    require(seen == 0, f"{seen} elements of a record are elements of the page")
+    return "markup in keys, values, headers and a group's name is text; half a surrogate is shown"
 
 
 def produce_a_record(place: Place, chromium: Chromium) -> str:
