@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.clock import SystemClock
 from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
 from penstock.cluster.snapshots import entry_key
 from penstock.metadata.apply import apply_entry
@@ -49,6 +50,39 @@ async def test_brokers_that_start_at_once_found_one_cluster() -> None:
     logs = [open_log(FaultyStore(inner, seed)) for seed in range(5)]
     images = await asyncio.gather(*(log.open() for log in logs))
     assert len({image.cluster_id for image in images}) == 1
+
+
+class FarStore(FaultyStore):
+    """Each request takes a while, as elsewhere in a region."""
+
+    async def _request(self, operation: str, key: str) -> None:
+        await asyncio.sleep(self.random.uniform(0.004, 0.016))
+        await super()._request(operation, key)
+
+
+async def test_who_writes_much_lets_the_others_come_to_it() -> None:
+    """A loser must read what the winner wrote before it tries again; a winner that goes on at once has written
+    the next entry by then, for ever. Without that, one of the three has nine of ten entries."""
+    inner = MemoryStore()
+    stores = [FarStore(inner, seed) for seed in range(3)]
+    logs = [
+        MetadataLog(store, SystemClock(), propose_timeout=60, jitter=store.random.random) for store in stores
+    ]
+    for number, log in enumerate(logs, 1):
+        await log.open()
+        await log.propose(registering(number))
+    written = [0, 0, 0]
+
+    async def write_much(at: int) -> None:
+        epoch = logs[at].image.brokers[at + 1].epoch
+        while sum(written) < 120:
+            assert isinstance(await logs[at].allocate_producer_ids(at + 1, epoch, 1), range)
+            written[at] += 1
+
+    await asyncio.gather(*map(write_much, range(3)))
+    assert min(written) >= 10, written
+    for log in logs:
+        await log.close()
 
 
 async def test_an_epoch_is_the_number_of_the_entry() -> None:

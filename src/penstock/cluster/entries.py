@@ -76,5 +76,11 @@ class EntryWriter:
         return ceiling * self._jitter()
 
     def pause_seconds(self, attempt: int) -> float:
-        """How long to wait after others were faster: in proportion to how long a write takes here."""
-        return min(BACKOFF_MAX_SECONDS, self.write_seconds * 2.0 ** min(attempt, 4)) * self._jitter()
+        """How long to wait after others were faster: in proportion to how long a write takes here, and the
+        shorter, the more often it was so. Each round has a winner, so no crowd has to be thinned out."""
+        return min(BACKOFF_MAX_SECONDS, self.write_seconds / attempt) * self._jitter()
+
+    def yield_seconds(self) -> float:
+        """How long a winner waits while others want to write, too. They must read its entry before they try
+        again, which takes as long as two writes; if it went on at once, they would never come to it."""
+        return min(BACKOFF_MAX_SECONDS, self.write_seconds * 4.0) * self._jitter()

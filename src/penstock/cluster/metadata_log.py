@@ -45,6 +45,10 @@ Subscriber = Callable[[ClusterImage, ClusterImage], None]
 # One entry holds at most this many wishes: an entry stays small enough to write and read at once.
 PROPOSALS_PER_ENTRY_MAX: Final = 1000
 LOOKS_PER_CATCH_UP: Final = 16
+CONTENDED_SECONDS: Final = 5.0
+"""So long after somebody else wrote first, this broker lets others go before it writes again."""
+WINS_IN_A_ROW: Final = 8
+"""After so many entries it does so all the same: who always wins does not know of the others."""
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +100,12 @@ class MetadataLog:
         self._next_round: asyncio.Future[None] | None = None
         self._tail: asyncio.Task[None] | None = None
         self._closed = False
+        self._contended_until = 0.0
+        """Somebody else wrote first a moment ago, and others may be waiting, too."""
+        self._yield_until = 0.0
+        """Let them go first."""
+        self._wins = 0
+        """Entries of this broker since somebody else wrote first."""
         self._on_unreadable = on_unreadable
         self._unreadable: str | None = None
         self.unavailable_since: float | None = None
@@ -375,6 +385,7 @@ class MetadataLog:
             batch[:] = [proposal for proposal in batch if not proposal.is_answered]
             if not batch:
                 return
+            await asyncio.sleep(max(0.0, self._yield_until - loop.time()))
             base = self.image
             entry = decide_all(base, batch)
             if not entry.commands:
@@ -389,8 +400,13 @@ class MetadataLog:
                 entry.image = apply_entry(base, ())
             if await self._create(entry, deadline):
                 entry.answer()
+                self._wins += 1
+                if loop.time() < self._contended_until or self._wins % WINS_IN_A_ROW == 0:
+                    self._yield_until = loop.time() + self._writer.yield_seconds()
                 return
             attempt += 1
+            self._wins = 0
+            self._contended_until = loop.time() + CONTENDED_SECONDS
             if loop.time() >= deadline:
                 raise StoreUnavailableError("other brokers wrote first every time")
             await asyncio.sleep(self._writer.pause_seconds(attempt))
