@@ -61,8 +61,8 @@ class FarStore(FaultyStore):
 
 
 async def test_who_writes_much_lets_the_others_come_to_it() -> None:
-    """A loser must read what the winner wrote before it tries again; a winner that goes on at once has written
-    the next entry by then, for ever. Without that, one of the three has nine of ten entries."""
+    """A loser must read what the winner wrote before it tries again. A winner that goes on at once has
+    written the next entry by then: one of the three had nine of ten entries."""
     inner = MemoryStore()
     stores = [FarStore(inner, seed) for seed in range(3)]
     logs = [
