@@ -9,7 +9,7 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.parse import quote, unquote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -75,7 +75,8 @@ def _proof(security: ClientSecurity, nonce: bytes) -> Proof:
 class _NoRedirect(HTTPRedirectHandler):
     """The secret is for the issuer that was named, and not for whomever it sends us to."""
 
-    def redirect_request(self, *_arguments: Any) -> Request | None:
+    def redirect_request(self, req: Request, fp: IO[bytes], *_more: Any) -> Request | None:
+        fp.close()
         raise URLError("it sends us elsewhere")
 
 

@@ -96,6 +96,7 @@ class _SameScheme(HTTPRedirectHandler):
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
         if urlsplit(newurl).scheme != self._scheme:
+            fp.close()
             raise URLError("it was redirected from one protocol to another")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
