@@ -1,9 +1,12 @@
-"""How the command ends once the SDK of object stores is loaded: its threads may outlive the last request."""
+"""How the command ends: by Ctrl-C, and beside threads of the SDK of object stores."""
 
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from penstock.testing import Broker
 
 PROGRAM = """
 import atexit, os, sys, threading, time
@@ -14,11 +17,13 @@ class Watch:
 
 {loaded}
 watch = Watch()
-threading.Thread(target=lambda: (time.sleep(0.2), print("thread ended"))).start()
+begun = threading.Event()
+threading.Thread(target=lambda: (begun.wait(), time.sleep(0.2), print("thread ended"))).start()
 atexit.register(print, "at exit")
 sys.argv = ["penstock", {argument!r}]
 from penstock.cli.entry import main
 print("not a line", end=" ")
+begun.set()
 sys.exit(main())
 """
 
@@ -35,3 +40,38 @@ def test_a_process_with_threads_of_the_sdk_is_not_taken_apart(argument: str, cod
     assert lines.index("thread ended") < lines.index("at exit")
     assert ("taken apart" in lines) is not bool(loaded)
     assert ("no-such-option" in done.stderr) is (code == 2)
+
+
+EARLY = """
+import signal, sys
+
+def find_spec(name, *rest):
+    if name == "penstock.cli.app":
+        signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, type("Finder", (), {"find_spec": staticmethod(find_spec)}))
+sys.argv = ["penstock", "topics", "list"]
+from penstock.cli.entry import main
+sys.exit(main())
+"""
+
+
+def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_word() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_ends_a_command_that_follows_without_a_word() -> None:
+    with Broker() as broker:
+        command = [sys.executable, "-m", "penstock", "consume", "followed", "--follow"]
+        server = ["--bootstrap", broker.bootstrap_servers]
+        produce = [sys.executable, "-m", "penstock", "produce", "followed", "here", *server]
+        subprocess.run(produce, check=True, capture_output=True)
+        with subprocess.Popen(
+            [*command, *server], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "here\n"
+            running.send_signal(signal.SIGINT)
+            rest, said = running.communicate(timeout=60)
+    assert (running.returncode, rest, said) == (130, "", "")

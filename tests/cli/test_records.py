@@ -99,6 +99,13 @@ def test_consume_by_format_filter_and_starting_point(broker: Broker) -> None:
     assert "Reading begins at" in result.output
 
 
+def test_a_partition_that_is_not_there_is_said_at_once(broker: Broker) -> None:
+    run(broker, "topics", "create", "numbered", "--partitions", "2")
+    refused = run(broker, "consume", "numbered", "--partition", "1", "--partition", "2")
+    assert refused.exit_code == 2
+    assert "Topic numbered has 2 partitions; there is no 2." in refused.output
+
+
 def test_produce_from_files_and_from_json(broker: Broker, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_bytes(b"a\nb\n")

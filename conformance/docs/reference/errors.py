@@ -70,7 +70,7 @@ def _exit_codes() -> list[tuple[str, str]]:
     text = inspect.cleandoc(app.help or "").partition("Exit codes:")[2]
     found: list[tuple[str, str]] = []
     for line in text.splitlines():
-        if code := re.match(r"\s*(\d)  (.*)", line):
+        if code := re.match(r"\s*(\d+)  (.*)", line):
             found.append((code[1], code[2]))
         elif line.strip() and found:
             found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")

@@ -30,6 +30,7 @@ from penstock.cli import (
     users,
 )
 from penstock.cli.client import ClientError
+from penstock.cli.entry import INTERRUPTED
 from penstock.cli.start_options import OPTIONS
 
 
@@ -45,6 +46,8 @@ class App(click.Group):
             # Whoever read our output has had enough of it.
             sys.stderr.close()
             raise SystemExit(0) from None
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
 
 
 @click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -58,6 +61,7 @@ def app() -> None:
                 2  the command, an option or a setting is not right; store scrub and repair: something could
                    not be read
                 3  start: the broker lost its place for good. Its id is another's, or it was removed
+                130  Ctrl-C ended it
     """
 
 

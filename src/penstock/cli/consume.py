@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -84,7 +84,7 @@ def consume(
         if group is not None:
             _consume_as_member(client, group, topic, start, most, follow, committed, write, wanted)
             return
-        partitions = list(chosen) or client.partitions(topic)
+        partitions = _chosen(topic, client.partitions(topic), chosen)
         reader = ReaderPositions(client, topic, partitions, start, committed)
         found = (one for one in reader.records(follow=follow) if one is not None)
         for partition, record in itertools.islice(
@@ -101,6 +101,13 @@ def _as_usage() -> Iterator[None]:
         yield
     except WayError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _chosen(topic: str, partitions: list[int], chosen: Sequence[int]) -> list[int]:
+    for one in chosen:
+        if one not in partitions:
+            raise click.UsageError(f"Topic {topic} has {len(partitions)} partitions; there is no {one}.")
+    return list(chosen) or partitions
 
 
 def _consume_as_member(

@@ -8,10 +8,15 @@ import sys
 _UNIX = ("fcntl", "resource")
 """Modules that Python has on Linux and macOS only."""
 
+INTERRUPTED = 130
+"""What shells say of a command that Ctrl-C ended."""
+
 
 def main() -> int:
     try:
         code = _main()
+    except KeyboardInterrupt:  # before there was a command to end
+        code = INTERRUPTED
     except SystemExit as leaving:
         if not isinstance(leaving.code, int | None):
             raise

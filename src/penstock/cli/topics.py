@@ -13,6 +13,7 @@ from penstock.cli.output import say, show, wants_json
 from penstock.wire.api.create_topics import CreatableTopicConfig
 from penstock.wire.api.incremental_alter_configs import AlterableConfig
 from penstock.wire.api.metadata import MetadataResponseTopic
+from penstock.wire.errors import ErrorCode
 from penstock.wire.uuids import uuid_text
 
 
@@ -164,7 +165,8 @@ def describe_topic(bootstrap: str, as_json: bool, name: str) -> None:
     with connected(bootstrap) as client:
         (topic,) = client.metadata([name]).topics
         if topic.error_code:
-            raise AnswerError(topic.error_code, f"The question for topic {name!r}")
+            told = "there is none" if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
+            raise AnswerError(topic.error_code, f"The question for topic {name!r}", told)
         rows = _partition_rows(client, topic)
     columns = {
         "partition": "PARTITION",
