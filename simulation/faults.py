@@ -102,8 +102,10 @@ class Faults:
         scene = self._scene
         scene.trace.note("faults", "everything is well again")
         for machine in scene.machines.values():
-            machine.weather.clear(scene.latency)
-            machine.elsewhere.clear(scene.latency)
+            for weather in (machine.weather, machine.elsewhere):
+                if weather.latency > scene.latency:
+                    weather.troubled_at = scene.world.time()  # What was asked before takes its time.
+                weather.clear(scene.latency)
             machine.weather.stops = 0.0
             if machine.paused:
                 machine.resume()
