@@ -16,6 +16,7 @@ twice        retention by size counts records below the log start as well
 dead         live pieces in objects that are mostly dead stay there
 copies       objects of a failed attempt are left behind
 one-stops    an object that cannot be judged keeps all others from being collected
+listed       what a list does not name counts as not written
 asleep       the clock that leases are measured with stands still while its machine is suspended
 
 `transactions/broken.py` has those whose transactions are broken.
@@ -242,6 +243,19 @@ def one_stops() -> Changes:
     return [(Garbage, "_collect_objects", collect_objects)]
 
 
+def listed() -> Changes:
+    real = ObjectWalStore.scan
+
+    async def scan(self: ObjectWalStore, wal: WalRef, start: int, end: int) -> AsyncIterator[ScannedFlush]:
+        sizes = await self._sizes(wal)
+        while end > start and end not in sizes:
+            end -= 1
+        async for flush in real(self, wal, start, end):
+            yield flush
+
+    return [(ObjectWalStore, "scan", scan)]
+
+
 def asleep() -> Changes:
     """The clock that leases are measured with stands still while its machine is suspended, as Linux's
     monotonic clock does."""
@@ -269,6 +283,7 @@ VARIANTS: dict[str, Callable[[], Changes]] = {
     "dead": dead,
     "copies": copies,
     "one-stops": one_stops,
+    "listed": listed,
     "asleep": asleep,
     **transactions.VARIANTS,
 }

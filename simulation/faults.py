@@ -8,7 +8,7 @@ import random
 from typing import TYPE_CHECKING
 
 from penstock.log.segment import TRAILER_SIZE
-from simulation import elsewhere
+from simulation import copies, elsewhere
 from simulation.machines import Machine
 from simulation.transactions import faults as transactional
 from simulation.transactions.faults import Aim
@@ -38,7 +38,9 @@ SICK = ("denied", "denied all", "locked out", "full", "read only", "doubt", "twi
 """What happens to stores of every kind."""
 DIRECTORY = ("power", "sync", "sync")
 """What happens to directories."""
-ALL_KINDS = frozenset(KINDS + SICK + DIRECTORY + OF_SOME_WORLDS + elsewhere.FAULTS + transactional.KINDS)
+ALL_KINDS = frozenset(
+    KINDS + SICK + DIRECTORY + OF_SOME_WORLDS + elsewhere.FAULTS + copies.FAULTS + transactional.KINDS
+)
 TAKES_TRANSACTIONS = ("rot",)
 """What destroys records for good: nobody promises that a transaction ends then."""
 STRIKES_WITHIN = 4
@@ -79,6 +81,8 @@ class Faults:
             found += ["sleep", "sleep"]
         if variety.footers:
             found += ["footer", "footer"]
+        if variety.copies and not self._scene.truth.on_directory:
+            found += copies.FAULTS
         if variety.transactions:
             aimed = transactional.KINDS
             found += self._rng.sample(aimed, self._rng.randint(1, len(aimed)))
@@ -144,6 +148,8 @@ class Faults:
                 await self._sleep(machine)
             case "rot":
                 self._rot()
+            case "back":
+                copies.bring_back(self._scene, self._rng)
             case "footer":
                 await self._footer()
             case "locked out":
@@ -189,6 +195,8 @@ class Faults:
                     weather.flipped_at = math.inf
                 case "short":
                     weather.short = share
+                case "stale":
+                    weather.stale = self._rng.choice((0.3, 1.0))
         await asyncio.sleep(self.length())
         self._scene.trace.note("faults", f"no {kind} any more for {[one.host for one in machines]}")
         for one in machines:

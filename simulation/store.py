@@ -24,9 +24,13 @@ from penstock.storage.stores.objects import (
     StoreUnavailableError,
 )
 from penstock.wire.buffers import Buffer
+from simulation.copies import Copies
 from simulation.loop import Process, World
 from simulation.trace import Trace
 from simulation.weather import Weather
+
+LISTED_SECONDS = 20.0
+"""By so much a list may be late."""
 
 OnEffect = Callable[[str, str, bytes], None]
 """Called with operation, key and contents after each write took effect."""
@@ -43,21 +47,45 @@ class SharedStore:
         self.memory = MemoryStore()
         self.process = world.process(name)
         self.on_effect: OnEffect = lambda operation, key, contents: None
+        self.copies = Copies()
+        self._named: dict[str, tuple[float, int | None]] = {}
+        """When a name appeared or went, and the size of its object before."""
 
     def create(self, key: str, contents: bytes) -> bool:
         if key in self.memory.objects:
             return False
+        self._named[key] = self.world.time(), None
         self.memory.objects[key] = contents
         self.on_effect("create", key, contents)
         return True
 
     def put(self, key: str, contents: bytes) -> None:
+        before = self.memory.objects.get(key)
+        if before is None:
+            self._named[key] = self.world.time(), None
+        else:
+            self.copies.replace(key, before)
         self.memory.objects[key] = contents
         self.on_effect("put", key, contents)
 
     def delete(self, key: str) -> None:
-        if self.memory.objects.pop(key, None) is not None:
+        before = self.memory.objects.pop(key, None)
+        if before is not None:
+            self._named[key] = self.world.time(), len(before)
+            self.copies.delete(key, before)
             self.on_effect("delete", key, b"")
+
+    def listed(self, prefix: str, stale: Callable[[], bool]) -> list[ObjectInfo]:
+        """What a list says: of names that came or went lately, `stale` decides whether it knows."""
+        found = {key: len(data) for key, data in self.memory.objects.items() if key.startswith(prefix)}
+        since = self.world.time() - LISTED_SECONDS
+        for key, (changed, before) in self._named.items():
+            if key.startswith(prefix) and changed > since and stale():
+                if before is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = before
+        return sorted(ObjectInfo(key, size) for key, size in found.items())
 
     def rot(self, key: str, at: int, bit: int) -> None:
         """One bit is not what it was."""
@@ -112,17 +140,19 @@ class StoreView:
         await self._request(f"delete {key}", key, lambda: self._shared.delete(key), writes=True)
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        stored = self._shared.memory.objects
         found = await self._request(
-            f"list {prefix}",
-            prefix,
-            lambda: sorted(ObjectInfo(k, len(v)) for k, v in stored.items() if k.startswith(prefix)),
+            f"list {prefix}", prefix, lambda: self._shared.listed(prefix, self._is_stale)
         )
         for info in found:
             yield info
 
     async def close(self) -> None:
         """Nothing is held open."""
+
+    def _is_stale(self) -> bool:
+        """Whether a list does not know of a change."""
+        stale = self._weather.stale
+        return bool(stale) and self._rng.random() < stale
 
     def _seen(self, read: bytes) -> bytes:
         """What arrives of what is stored."""

@@ -37,6 +37,8 @@ class Weather(msgspec.Struct):
     """The share of reads that return a wrong bit, which the next read does not."""
     flipped_at: float = -1e9
     """When that was last so."""
+    stale: float = 0.0
+    """The share of names that came or went lately, of which a list does not know."""
     stops: float = 0.0
     """How often a process is stopped between two system calls; half of the time for up to `stop_seconds`."""
     stop_seconds: float = 6.0
@@ -65,7 +67,7 @@ class Weather(msgspec.Struct):
     def clear(self, latency: float) -> None:
         """All is well again."""
         self.refused = self.lost = self.late = self.twice = 0.0
-        self.sync_fails = self.short = self.flips = 0.0
+        self.sync_fails = self.short = self.flips = self.stale = 0.0
         self.out = self.full = self.read_only = False
         self.denied = None
         self.late_prefix = ""

@@ -18,6 +18,9 @@ HOURS_MAX = 10.0
 OF_TRANSACTIONS = frozenset(("aim", "peer cut", "peer break", "peer slow"))
 """Faults of worlds with transactions: brokers die at the worst moments, and do not reach each other."""
 
+OF_COPIES = frozenset(("back", "stale"))
+"""Faults of worlds in which the store shows what was."""
+
 
 class Variety(msgspec.Struct, frozen=True):
     etcd: bool
@@ -34,6 +37,8 @@ class Variety(msgspec.Struct, frozen=True):
     """Machines are suspended, and their clocks with them."""
     footers: bool
     """Footers of segments rot, so that it cannot be told for good whether these objects are needed."""
+    copies: bool
+    """Old copies of objects come back, and lists are late."""
     transactions: bool
     """Clients write, consume and copy in transactions."""
 
@@ -46,6 +51,7 @@ def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
     jumps = clocks > 0.8 or "jump" in only
     footers = rng.random() < 0.15 or "footer" in only
     transactions = rng.random() < 0.3 if not only else not OF_TRANSACTIONS.isdisjoint(only)
+    copies = rng.random() < 0.2 or not OF_COPIES.isdisjoint(only)
     return Variety(
         etcd=etcd if kind is None else kind.startswith(ETCD),
         recreates=recreates and not transactions,
@@ -54,5 +60,6 @@ def variety_of(seed: int, kind: str | None, only: tuple[str, ...]) -> Variety:
         jumps=jumps,
         sleeps=sleeps,
         footers=footers,
+        copies=copies,
         transactions=transactions,
     )

@@ -12,16 +12,15 @@ from .ward import Ward
 STRAYS = (".DS_Store", "x~", ".000000000001.Xa3k", "lost+found/file", "1 (copy)", "-1", "1.5", "7", "2" * 26)
 
 
+@pytest.mark.parametrize("kind", ["directory", "memory"])
 @pytest.mark.parametrize("stray", STRAYS)
-async def test_a_stray_file_in_every_directory_stops_nothing(tmp_path: Path, stray: str) -> None:
-    ward = Ward("directory", tmp_path)
+async def test_a_stray_file_in_every_directory_stops_nothing(tmp_path: Path, stray: str, kind: str) -> None:
+    ward = Ward(kind, tmp_path)
     await ward.fill()
     version = ward.node.broker.image.version if ward.node is not None else 0
     await ward.kill()
-    for directory in [ward.root, *(path for path in ward.root.rglob("*") if path.is_dir())]:
-        path = directory / stray
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"nobody's")
+    for directory in await ward.directories():
+        await ward.leave(f"{directory}{stray}", b"nobody's")
     assert (await ward.scrub()).exit_code == 0
     await ward.start()
     assert ward.node is not None and ward.node.broker.image.version >= version

@@ -67,6 +67,11 @@ class Ward:
             await store.close()
 
     @property
+    def objects(self) -> dict[str, bytes]:
+        """All that is stored in memory."""
+        return self._memory.objects if self._memory is not None else {}
+
+    @property
     def on_directory(self) -> bool:
         return self._memory is None
 
@@ -184,6 +189,23 @@ class Ward:
     async def keys(self, prefix: str) -> list[str]:
         async with self.opened() as store:
             return [info.key async for info in store.list(prefix)]
+
+    async def directories(self) -> list[str]:
+        """All there are, the store itself too, each with a slash at its end."""
+        if self._memory is None:
+            paths = [path for path in self.root.rglob("*") if path.is_dir()]
+            return ["", *(f"{path.relative_to(self.root)}/" for path in paths)]
+        names = [key.split("/")[:-1] for key in await self.keys("")]
+        return sorted({"".join(f"{part}/" for part in name[:depth]) for name in names for depth in range(4)})
+
+    async def leave(self, key: str, contents: bytes) -> None:
+        """A file, or an object, of somebody else, whose name need not be a key."""
+        if self._memory is not None:
+            self._memory.objects[key] = contents
+            return
+        path = self.root / key
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(contents)
 
     async def get(self, key: str) -> bytes:
         async with self.opened() as store:

@@ -100,6 +100,7 @@ PROTOCOL = ("ack-early", "fencing", "no-seal", "sealed-end", "stale-image")
 SHOWN_BY = {
     "closed": (("denied all", "crash"), None),
     "copies": (("full", "outage all"), "objects"),
+    "listed": (("stale", "crash"), "objects"),
     "log-ends": (("rot", "crash"), "fsync"),
     "one-stops": (("footer", "crash"), None),
     "page-cache": (("sync", "crash", "power"), "fsync"),

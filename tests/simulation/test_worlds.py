@@ -60,6 +60,13 @@ def test_objects_that_cannot_be_judged_keep_no_others() -> None:
         assert any("of segments/" in line and line.endswith("rots") for line in lines)
 
 
+def test_old_copies_come_back_and_lists_are_late() -> None:
+    lines = _sound(5, "objects", ("back",)).lines
+    for told in ("comes back", "times before"):
+        assert any(line.endswith(told) for line in lines), told
+    assert any("faults     stale" in line for line in _sound(2, "objects", ("stale", "crash")).lines)
+
+
 def test_a_clock_that_sleeps_with_its_machine_is_caught() -> None:
     """Leases would be believed in that others saw end."""
     assert any(play(seed, "asleep", kind="objects", only=("sleep",)).violations for seed in range(60))

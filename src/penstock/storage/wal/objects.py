@@ -42,7 +42,7 @@ from penstock.storage.stores.objects import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedFlush
+from penstock.storage.wal.port import NAME_DIGITS, Durable, Failed, Fenced, Outcome, ScannedFlush
 from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,12 @@ def _prefix(wal: WalRef) -> str:
 
 
 def _key(wal: WalRef, number: int) -> str:
-    return f"{_prefix(wal)}{number:020d}"
+    return f"{_prefix(wal)}{number:0{NAME_DIGITS}d}"
+
+
+def flush_key(wal: WalRef, number: int) -> str:
+    """The object of a flush. Object 0 begins the log."""
+    return _key(wal, number + 1)
 
 
 class _Put:
@@ -103,8 +108,7 @@ class ObjectWalWriter:
     def write(
         self, number: int, parts: list[Buffer], size: int, done: Callable[[Outcome], None]
     ) -> Outcome | None:
-        # The ledger counts from 0, and object 0 begins the log.
-        put = _Put(_key(self._wal, number + 1), done)
+        put = _Put(flush_key(self._wal, number), done)
         self._under_way.append(put)
         put.task = asyncio.get_running_loop().create_task(self._create(put, parts))
         return None
@@ -246,9 +250,12 @@ class ObjectWalStore:
         return flush + 1 if flush > start else start
 
     async def _sizes(self, wal: WalRef) -> dict[int, int]:
-        """The objects of a log by number, in order."""
+        """The objects of a log by number, in order. What has another name is not of the log."""
         prefix = _prefix(wal)
-        return {int(info.key[len(prefix) :]): info.size async for info in self._store.list(prefix)}
+        named = {info.key[len(prefix) :]: info.size async for info in self._store.list(prefix)}
+        return {
+            int(name): size for name, size in named.items() if name.isdecimal() and len(name) == NAME_DIGITS
+        }
 
     async def read_ahead(self, wal: WalRef, start: int) -> None:
         """Each flush is a request, and there may be hundreds."""
@@ -330,7 +337,7 @@ async def read_flush(
 ) -> ScannedFlush | None:
     """Flush `number`, whole or damaged; None if the seal is in its place. `size`: of its object, if known.
     ObjectMissingError if nothing is there."""
-    key = _key(wal, number + 1)
+    key = flush_key(wal, number)
     try:
         length = FLUSH_HEADER_SIZE if size is None else min(size, _WHOLE_BYTES)
         head = memoryview(await store.get_range(key, 0, length))
