@@ -10,7 +10,7 @@ import pytest
 from penstock.broker.dispatch import make_handle
 from penstock.broker.security.quotas import ClientQuotas
 from penstock.metadata.commands import SetQuota
-from penstock.security.quotas import FETCHED, MUTATIONS, PRODUCED, REQUEST_TIME
+from penstock.security.quotas import FETCHED, MUTATIONS, PRODUCED, REQUEST_TIME, Limit
 from penstock.wire.api.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -138,7 +138,7 @@ async def test_a_throttled_fetch_has_no_records_and_does_not_count(rig: Rig, mut
     assert second.throttle_time_ms > 0
     assert second.responses == []
     third = await fetch(rig)
-    assert third.throttle_time_ms == pytest.approx(second.throttle_time_ms, rel=0.2), "it did not count"
+    assert 0 < third.throttle_time_ms <= second.throttle_time_ms, "it did not count"
     assert len(muted) == 2
 
 
@@ -171,8 +171,8 @@ async def test_a_hook_beside_quotas_sees_each_request_once(rig: Rig, muted: list
     for count in range(1, 5):
         await produce(rig)
         assert len(seen) == count
-    meter = rig.broker.quotas._bytes[0].meter(("alice", ""))
-    [(_, used)] = meter._samples
+    meter = rig.broker.quotas._bytes[0].of(Limit(1e9, ("alice", "")), rig.broker.clock.monotonic() * 1000)
+    _began, used = meter._samples
     assert 4 * SIZE < used < 5 * SIZE
 
 

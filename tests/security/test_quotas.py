@@ -18,27 +18,27 @@ from penstock.security.quotas import (
 )
 
 BOTH = ("alice", "app")
-LEVELS: list[tuple[QuotaEntity, tuple[str, str]]] = [
-    (("alice", "app", None), BOTH),
-    (("alice", "", None), BOTH),
-    (("alice", None, None), ("alice", "")),
-    (("", "app", None), BOTH),
-    (("", "", None), BOTH),
-    (("", None, None), ("alice", "")),
-    ((None, "app", None), ("", "app")),
-    ((None, "", None), ("", "app")),
+LEVELS: list[tuple[QuotaEntity, tuple[str, str], str | None]] = [
+    (("alice", "app", None), BOTH, None),
+    (("alice", "", None), BOTH, "alice"),
+    (("alice", None, None), ("alice", ""), None),
+    (("", "app", None), BOTH, None),
+    (("", "", None), BOTH, "alice"),
+    (("", None, None), ("alice", ""), None),
+    ((None, "app", None), ("", "app"), None),
+    ((None, "", None), ("", "app"), "alice"),
 ]
 
 
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_the_most_specific_quota_applies(level: int) -> None:
-    table = QuotaTable({entity: {PRODUCED: float(n)} for n, (entity, _) in enumerate(LEVELS) if n >= level})
-    assert table.limit("alice", "app", PRODUCED) == Limit(float(level), LEVELS[level][1])
+    table = QuotaTable({entity: {PRODUCED: float(n)} for n, (entity, *_) in enumerate(LEVELS) if n >= level})
+    assert table.limit("alice", "app", PRODUCED) == Limit(float(level), *LEVELS[level][1:])
 
 
 def test_a_level_that_does_not_say_is_passed_over() -> None:
     table = QuotaTable({("alice", "app", None): {"x": 1.0}, (None, "", None): {PRODUCED: 2.0}})
-    assert table.limit("alice", "app", PRODUCED) == Limit(2.0, ("", "app"))
+    assert table.limit("alice", "app", PRODUCED) == Limit(2.0, ("", "app"), "alice")
     assert table.limit("alice", "app", "y") is None
     assert table.has("x", "y")
     assert not table.has("y")
@@ -105,14 +105,103 @@ def test_a_bucket_is_overdrawn_once_and_fills() -> None:
     assert bucket.delay_ms(5.0, 1e9) == pytest.approx(200), "it holds no more than eleven seconds bring"
 
 
-def test_meters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "SHARES_MAX", 2)
-    usage = Usage()
-    first = usage.meter(("a", ""))
-    assert usage.meter(("a", "")) is first
-    usage.meter(("b", ""))
-    usage.meter(("c", ""))
-    assert usage.meter(("a", "")) is not first
+RATE = 1000.0
+DEBT = 30_000
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(quotas, "SHARES_MAX", 20)
+    monkeypatch.setattr(quotas, "SWEEP_MIN", 5)
+    return 20
+
+
+def table_of(*entities: QuotaEntity) -> QuotaTable:
+    return QuotaTable({entity: {PRODUCED: RATE} for entity in entities})
+
+
+def limit_of(table: QuotaTable, user: str, client_id: str) -> Limit:
+    limit = table.limit(user, client_id, PRODUCED)
+    assert limit is not None
+    return limit
+
+
+ENTITIES: list[QuotaEntity] = [
+    ("mallory", "", None),
+    ("alice", None, None),
+    ("bob", "app", None),
+    (None, "named", None),
+    (None, "", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("user", "client_id", "later"),
+    [
+        ("alice", "app", "another"),
+        ("bob", "app", "app"),
+        ("carol", "named", "named"),
+        ("mallory", "app", "app"),
+        ("dave", "app", "app"),
+    ],
+)
+def test_no_crowd_of_client_ids_makes_a_debt_forgotten(
+    small: int, user: str, client_id: str, later: str
+) -> None:
+    table, usage = table_of(*ENTITIES), Usage(Meter)
+    usage.of(limit_of(table, user, client_id), 0.0).record(DEBT, 0.0)
+    for at in range(10 * small):
+        for stranger in ("mallory", "eve"):
+            usage.of(limit_of(table, stranger, f"n{at}"), 10.0 * at).record(1, 10.0 * at)
+    limit = limit_of(table, user, later)
+    assert usage.of(limit, 2000.0).delay_ms(limit.rate, 2000.0) == pytest.approx(20_000, rel=0.01)
+    assert len(usage) <= small + 2, "one more for each user with too many"
+
+
+def test_where_there_is_no_room_the_further_client_ids_of_a_user_share(small: int) -> None:
+    table, usage = table_of(*ENTITIES), Usage(Meter)
+    for at in range(small):
+        usage.of(limit_of(table, "eve", f"n{at}"), 0.0).record(1, 0.0)
+    eve, other, dave = (limit_of(table, *who) for who in (("eve", "x"), ("eve", "y"), ("dave", "x")))
+    usage.of(eve, 0.0).record(DEBT, 0.0)
+    assert usage.of(other, 0.0) is usage.of(eve, 0.0)
+    assert usage.of(other, 0.0).delay_ms(RATE, 0.0) == pytest.approx(20_000)
+    assert usage.of(dave, 0.0).delay_ms(RATE, 0.0) == 0.0, "another user pays for nothing of it"
+    alice, named = limit_of(table, "alice", "z"), limit_of(table, "dave", "named")
+    assert usage.of(alice, 0.0) is not usage.of(dave, 0.0), "by user there is always room"
+    assert usage.of(named, 0.0) is not usage.of(dave, 0.0), "and for a name of the administrator's"
+
+
+def test_nobody_leaves_a_crowd_that_owes_although_there_is_room_again(small: int) -> None:
+    table, usage = table_of(*ENTITIES), Usage(Meter)
+    for at in range(small):
+        usage.of(limit_of(table, "eve", f"n{at}"), 0.0).record(1, 0.0)
+    late = limit_of(table, "eve", "late")
+    usage.of(late, 10_000.0).record(DEBT, 10_000.0)
+    assert usage.of(late, 12_000.0).delay_ms(RATE, 12_000.0) > 0
+    assert usage.of(late, 21_001.0).delay_ms(RATE, 21_001.0) == 0.0
+    assert usage.of(late, 21_001.0) is not usage.of(limit_of(table, "eve", "later"), 21_001.0)
+
+
+def test_those_whose_use_counts_no_more_are_forgotten(small: int) -> None:
+    table, usage = table_of(*ENTITIES), Usage(Meter)
+    for at in range(100 * small):
+        now_ms = 2000.0 * at
+        usage.of(limit_of(table, "eve", f"n{at}"), now_ms).record(1, now_ms)
+        assert len(usage) <= 13, "six count, and as many are kept until the next look"
+
+
+def test_a_bucket_with_a_long_debt_is_kept_until_it_is_full_again(small: int) -> None:
+    table, usage = table_of(("alice", "", None)), Usage(Bucket)
+    limit = limit_of(table, "alice", "app")
+    usage.of(limit, 0.0).take(100 * RATE, RATE, 0.0)
+    for at in range(2 * small):
+        usage.of(limit_of(table, "alice", f"n{at}"), 30_000.0).take(1, RATE, 30_000.0)
+    assert usage.of(limit, 40_000.0).delay_ms(RATE, 40_000.0) == pytest.approx(49_000)
+    kept = usage.of(limit, 40_000.0)
+    for at in range(2 * small):
+        usage.of(limit_of(table, "alice", f"m{at}"), 100_000.0).take(1, RATE, 100_000.0)
+    assert usage.of(limit, 100_000.0) is not kept
 
 
 def test_a_rate_holds_for_an_address_however_it_is_written() -> None:

@@ -22,9 +22,9 @@ from penstock.security.quotas import (
     PRODUCED,
     REQUEST_DELAY_MAX_MS,
     REQUEST_TIME,
-    SHARES_MAX,
     Bucket,
     Limit,
+    Meter,
     QuotaTable,
     Usage,
 )
@@ -54,9 +54,9 @@ class ClientQuotas:
         """Made once: a way that it sees is recognised by it."""
         self._table = table
         self._clock = clock
-        self._bytes = {PRODUCE: Usage(BYTE_SAMPLES_MIN), FETCH: Usage(BYTE_SAMPLES_MIN)}
-        self._time = Usage()
-        self._buckets: dict[tuple[str, str], Bucket] = {}
+        self._bytes = {key: Usage(_meter_of_bytes) for key in (PRODUCE, FETCH)}
+        self._time = Usage(Meter)
+        self._buckets = Usage(Bucket)
         self._kept: dict[tuple[str, str], _Limits] = {}
         self._measured: dict[Handle, Handle] = {}
 
@@ -81,7 +81,7 @@ class ClientQuotas:
         if limit is None:
             return 0
         now_ms = self._clock.monotonic() * 1000
-        meter = self._bytes[PRODUCE].meter(limit.share)
+        meter = self._bytes[PRODUCE].of(limit, now_ms)
         meter.record(request_bytes, now_ms)
         return _muted(session, meter.delay_ms(limit.rate, now_ms))
 
@@ -93,11 +93,11 @@ class ClientQuotas:
         now_ms = self._clock.monotonic() * 1000
         delay = 0.0
         if time is not None:
-            meter = self._time.meter(time.share)
+            meter = self._time.of(time, now_ms)
             meter.record(seen.busy_seconds * 100, now_ms)
             delay = min(meter.delay_ms(time.rate, now_ms), REQUEST_DELAY_MAX_MS)
         if fetched is not None and seen.api.key == FETCH:
-            meter = self._bytes[FETCH].meter(fetched.share)
+            meter = self._bytes[FETCH].of(fetched, now_ms)
             must_fit = min(seen.answer_bytes, fetched.rate)
             meter.record(must_fit, now_ms)
             delay = max(delay, meter.delay_ms(fetched.rate, now_ms))
@@ -127,11 +127,7 @@ class ClientQuotas:
         limit = self._table.limit(user_of(request.session), client_id, MUTATIONS)
         if limit is None:
             return None
-        bucket = self._buckets.get(limit.share)
-        if bucket is None:
-            if len(self._buckets) >= SHARES_MAX:
-                del self._buckets[next(iter(self._buckets))]
-            bucket = self._buckets[limit.share] = Bucket()
+        bucket = self._buckets.of(limit, self._clock.monotonic() * 1000)
         strict = request.api_version >= _STRICT_FROM[request.api_key]
         return MutationQuota(bucket, limit.rate, self._clock, strict=strict)
 
@@ -164,6 +160,10 @@ class MutationQuota:
     def throttle(self, session: Session) -> int:
         """How many milliseconds the client has to wait. Its connection does."""
         return _muted(session, self._delay_ms)
+
+
+def _meter_of_bytes() -> Meter:
+    return Meter(BYTE_SAMPLES_MIN)
 
 
 def _muted(session: Session, delay_ms: float) -> int:
