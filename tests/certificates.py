@@ -38,13 +38,15 @@ class Certified(NamedTuple):
 
 
 class Authority:
-    def __init__(self, name: str = "tests") -> None:
+    def __init__(self, name: str = "tests", above: Authority | None = None) -> None:
+        """`above`: the one that vouches for it; None: nobody does."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {name}")])
+        signer = above or self
         certificate = (
-            self._builder(self._name, self._key, _DAY)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(self._key, hashes.SHA256())
+            signer._builder(self._name, self._key, _DAY)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0 if above else 1), critical=True)
+            .sign(signer._key, hashes.SHA256())
         )
         self.certificate = certificate.public_bytes(serialization.Encoding.PEM).decode()
 

@@ -14,6 +14,7 @@ import resource
 import socket
 import ssl
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -153,6 +154,16 @@ def fuzzed(stage: Stage, count: int, seed: int) -> None:
                 pass
 
 
+def key_updates(stage: Stage) -> None:
+    """Three clients that say nothing but key updates; each must be closed."""
+    command = [sys.executable, "-m", "conformance.security.key_updates", stage.login, "5"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for one in running:
+        said, _ = one.communicate(timeout=60)
+        if one.returncode not in (0, 3):
+            raise AssertionError(f"a client goes on with key updates: {said.strip()}")
+
+
 def _frame(key: int, version: int, body: bytes) -> bytes:
     message = struct.pack(">hhih", key, version, 1, -1) + body
     return struct.pack(">i", len(message)) + message
@@ -203,6 +214,8 @@ def main() -> int:
             half_open(ready, crowd, first_hello())
         with beside(ready, "200 slow hellos", failures):
             slow(ready, 200)
+        with beside(ready, "key updates without end", failures):
+            key_updates(ready)
         with beside(ready, "failing logins", failures):
             failing_logins(ready, 100)
         with beside(ready, "oversized frames", failures):

@@ -105,6 +105,9 @@ def _load_keys(context: ssl.SSLContext, tls: TlsSettings) -> None:
 
 
 def _load_trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
+    # Whatever the store names is trusted, as by Java: an authority that another one vouches for, or a single
+    # certificate. OpenSSL alone would look for the root above it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         if tls.trust_file:
             where = tls.trust_file

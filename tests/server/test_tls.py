@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ import pytest
 from cryptography.x509.oid import NameOID
 
 from penstock.certificates import Certificates
+from penstock.server import tls
 from penstock.server.entrance import Entrance
 from penstock.server.handshakes import Handshakes
 from penstock.server.limits import Limits
@@ -286,6 +287,113 @@ async def test_a_first_message_that_no_record_can_hold_is_not_waited_for(bench: 
     peer = await bench.connect()
     await peer.send(b"\x16\x03\x01\xff\xff" + b"x" * 100)
     assert await peer.closed()
+
+
+class Records:
+    """A client that says itself what goes into a record."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams = reader, writer
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = client_context(tls_settings(None))
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+
+    async def _moved(self, call: Callable[[], Any]) -> Any:
+        """Do this as soon as what it needs has come."""
+        reader, writer = self._streams
+        while True:
+            try:
+                result = call()
+            except ssl.SSLWantReadError:
+                result = None
+            writer.write(self._outgoing.read())
+            await writer.drain()
+            if result is not None:
+                return result
+            data = await reader.read(1 << 20)
+            if not data:
+                raise ConnectionResetError
+            self._incoming.write(data)
+
+    async def shake(self) -> None:
+        def shaken() -> bool:
+            self._object.do_handshake()
+            return True
+
+        await self._moved(shaken)
+
+    async def send(self, data: bytes, record_bytes: int) -> None:
+        for at in range(0, len(data), record_bytes):
+            self._object.write(data[at : at + record_bytes])
+        await self._moved(lambda: True)
+
+    async def send_in_halves(self, data: bytes, between: Callable[[], Awaitable[None]]) -> None:
+        """One record."""
+        self._object.write(data)
+        stored = self._outgoing.read()
+        half = len(stored) // 2
+        for part in (stored[:half], stored[half:]):
+            self._streams[1].write(part)
+            await self._streams[1].drain()
+            await between()
+
+    async def receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += await self._moved(lambda: self._object.read(size))
+        return data
+
+
+async def test_ciphertext_with_next_to_no_data_is_read_in_turns_and_then_refused(
+    bench: Bench, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "WASTE_BYTES_MAX", 20_000)
+    server = await serve(bench, desk.handle)
+    streams = await asyncio.open_connection("127.0.0.1", bench.port)
+    bench.add(Peer(*streams))
+    peer = Records(*streams)
+    await peer.shake()
+    await eventually(lambda: len(server._connections) == 1)
+    [connection] = server._connections
+    transport = cast(TlsTransport, connection._transport)
+    assert len(transport.get_buffer(-1)) == tls.CIPHER_BYTES_MIN
+
+    async def ask(body: bytes, record_bytes: int) -> bytes:
+        await peer.send(frame(ECHO, 1, body), record_bytes)
+        return (await peer.receive(8 + len(body)))[8:]
+
+    for _ in range(20):
+        assert await ask(bytes(1_000_000), tls.RECORD_BYTES) == bytes(1_000_000)
+    assert len(transport.get_buffer(-1)) == tls.CIPHER_BYTES
+    weighed: list[tuple[int, int]] = []
+    weigh = TlsTransport._weigh
+
+    def noted(one: TlsTransport, taken: int, received: int) -> None:
+        weigh(one, taken, received)
+        weighed.append((taken, received))
+
+    body = bytes(tls.RECORD_BYTES - 100)
+    sent = 0
+
+    async def read() -> None:
+        nonlocal sent
+        sent += 1
+        await eventually(lambda: len(weighed) == sent)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TlsTransport, "_weigh", noted)
+        await peer.send_in_halves(frame(ECHO, 1, body), read)
+    assert weighed[0][1] == 0
+    assert (await peer.receive(8 + len(body)))[8:] == body
+    assert len(transport.get_buffer(-1)) == tls.CIPHER_BYTES, "a read may end within a record"
+    for _ in range(5):
+        # 2,000 records of 23 bytes are no reason to part, if requests of a usual shape are between.
+        assert await ask(bytes(2_000), 1) == bytes(2_000)
+        assert len(transport.get_buffer(-1)) == tls.CIPHER_BYTES_MIN
+        for _ in range(100):
+            assert await ask(bytes(20), 20) == bytes(20)
+    with pytest.raises(ConnectionError):
+        await ask(bytes(10_000), 1)
 
 
 async def test_what_is_no_handshake_is_refused(bench: Bench, desk: Desk) -> None:

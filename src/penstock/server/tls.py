@@ -10,7 +10,9 @@ the transport. Loops have TLS of their own, and this is here for what they do no
 - handshakes are done a few in each turn (`server.handshakes`), so that a crowd at the door does not hold up
   those inside;
 - a peer that says nothing, or only half of its first message, costs a socket and the bytes that it sent;
-- each connection takes the context of the moment when its first message is complete.
+- each connection takes the context of the moment when its first message is complete;
+- ciphertext that holds next to no data, such as thousands of key updates, is decrypted a little in each turn
+  of the loop, and a peer that sends much of it is closed. OpenSSL takes any number of them in one call.
 
 Bytes that are no TLS are not answered: the connection is closed on the first of them.
 """
@@ -28,9 +30,8 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.wire.buffers import Buffer
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.ends import Side, Upper
     from penstock.server.entrance import Entrance
-    from penstock.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,14 @@ CIPHER_BYTES = 262_144
 """What one read takes at most, as in plain."""
 RECORD_BYTES = 16_384
 """What one record of TLS holds at most. Pieces that are smaller than half of it are sent together."""
+CIPHER_BYTES_MIN = 32_768
+"""What one read takes at first, and again from a peer whose ciphertext held little: twice as much after each
+that was full of data."""
+WASTE_RATIO_MAX = 16
+"""So many bytes of ciphertext for a byte of data are honest: small requests in records of their own take two
+or three."""
+WASTE_BYTES_MAX = 65_536
+"""Who sends so much more is closed: some 2,400 key updates, or four records that are not complete."""
 STRETCH_BYTES = 262_144
 """So much is encrypted before the kernel is given it."""
 TURN_BYTES = 1_048_576
@@ -54,6 +63,7 @@ _HEADER_BYTES = 5
 class TlsTransport(asyncio.BufferedProtocol):
     __slots__ = (
         "_app_paused",
+        "_chunk",
         "_closing",
         "_connection",
         "_control_bytes",
@@ -71,11 +81,12 @@ class TlsTransport(asyncio.BufferedProtocol):
         "_reading",
         "_server",
         "_transport",
+        "_wasted",
         "_write",
         "_write_paused",
     )
 
-    def __init__(self, server: Server, entrance: Entrance, connection: Connection) -> None:
+    def __init__(self, server: Side, entrance: Entrance, connection: Upper) -> None:
         self._server = server
         self._entrance = entrance
         self._connection = connection
@@ -89,6 +100,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         """Its handshake goes on when its turn comes."""
         self._open = False
         self._reading = True
+        self._chunk = CIPHER_BYTES_MIN
+        """What the next read takes at most."""
+        self._wasted = 0
+        """Ciphertext beyond what its data needed."""
         self._pending: deque[memoryview] = deque()
         self._pending_bytes = 0
         self._pumping = False
@@ -134,7 +149,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._pump()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._server.cipher_view
+        return self._server.cipher_view[: self._chunk]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
@@ -239,6 +254,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             return
         read = self._read
         more = ended = False
+        came, received = incoming.pending, 0
         try:
             while self._reading and not self._closing:
                 view = connection.get_buffer(-1)
@@ -260,6 +276,7 @@ class TlsTransport(asyncio.BufferedProtocol):
                 except ssl.SSLZeroReturnError:
                     ended = True
                 if filled:
+                    received += filled
                     connection.buffer_updated(filled)
                 if ended or not more:
                     break
@@ -269,8 +286,28 @@ class TlsTransport(asyncio.BufferedProtocol):
             return
         if self._outgoing.pending:
             self._flush_control()
+        self._weigh(came - incoming.pending, received)
         if ended and not self._closing and not connection.eof_received():
             self.close()
+
+    def _weigh(self, taken: int, received: int) -> None:
+        """Judge a peer by how much ciphertext it took for how much data."""
+        self._wasted = max(0, self._wasted + taken - received * WASTE_RATIO_MAX)
+        if self._wasted > WASTE_BYTES_MAX:
+            if not self._closing:
+                self._refuse("what came held next to no data")
+        elif 2 * received < taken - RECORD_BYTES:  # One record may be incomplete, and gives its data later.
+            self._chunk = CIPHER_BYTES_MIN
+            if self._reading and not self.is_closing():
+                # Everybody else has a turn before more of it is read.
+                self._transport.pause_reading()
+                self._server.later(self._read_on)
+        elif taken > self._chunk // 2:
+            self._chunk = min(2 * self._chunk, CIPHER_BYTES)
+
+    def _read_on(self) -> None:
+        if self._reading and not self.is_closing():
+            self._transport.resume_reading()
 
     # -- sending -------------------------------------------------------------------------------------------
 
@@ -415,4 +452,6 @@ class TlsTransport(asyncio.BufferedProtocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
             return self._object
+        if name == "sslcontext" and self._object is not None:
+            return self._object.context
         return self._transport.get_extra_info(name, default)

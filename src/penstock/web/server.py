@@ -6,9 +6,8 @@ come here. Beyond the limit the one that was idle longest makes room, and if all
 one is closed on arrival. A head has a size and a time to arrive in, an idle connection ends, and so does one
 whose peer takes nothing of its answer any more.
 
-A changed certificate is taken up: each handshake goes on in the TLS context of the moment. A server of
-asyncio has one context for all its life, so a callback exchanges it. Clients' certificates would go unchecked
-by that; none are asked for here.
+With a certificate it speaks the TLS of the brokers' listeners (`https`). A changed one is taken up: each
+handshake uses the context of the moment.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from uvicorn.config import Config
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
     from penstock.certificates import Certificates
+    from penstock.web.https import Https
 
 HEAD_BYTES_MAX = 16_384
 """A browser's cookies and languages take a few kilobytes."""
@@ -38,7 +39,8 @@ IDLE_SECONDS = 120.0
 """Collectors of metrics keep their connection and come back each minute."""
 STUCK_SECONDS = 60.0
 """A peer that has taken nothing of its answer for so long is gone."""
-TLS_SECONDS = 10.0
+HALF_OPEN_MAX = 256
+"""Connections that have not shaken hands."""
 _ABSENT = object()
 
 _quiet = logging.getLogger("uvicorn.error")
@@ -60,6 +62,7 @@ class HttpServer:
         self.refused = 0
         """Connections that were closed on arrival."""
         self._certificates = certificates
+        self._https: Https | None = None
         self._watch: asyncio.Future[None] | None = None
         self._flag = flag
         self._config = Config(
@@ -119,20 +122,22 @@ class HttpServer:
         assert self._socket is not None, "no address is bound"
         self._config.load()
         loop = asyncio.get_running_loop()
-        tls = None if self._certificates is None else _newest(self._certificates)
+        make: Callable[[], asyncio.BaseProtocol] = self._connection
+        if self._certificates is not None:
+            from penstock.web.https import Https
+
+            self._https = Https(loop, self._certificates, HALF_OPEN_MAX)
+            make = partial(self._https.transport, self._connection)
         try:
-            self._listener = await loop.create_server(
-                lambda: HttpConnection(self, self._config, self._state),
-                sock=self._socket,
-                ssl=tls,
-                ssl_handshake_timeout=TLS_SECONDS if tls else None,
-                ssl_shutdown_timeout=TLS_SECONDS if tls else None,
-            )
+            self._listener = await loop.create_server(make, sock=self._socket)
         except OSError as error:
             host, port = self._socket.getsockname()[:2]
             raise ListenError(bind_failure(host, port, error, self._flag)) from error
         if self._certificates is not None:
             self._watch = asyncio.ensure_future(self._certificates.watch())
+
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(self, self._config, self._state)
 
     async def close(self) -> None:
         """Accept no more and close what is open, answered or not."""
@@ -142,6 +147,8 @@ class HttpServer:
             self._listener.close()
         elif self._socket is not None:
             self._socket.close()
+        if self._https is not None:
+            self._https.close()
         for connection in list(self.open):
             connection.transport.abort()
         tasks = list(self._state.tasks)
@@ -208,17 +215,6 @@ class HttpConnection(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _newest(certificates: Certificates) -> ssl.SSLContext:
-    """A context whose handshakes go on in the newest one."""
-    context = certificates.current()
-
-    def exchange(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: object) -> None:
-        connection.context = certificates.current()
-
-    context.sni_callback = exchange  # called for clients that name no server, too
-    return context
 
 
 def https_certificates(key_file: str) -> Certificates:
