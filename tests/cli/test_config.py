@@ -34,6 +34,7 @@ def test_a_good_file_and_what_it_sets(tmp_path: Path) -> None:
         ("not toml", "is not TOML"),
         ("listeners = 'PLAINTEXT://0.0.0.0:9092'", "--insecure"),
         ("http.address = '0.0.0.0:80'", "--insecure"),
+        ("'http.address' = '127.0.0.1:80'\n'metrics.token.file' = '/no/such'", "metrics.token.file /no/such"),
     ],
 )
 def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:

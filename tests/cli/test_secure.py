@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.secure import ADMINISTRATOR, BROKERS, secured
+from penstock.monitor.admission import Tokens
 from penstock.settings import Settings, SettingsError
 from penstock.settings.clients import client_security
 from penstock.settings.doors import doors, inter_broker, refuse_open_doors
@@ -62,8 +63,12 @@ def test_the_http_port_takes_the_certificate_where_others_can_reach_it(tmp_path:
     assert settings.http_ssl_keystore_location == str(tmp_path / "security" / "broker-3.pem")
     with pytest.raises(SettingsError, match="passwords over plain HTTP"):
         Settings().with_values({**made.values, "http.ssl.keystore.location": ""})
+    (token,) = Tokens(settings.metrics_token_file).read()
+    assert settings.metrics_token_file == str(tmp_path / "security" / "metrics.token")
+    assert secured({**given(tmp_path, "127.0.0.1:9092"), "http.address": "0.0.0.0:8080"}) == made
+    assert Tokens(settings.metrics_token_file).read() == [token]
     near = secured({**given(tmp_path, "127.0.0.1:9092"), "http.address": "127.0.0.1:8080"})
-    assert "http.ssl.keystore.location" not in near.values
+    assert {"http.ssl.keystore.location", "metrics.token.file"}.isdisjoint(near.values)
 
 
 def _shake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:

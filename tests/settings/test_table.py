@@ -102,6 +102,13 @@ def test_no_url_shows_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["console.registry.url", "otel.exporter.otlp.endpoint"])
+@pytest.mark.parametrize("address", ["here", "ftp://host", "http://", "http://[::1", "http://host:port"])
+def test_an_address_of_the_web_that_is_none(name: str, address: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"{name}: String must ")):
+        load([f"{name}={address}"])
+
+
 def test_a_field_without_a_row_is_a_mistake() -> None:
     row = Rows("broker", "read-only")
 

@@ -41,6 +41,10 @@ def check(file: str, assignments: tuple[str, ...], as_json: bool) -> None:
             from penstock.node.entrances import refuse_bad_keys
 
             refuse_bad_keys(made)
+        if made.metrics_token_file:
+            from penstock.monitor.admission import Tokens
+
+            Tokens(made.metrics_token_file).read()
     except (UsageError, SettingsError) as error:
         click.echo(f"penstock: {error}", err=True)
         raise SystemExit(2) from None

@@ -83,6 +83,8 @@ def secured(given: dict[str, str]) -> Secured:
     if http and not is_loopback(http_host):
         # Passwords for the console come over it.
         values["http.ssl.keystore.location"] = keys
+        # Metrics name topics and groups.
+        values["metrics.token.file"] = _metrics_token(directory)
     return Secured({**values, **given, "super.users": ";".join(supers)}, users, properties)
 
 
@@ -119,6 +121,13 @@ def _write(path: str, data: bytes) -> None:
     finally:
         os.close(descriptor)
     os.rename(temporary, path)
+
+
+def _metrics_token(directory: str) -> str:
+    path = os.path.join(directory, "metrics.token")
+    if not os.path.exists(path):
+        _write(path, f"{secrets.token_urlsafe(PASSWORD_BYTES)}\n".encode())
+    return path
 
 
 def _users(directory: str) -> dict[str, str]:

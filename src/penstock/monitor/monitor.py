@@ -1,6 +1,7 @@
 """The HTTP port of a broker: which address it has, and which page is where.
 
-    /metrics        what `exposition` writes; in OpenMetrics' form for those who accept it
+    /metrics        what `exposition` writes; in OpenMetrics' form for those who accept it. It may ask for a
+                    token (`admission`)
     /health/live    200 as long as the broker's loop turns
     /health/ready   200 while the broker really serves (`health`), else 503 with the reasons
 
@@ -19,6 +20,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.metering import Meters
+from penstock.monitor.admission import Tokens
 from penstock.monitor.health import Health
 from penstock.monitor.stalls import Stalls
 from penstock.monitor.store_meter import StoreMeter
@@ -82,6 +84,7 @@ class Monitor:
             time(),
         )
         self.health = Health(subject)
+        self._tokens = Tokens(settings.metrics_token_file) if settings.metrics_token_file else None
         self.pages: dict[str, Callable[[Headers], Awaitable[Page]]] = {
             "/metrics": self._metrics,
             "/health/live": self._live,
@@ -147,6 +150,10 @@ class Monitor:
         return await self.health.ready()
 
     async def _metrics(self, headers: Headers) -> Page:
+        if self._tokens is not None:
+            refusal = await self._tokens.refusal(headers.get(b"authorization"))
+            if refusal is not None:
+                return refusal
         if self._exposition is None:
             self._exposition = asyncio.ensure_future(self._load())
         exposition = await asyncio.shield(self._exposition)

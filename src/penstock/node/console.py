@@ -7,10 +7,12 @@ a login, visitors log in, although another door may be open to whoever is on thi
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.monitor.admission import Tokens
 from penstock.node.settings import advertised
 from penstock.server.server import Bound
 from penstock.settings import Settings, SettingsError
@@ -22,6 +24,8 @@ from penstock.web.server import https_certificates
 
 if TYPE_CHECKING:
     from penstock.certificates import Certificates
+
+log = logging.getLogger(__name__)
 
 PASSWORDS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """The mechanisms of a form with a name and a password."""
@@ -84,3 +88,15 @@ async def https(settings: Settings) -> Certificates | None:
         return await asyncio.to_thread(https_certificates, settings.http_ssl_keystore_location)
     except TlsError as error:
         raise SettingsError(f"http.ssl.keystore.location: {error}") from None
+
+
+async def may_read_metrics(settings: Settings) -> None:
+    """SettingsError if the file that says who may cannot be used. Where nothing says it, the log does."""
+    if settings.metrics_token_file:
+        await asyncio.to_thread(Tokens(settings.metrics_token_file).read)
+    elif not is_loopback(parse_http_address(settings.http_address)[0]) and settings.authorizer_class_name:
+        log.warning(
+            "metrics name topics and groups, and whoever reaches the HTTP port may read them: "
+            "metrics.token.file asks for a token; address=%s",
+            settings.http_address,
+        )

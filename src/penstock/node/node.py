@@ -314,8 +314,9 @@ class Node:
         """Health can be asked for while the broker starts, and until it has ended."""
         if self.settings.http_address:
             from penstock.monitor.monitor import Monitor
-            from penstock.node.console import console_options, https
+            from penstock.node.console import console_options, https, may_read_metrics
 
+            await may_read_metrics(self.settings)
             options = partial(console_options, self.settings, self.bound)
             self._monitor = Monitor(
                 self,

@@ -461,7 +461,7 @@ class Settings(WatchingSettings, frozen=True, kw_only=True):
                     raise SettingsError(f"advertised.listeners names {listener.name}, which listeners lacks.")
 
     def _validate_http(self) -> None:
-        for name in ("http.ssl.keystore.location", "http.names", "console.registry.url"):
+        for name in _OF_THE_HTTP_PORT:
             if self.given.get(name) and not self.http_address:
                 raise SettingsError(f"{name} is set, and there is no HTTP port: see http.address (--http).")
         if self.http_address:
@@ -508,6 +508,7 @@ class Settings(WatchingSettings, frozen=True, kw_only=True):
         return int(self.given.get(name, BROKER_SETTINGS[name].default or 0))
 
 
+_OF_THE_HTTP_PORT = ("http.ssl.keystore.location", "http.names", "console.registry.url", "metrics.token.file")
 _ORDERED = (
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),

@@ -141,9 +141,19 @@ HOST_LIMITS = Check(_host_limits_problem, "ADDRESS:LIMIT each")
 
 
 def _web_address_problem(value: Value) -> str | None:
-    if not value or (isinstance(value, str) and value.startswith(("http://", "https://"))):
+    if not value:
         return None
-    return "String must begin with http:// or https://"
+    text = str(value)
+    if not text.startswith(("http://", "https://")):
+        return "String must begin with http:// or https://"
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    return None if known else "String must name a host, and a port from 1 to 65535 or none"
 
 
 WEB_ADDRESS = Check(_web_address_problem, "empty, or http://... or https://...")

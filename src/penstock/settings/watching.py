@@ -43,6 +43,7 @@ class WatchingSettings(ListeningSettings, frozen=True, kw_only=True):
         STRING,
         "",
         "The URL of a schema registry, by which the console shows Avro and Protobuf.",
+        WEB_ADDRESS,
         ours=True,
         place=True,
     )
@@ -54,6 +55,14 @@ class WatchingSettings(ListeningSettings, frozen=True, kw_only=True):
         WEB_ADDRESS,
         ours=True,
         place=True,
+    )
+    metrics_token_file: str = row(
+        STRING,
+        "",
+        "A file with a token that /metrics asks for, as a bearer token or as the password of any name; with "
+        "more than one line each is good. A changed file holds at once. Empty: whoever reaches the HTTP port "
+        "may read them. `--secure` makes one where others can reach it.",
+        ours=True,
     )
     metrics_topics_max: int = row(
         INT,

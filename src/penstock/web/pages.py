@@ -15,6 +15,7 @@ class Page(NamedTuple):
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = HTTPStatus.OK
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def plain(status: int, words: str = "") -> Page:
@@ -32,6 +33,7 @@ async def send_page(send: ASGISendCallable, page: Page) -> None:
                 (b"content-length", b"%d" % len(page.body)),
                 (b"cache-control", b"no-store"),
                 (b"x-content-type-options", b"nosniff"),
+                *page.headers,
             ],
             "trailers": False,
         }
