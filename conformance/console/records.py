@@ -50,10 +50,20 @@ def follow_a_tail(place: Shown, chromium: Chromium) -> str:
     return f"{writer.sent} records, each once, while a client wrote them and a pause held some back"
 
 
+NOTE_PROGRESS = """
+window.progressShown = [];
+new MutationObserver((changes) => {
+  for (const { target } of changes) if (target.tagName === "PROGRESS") window.progressShown.push(target.value);
+}).observe(document, { subtree: true, attributes: true, attributeFilter: ["value"] });
+"""
+"""A search of a million records may be over before a second look at its bar: what the bar shows is noted in the page."""
+
+
 def search_by_key(place: Shown, chromium: Chromium) -> str:
     """One key among all, with progress on the way."""
     wanted = f"key-{place.records * 3 // 4:07d}"
     with chromium.page(place.address) as page:
+        page.add_init_script(NOTE_PROGRESS)
         place.enter(page)
         page.goto(RECORDS)
         page.get_by_label("Search by").select_option("key")
@@ -75,12 +85,10 @@ def search_by_key(place: Shown, chromium: Chromium) -> str:
 
 def _progress(page: Page, began: float) -> set[str]:
     """What the bar showed until the search ended."""
-    seen: set[str] = set()
     while page.locator("#search[data-done]").count() == 0:
         require(time.monotonic() - began < SEARCH_SECONDS_MAX, "the search did not end")
-        seen.add(str(page.locator("#search progress").evaluate("bar => bar.value")))
         page.wait_for_timeout(100)
-    return seen
+    return {str(value) for value in page.evaluate("window.progressShown")}
 
 
 def run_the_commands(place: Place, chromium: Chromium) -> str:

@@ -39,6 +39,7 @@ def test_it_serves_until_it_is_told_to_stop() -> None:
         (["--listen", "0.0.0.0:0"], "Others can reach 0.0.0.0:0"),
         (["--listen", "8080"], "--listen takes HOST:PORT, not '8080'."),
         (["--command-config", "nowhere"], "nowhere cannot be read"),
+        (["--listen", "127.0.0.1:0", "--registry", "here"], "A schema registry is a URL such as"),
     ],
 )
 def test_what_it_refuses(arguments: list[str], sentence: str) -> None:

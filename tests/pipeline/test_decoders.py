@@ -281,8 +281,18 @@ def test_protobuf_descriptors_come_from_a_registry(registry: FakeRegistry) -> No
         protobuf.spark_type(settings._replace(message="shop.Nothing"))
 
 
-def test_an_address_that_is_refused_is_shown_without_its_password() -> None:
+@pytest.mark.parametrize("shown", ["host:8081", "[::1", "host:port", "host:99999", "host:0"])
+@pytest.mark.parametrize("scheme", ["ftp", "http"])
+def test_an_address_that_is_refused_is_shown_without_its_password(scheme: str, shown: str) -> None:
+    if (scheme, shown) == ("http", "host:8081"):
+        assert Registry(f"{scheme}://somebody:secret@{shown}")
+        return
     with pytest.raises(PipelineError) as refused:
-        Registry("ftp://somebody:secret@host:8081")
+        Registry(f"{scheme}://somebody:secret@{shown}")
     assert "secret" not in str(refused.value)
-    assert "host:8081" in str(refused.value)
+    assert shown in str(refused.value)
+
+
+def test_a_registry_at_an_address_of_ipv6() -> None:
+    with pytest.raises(PipelineError, match=r"^The schema registry at http://\[::1\]:1/x cannot be asked"):
+        Registry("http://me:secret@[::1]:1/x/").by_id(1)

@@ -178,7 +178,7 @@ class Console:
     def _to_login(self, request: Request) -> Response:
         if request.method != "GET" or RENEWS in request.headers:
             raise HTTPException(401, "You are not logged in, or not any more.")
-        back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"/login?back={quote(back, safe='')}", 303)
 
     def _check_form(self, visit: Visit) -> None:
@@ -232,12 +232,16 @@ class Console:
         return await run_sync(self._problem, request, error.status_code, sentence)
 
     async def _bug(self, request: Request, error: Exception) -> Response:
-        log.error("a page failed path=%s", request.url.path, exc_info=error)
+        log.error("a page failed path=%s", request.scope["path"], exc_info=error)
         return PlainTextResponse("This page failed. The log of the console says why.\n", 500)
 
 
 class Guarded:
-    """Turns strangers' Host headers away, and gives every answer the headers that browsers need."""
+    """Turns strangers' Host headers away, and gives every answer the headers that browsers need.
+
+    Pages are found by the path as it was asked for, still quoted: a name in it may have any character, such
+    as a slash, a question mark or the end of a line.
+    """
 
     def __init__(self, inner: ASGIApp, options: ConsoleOptions) -> None:
         self._inner = inner
@@ -261,7 +265,7 @@ class Guarded:
             )
             await refusal(scope, receive, send_on)
             return
-        await self._inner(scope, receive, send_on)
+        await self._inner({**scope, "path": scope["raw_path"].decode("ascii")}, receive, send_on)
 
 
 def handlers() -> Iterator[Handler]:

@@ -165,8 +165,8 @@ def _document(kind: str, document: Any, note: str = "") -> Shown:
     line = _written(document)
     try:
         text = msgspec.json.format(line, indent=2)  # many times as fast as json's own
-    except (msgspec.DecodeError, RecursionError):
-        text = _written(document, indent=2)  # what only Python's takes, such as NaN
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        text = _written(document, indent=2)  # what only Python's takes: NaN, half of a pair of surrogates
     if len(text) > SHOWN_BYTES_MAX:
         cut = f"The first {SHOWN_BYTES_MAX} of {len(text)} characters."
         text, note = text[:SHOWN_BYTES_MAX], f"{note} · {cut}" if note else cut
@@ -174,9 +174,7 @@ def _document(kind: str, document: Any, note: str = "") -> Shown:
 
 
 def _written(document: Any, indent: int | None = None) -> str:
-    text = json.dumps(document, indent=indent, ensure_ascii=False, default=_other)
-    # JSON can say half of a pair of surrogates, and UTF-8 cannot: it stays as it was said.
-    return text.encode(errors="backslashreplace").decode()
+    return json.dumps(document, indent=indent, ensure_ascii=False, default=_other)
 
 
 def _other(value: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from penstock.console.visit import segment
+from penstock.console.addresses import segment
 
 NOTHING = "\u2013"
 """What stands where there is no value."""

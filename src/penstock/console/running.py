@@ -8,6 +8,7 @@ import signal
 from penstock.client import ClientError
 from penstock.console.application import Console
 from penstock.console.options import ConsoleOptions
+from penstock.pipeline.errors import PipelineError
 from penstock.server.server import ListenError
 from penstock.settings.http import parse_http_address
 from penstock.tls import TlsError
@@ -16,14 +17,14 @@ from penstock.web.server import HttpServer, https_certificates
 
 async def serve(options: ConsoleOptions, listen: str, tls: str | None, connections_max: int) -> None:
     """Serve until a signal. ClientError says why it cannot."""
-    console = Console(options)
     try:
+        console = Console(options)
         certificates = None if tls is None else await asyncio.to_thread(https_certificates, tls)
         server = HttpServer(console.application(), connections_max, certificates, "--listen")  # type: ignore[arg-type]
         host, port = parse_http_address(listen)
         port = server.bind(host, port)
         await server.start()
-    except (ListenError, TlsError) as error:
+    except (ListenError, PipelineError, TlsError) as error:
         raise ClientError(str(error)) from None
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

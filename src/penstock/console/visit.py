@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from penstock.client import Client
+from penstock.console.addresses import name_of
 
 if TYPE_CHECKING:
     from penstock.console.application import Console
@@ -43,12 +44,13 @@ class Visit:
 
     @property
     def path(self) -> str:
-        return self.request.url.path
+        """As it was asked for: names in it are quoted."""
+        path: str = self.request.scope["path"]
+        return path
 
     def argument(self, name: str) -> str:
-        """A part of the path."""
-        value: str = self.request.path_params[name]
-        return value
+        """A name that is a part of the path."""
+        return name_of(self.request.path_params[name])
 
     def query(self, name: str, default: str = "") -> str:
         return self.request.query_params.get(name, default).strip()
@@ -72,7 +74,7 @@ class Visit:
         """The address of this page with other fields in its query; None takes one out."""
         fields = {**self.request.query_params, **changed}
         kept = {key: value for key, value in fields.items() if value not in (None, "")}
-        return f"{quote(self.path)}?{urlencode(kept)}" if kept else quote(self.path)
+        return f"{self.path}?{urlencode(kept)}" if kept else self.path
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         said = self.console.heard(self.request)
@@ -146,11 +148,6 @@ def whole_number(text: str) -> int | None:
     if not (digits.isascii() and digits.isdigit()) or len(digits) > DIGITS_MAX:
         return None
     return int(digits)
-
-
-def segment(text: str) -> str:
-    """A name as a part of a path."""
-    return quote(text, safe="")
 
 
 def cookie_text(text: str) -> str:

@@ -21,16 +21,19 @@ class NoSchemaError(Exception):
 class Registry:
     def __init__(self, url: str) -> None:
         """`url`: may carry a user and password."""
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a bracket that is not closed, a port that is none
+            known = False
+        if not known:
             shown = url.rpartition("@")[2]  # What is before it may be a password.
             raise PipelineError(f"A schema registry is a URL such as http://host:8081, not {shown!r}.")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if parts.username is not None:
             user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
-        host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
-        self._url = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+        self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
     def by_id(self, number: int) -> str:
         """The schema with this number, as its author wrote it. Raises NoSchemaError, PipelineError."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -9,7 +11,7 @@ from penstock.admin.configs import BROKER, describe_configs
 from penstock.admin.topics import SET, UNSET, alter_configs
 from penstock.client import AnswerError, ClientError
 from penstock.console.brokers import seen_brokers
-from penstock.console.visit import Visit, page, segment, whole_number
+from penstock.console.visit import Visit, page, whole_number
 from penstock.wire.api.incremental_alter_configs import AlterableConfig
 
 
@@ -53,9 +55,9 @@ def _settings(visit: Visit, problem: str = "", changed: str = "") -> Response:
 
 @page("/brokers/{id}", method="POST")
 def change(visit: Visit) -> Response:
-    id, setting = visit.argument("id"), visit.form.get("name", "")
-    if whole_number(id) is None:
-        raise HTTPException(404, f"There is no broker {id!r} in this cluster.")
+    id, setting = whole_number(visit.argument("id")), visit.form.get("name", "")
+    if id is None:
+        raise HTTPException(404, f"There is no broker {visit.argument('id')!r} in this cluster.")
     unset = visit.form.get("do") == "unset"
     value = visit.form.get("value", "")
     wanted = AlterableConfig(
@@ -63,8 +65,8 @@ def change(visit: Visit) -> Response:
     )
     try:
         with visit.client() as client:
-            alter_configs(client, id, [wanted], False, BROKER)
+            alter_configs(client, str(id), [wanted], False, BROKER)
     except AnswerError as error:
         return _settings(visit, str(error), setting)
     now = "is its own no more" if unset else f"is {value} now"
-    return visit.done(f"/brokers/{id}?find={segment(setting)}", f"{setting} of broker {id} {now}.")
+    return visit.done(f"/brokers/{id}?{urlencode({'find': setting})}", f"{setting} of broker {id} {now}.")

@@ -25,11 +25,12 @@ from penstock.admin.groups import (
 from penstock.admin.offsets import Offsets, Place, commit, committed
 from penstock.admin.standing import Standing
 from penstock.client import AnswerError, Client, ClientError
+from penstock.console.addresses import segment
 from penstock.console.charts import lag_chart
 from penstock.console.commands import reset
 from penstock.console.confirming import require_typed
 from penstock.console.samples import lag_samples
-from penstock.console.visit import Visit, page, segment, whole_number
+from penstock.console.visit import Visit, page, whole_number
 
 ROWS_MAX = 1000
 """Partitions that are shown; the figures above them count all."""

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from penstock.admin.records import ReaderPositions, Sender
 from penstock.client import AnswerError, Client, ClientError
 from penstock.console import commands
+from penstock.console.addresses import segment
 from penstock.console.decoding import WAYS, Shown
 from penstock.console.pages.topic import described
 from penstock.console.reading import (
@@ -26,7 +27,7 @@ from penstock.console.reading import (
     text_of,
 )
 from penstock.console.searching import FOUND_MAX, Progress, search_for, searched
-from penstock.console.visit import Event, Visit, page, segment, stream, whole_number
+from penstock.console.visit import Event, Visit, page, stream, whole_number
 from penstock.wire.batch import Record
 from penstock.wire.errors import ErrorCode
 

@@ -11,9 +11,10 @@ from penstock.admin.offsets import EARLIEST, LATEST, Offsets, list_offsets
 from penstock.admin.standing import Standing, lag_of
 from penstock.admin.topics import SET, TOPIC, UNSET, add_partitions, alter_configs, delete, delete_records
 from penstock.client import AnswerError, Client, ClientError
+from penstock.console.addresses import segment
 from penstock.console.confirming import require_typed
 from penstock.console.samples import lag_samples
-from penstock.console.visit import Visit, page, segment, whole_number
+from penstock.console.visit import Visit, page, whole_number
 from penstock.wire.api.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,

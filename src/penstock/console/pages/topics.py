@@ -9,8 +9,9 @@ from starlette.responses import Response
 from penstock.admin.offsets import EARLIEST, LATEST, list_offsets
 from penstock.admin.topics import create
 from penstock.client import Client, ClientError
+from penstock.console.addresses import segment
 from penstock.console.cluster import Cluster
-from penstock.console.visit import Visit, page, segment
+from penstock.console.visit import Visit, page
 from penstock.wire.api.create_topics import CreatableTopicConfig
 from penstock.wire.api.metadata import MetadataResponse, MetadataResponseTopic
 
