@@ -146,7 +146,11 @@ class Connection:
 
     def _exchange(self, request: ApiMessage, response: type[R], version: int, seconds: float) -> R:
         self._correlation_id += 1
-        question = Question(request, response, version, self._correlation_id, CLIENT_ID)
+        try:
+            question = Question(request, response, version, self._correlation_id, CLIENT_ID)
+        except ValueError as error:
+            # A number that does not fit its field, or something that this version of the request lacks.
+            raise ClientError(f"The broker at {self.address} cannot be asked this: {error}.") from None
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(sized(question.frame))

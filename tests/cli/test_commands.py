@@ -62,6 +62,18 @@ def test_errors_of_the_broker_are_sentences(broker: Broker) -> None:
         assert words in result.stderr
         assert "Traceback" not in result.output
     for line in (
+        "topics create x --partitions 99999999999",
+        "topics create x --replicas 40000",
+        "consume twice --from @99999999999999999999",
+        "cluster upgrade --to 40000",
+        "transactions list --producer-id 99999999999999999999",
+    ):
+        result = run(broker, *line.split())
+        assert result.exit_code == 1
+        assert result.stderr.startswith(
+            f"Error: The broker at {broker.bootstrap_servers} cannot be asked this: "
+        )
+    for line in (
         "topics create x --config nonsense",
         "consume twice --from yesterday",
         "produce twice v --partition 9",

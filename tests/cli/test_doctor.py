@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from penstock.admin.doctor.checks import CHECKS, examine, lasting
 from penstock.admin.doctor.questions import Address, Coordinator, Opinion, Picture, gather
+from penstock.admin.groups import list_groups
 from penstock.cli.app import app
-from penstock.client import addresses
+from penstock.client import Client, addresses
 from penstock.testing import Broker
 from penstock.wire.api.metadata import (
     MetadataResponse,
@@ -146,6 +147,9 @@ def test_a_broker_of_ours_is_well() -> None:
         report = json.loads(result.stdout)
         assert report["brokers"] == [broker.bootstrap_servers]
         assert [one["problems"] for one in report["checks"]] == [[]] * (len(CHECKS) + 1)
+        with Client(broker.bootstrap_servers) as client:
+            assert [one.group_id for one in list_groups(client)] == [], "what it wrote for a trial is gone"
+            assert [one.name for one in client.metadata().topics if not one.is_internal] == []
 
 
 def test_nobody_there() -> None:

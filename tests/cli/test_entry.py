@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,6 +27,15 @@ print("not a line", end=" ")
 begun.set()
 sys.exit(main())
 """
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Commands hear Ctrl-C. What a script starts in the background ignores it, and so would all that tests
+    start which run there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("argument", "code"), [("--version", 0), ("--no-such-option", 2)])

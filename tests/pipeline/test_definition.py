@@ -94,6 +94,8 @@ def test_unreachable_clusters_and_unknown_pipelines(tmp_path: Path) -> None:
     with Broker() as broker:
         where = ("--bootstrap", broker.bootstrap_servers)
         assert "'shop' has never been run on this cluster" in says("status", file, *where)
+        for name in ("*", "..", "a//b", "\udcff"):
+            assert f"{name!r} has never been run on this cluster" in says("status", *where, "--", name)
         assert "The topic 'orders' does not exist." in says("run", file, *where)
         listed = CliRunner().invoke(app, ["pipeline", "list", *where])
         (row,) = json.loads(listed.output)

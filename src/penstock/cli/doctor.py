@@ -12,6 +12,7 @@ import click
 from penstock.admin.doctor.check_up import check_up
 from penstock.admin.doctor.checks import CHECKS, Finding
 from penstock.admin.doctor.questions import ANSWER_SECONDS, Address, text
+from penstock.admin.groups import delete_group
 from penstock.admin.records import ReaderPositions, Sender
 from penstock.admin.topics import create, delete
 from penstock.cli.client import Client, ClientError, Connection
@@ -117,6 +118,7 @@ def _round_trip(client: Client, topic: str, partitions: int) -> Iterator[str]:
     if resumed != dict.fromkeys(given, 1):
         yield f"A group that committed 1 for each of {len(given)} partitions was told {resumed}."
     member.leave()
+    delete_group(client, topic)
 
 
 def _report(

@@ -64,7 +64,8 @@ def describe_group(bootstrap: str, as_json: bool, group: str) -> None:
         )
         return
     with_partitions = sum(bool(member.assigned) for member in found.members)
-    click.echo(f"{group}: {found.state}, {with_partitions} members with partitions")
+    members = f"{with_partitions} member{'' if with_partitions == 1 else 's'}"
+    click.echo(f"{group}: {found.state}, {members} with partitions")
     columns = {
         "topic": "TOPIC",
         "partition": "PARTITION",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def wants_json(flag: bool) -> bool:
@@ -26,8 +29,15 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, as_js
         numeric = bool(rows) and all(isinstance(row.get(field), int) for row in rows)
         table.add_column(heading, justify="right" if numeric else "left")
     for row in rows:
-        table.add_row(*(_text(row.get(field)) for field in columns))
+        table.add_row(*(cell(_text(row.get(field))) for field in columns))
     Console().print(table)
+
+
+def cell(text: str) -> Text:
+    """What a table shows of a name that strangers chose: rich's markup and a terminal's commands are text."""
+    from rich.text import Text
+
+    return Text("".join(one if one.isprintable() else ascii(one)[1:-1] for one in text))
 
 
 def say(sentence: str, fields: Mapping[str, Any], *, as_json: bool) -> None:

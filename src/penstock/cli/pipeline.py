@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,10 +145,11 @@ def list_pipelines(file: str | None, bootstrap: str | None, store: str | None, a
 
     opened, _bootstrap = _open(bootstrap, store)
     rows = []
-    for name in names(opened):
-        found = overview(opened, name, _now_ms())
-        if found is not None:
-            rows.append(_row(found.status, found.state, found.silent_seconds))
+    with _reading(opened):
+        for name in names(opened):
+            found = overview(opened, name, _now_ms())
+            if found is not None:
+                rows.append(_row(found.status, found.state, found.silent_seconds))
     columns = {
         "pipeline": "PIPELINE",
         "state": "STATE",
@@ -169,11 +171,13 @@ def pipeline_status(name: str, bootstrap: str | None, store: str | None, as_json
     \b
     penstock pipeline status shop
     """
-    from penstock.pipeline.overview import overview
+    from penstock.pipeline.overview import names, overview
 
     wanted = _load(name).name if name.endswith(".py") else name
     opened, _bootstrap = _open(bootstrap, store)
-    found = overview(opened, wanted, _now_ms())
+    with _reading(opened):
+        # A name that no pipeline could have may be no key of a store either.
+        found = overview(opened, wanted, _now_ms()) if wanted in names(opened) else None
     if found is None:
         raise ClientError(f"The pipeline {wanted!r} has never been run on this cluster.")
     row = _row(found.status, found.state, found.silent_seconds)
@@ -321,6 +325,16 @@ def _open(bootstrap: str | None, store: str | None) -> tuple[BlockingStore, str 
     except SourceError as error:
         raise ClientError(str(error).replace("Set the option 'store'", "Give --store")) from None
     return opened, bootstrap
+
+
+@contextmanager
+def _reading(opened: BlockingStore) -> Iterator[None]:
+    from penstock.storage.stores.objects import StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise ClientError(f"The store {opened.location} cannot be read: {error}") from None
 
 
 def _require_cluster(opened: BlockingStore) -> None:

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.output import cell
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -23,7 +25,7 @@ class Live:
     def __init__(self, console: Console | None = None) -> None:
         self._live = RichLive(console=console, refresh_per_second=4, transient=False)
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
             auto_refresh=False,
@@ -46,8 +48,8 @@ class Live:
         for one in status.outputs:
             lag = "-" if one.lag is None else f"{one.lag:,}"
             table.add_row(
-                one.name,
-                one.kind,
+                cell(one.name),
+                cell(one.kind),
                 f"{one.rows_in:,}",
                 f"{one.rows_out:,}",
                 f"{one.rows_in_per_second:,.0f}",

@@ -14,13 +14,16 @@ import click
 
 from penstock.admin.offsets import LATEST, Place, committed_at, list_offsets
 from penstock.cli.client import Client, ClientError
+from penstock.cli.keys import interrupted_by
 from penstock.cli.options import cluster_options, connected
-from penstock.cli.output import wants_json
+from penstock.cli.output import cell, wants_json
 from penstock.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.wire.api.metadata import MetadataResponse
 
 GROUPS_MAX = 200
 """Groups that are asked about in one look. Further ones are counted."""
+SOON_SECONDS = 0.5
+"""Until the first figures are on the screen."""
 
 
 class Look(NamedTuple):
@@ -42,34 +45,39 @@ class Look(NamedTuple):
               help="Topics and groups to show.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Look twice, print, and end; what happens without a terminal.")
 def top(bootstrap: str, as_json: bool, seconds: float, rows: int, once: bool) -> None:
-    """Watch a cluster: brokers, the busiest topics, and the groups that lag most. Ctrl-C ends it.
+    """Watch a cluster: brokers, the busiest topics, and the groups that lag most. q or Ctrl-C ends it.
 
     \b
     penstock top
     penstock top --once --json | jq .groups
     """
-    with connected(bootstrap) as client:
-        views = _views(client, seconds)
-        if once or wants_json(as_json):
-            _print(next(views), rows, as_json=wants_json(as_json))
-            return
-        from rich.live import Live
+    if once or wants_json(as_json):
+        with connected(bootstrap) as client:
+            _print(next(_views(client, seconds, seconds)), rows, as_json=wants_json(as_json))
+        return
+    from rich.live import Live
 
-        with Live(screen=True, auto_refresh=False) as live:
-            try:
-                for view in views:
-                    live.update(_drawn(view, rows), refresh=True)
-            except KeyboardInterrupt:
-                return
+    try:
+        with (
+            interrupted_by("q"),
+            connected(bootstrap) as client,
+            Live(screen=True, auto_refresh=False) as live,
+        ):
+            for view in _views(client, min(seconds, SOON_SECONDS), seconds):
+                live.update(_drawn(view, rows), refresh=True)
+    except KeyboardInterrupt:
+        return
 
 
-def _views(client: Client, seconds: float) -> Iterator[dict[str, Any]]:
+def _views(client: Client, soon: float, seconds: float) -> Iterator[dict[str, Any]]:
+    """`soon`: how long after the first look the second one comes."""
     before = client.retry(lambda: look(client))
+    pause = soon
     while True:
-        time.sleep(seconds)
+        time.sleep(pause)
         now = client.retry(lambda: look(client))
         yield view(before, now)
-        before = now
+        before, pause = now, seconds
 
 
 def look(client: Client) -> Look:
@@ -171,7 +179,7 @@ def _drawn(found: Mapping[str, Any], rows: int) -> Any:
             table.add_column(heading, justify="right" if numeric else "left")
         shown = found[part] if part == "brokers" else found[part][:rows]
         for row in shown:
-            table.add_row(*(_text(row[field]) for field in columns))
+            table.add_row(*(cell(_text(row[field])) for field in columns))
         tables += [table, ""]
     return Group(*tables)
 
