@@ -221,10 +221,10 @@ async def test_of_thousands_of_aborted_transactions_those_in_question_are_found(
             first = offset - offset % 2
             (found,) = partition.aborted_transactions(offset, offset + 1)
             assert (found.first_offset, found.last_offset) == (first, first + 1), (state, offset)
-        began = time.perf_counter()
+        began = time.thread_time()  # whatever else the machine does
         for offset in range(0, 2 * MANY, 10):
             partition.aborted_transactions(offset, offset + 1)
-        assert time.perf_counter() - began < 1, "it does not go through all of them"
+        assert time.thread_time() - began < 1, "it does not go through all of them"
 
 
 async def test_a_long_transaction_does_not_hide_short_ones_that_ended_before(local: World) -> None:

@@ -84,16 +84,62 @@ def parse_marker(records: Buffer) -> Marker | None:
     return Marker(MarkerKind(kind), coordinator_epoch)
 
 
-def touching(aborted: Sequence[AbortedTransaction], start: int, end: int) -> list[AbortedTransaction]:
+ABORTED_BLOCK = 256
+"""Fewer are looked at one by one in no time."""
+
+
+class Beginnings:
+    """The least first offset of each whole block of a long list of aborted transactions.
+
+    While one transaction is open for long, many others may end. None of these tells a reader that it may
+    stop, and mostly none of a block began early enough to matter.
+
+    The list may grow, lose its newest and be replaced by one that leaves some out. A block is known by the
+    transaction at its end: if that is the same object at the same place, so are those before it.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[AbortedTransaction, int]] = {}
+
+    def least(self, aborted: Sequence[AbortedTransaction], number: int) -> int:
+        """That of a block, which is whole."""
+        end = (number + 1) * ABORTED_BLOCK
+        last = aborted[end - 1]
+        known = self._known.get(number)
+        if known is not None and known[0] is last:
+            return known[1]
+        least = min(one.first_offset for one in aborted[end - ABORTED_BLOCK : end])
+        if len(self._known) > len(aborted) // ABORTED_BLOCK:
+            self._known.clear()  # The list has become shorter.
+        self._known[number] = last, least
+        return least
+
+
+def touching(
+    aborted: Sequence[AbortedTransaction], start: int, end: int, beginnings: Beginnings | None = None
+) -> list[AbortedTransaction]:
     """The ranges that overlap offsets in [start, end). They are kept in the order of their markers, so that
-    those which ended before `start` are not looked at, however many there are."""
+    those which ended before `start` are not looked at, however many there are. `beginnings`: of this list or
+    one that it follows; with it, few are looked at of those which began at or after `end`."""
     found = []
-    for at in range(bisect_left(aborted, start, key=_marker_offset), len(aborted)):
+    at, count = bisect_left(aborted, start, key=_marker_offset), len(aborted)
+    while at < count:
+        if (
+            beginnings is not None
+            and at % ABORTED_BLOCK == 0
+            and at + ABORTED_BLOCK <= count
+            and beginnings.least(aborted, at // ABORTED_BLOCK) >= end
+        ):
+            at += ABORTED_BLOCK
+            continue
         transaction = aborted[at]
         if transaction.first_offset < end:
             found.append(transaction)
         if transaction.last_stable_offset >= end:
             break
+        at += 1
     return found
 
 

@@ -19,7 +19,14 @@ from typing import NamedTuple
 from penstock.log import epochs as epoch_table
 from penstock.log.epochs import EpochStart
 from penstock.log.guards import REMEMBERED_MAX, Guard, GuardedBatch, Guards
-from penstock.log.markers import AbortedTransaction, MarkerBatch, MarkerKind, parse_marker, touching
+from penstock.log.markers import (
+    AbortedTransaction,
+    Beginnings,
+    MarkerBatch,
+    MarkerKind,
+    parse_marker,
+    touching,
+)
 from penstock.log.producers import (
     NO_PRODUCER,
     NO_SEQUENCE,
@@ -83,8 +90,13 @@ ABANDONED_MS = 30_000
 """A producer sends again within seconds. If it goes on without the batch for so long, it has given it up."""
 
 
+MANY_ABORTED = 1_000
+"""Up to so many aborted transactions are looked at in less than 50 microseconds."""
+
+
 class PartitionLog:
     __slots__ = (
+        "_beginnings",
         "aborted",
         "epochs",
         "guards",
@@ -113,6 +125,8 @@ class PartitionLog:
         self.ongoing: dict[int, int] = {}
         """First offset of each open transaction by producer id, in the order they began."""
         self.aborted: list[AbortedTransaction] = []
+        self._beginnings: Beginnings | None = None
+        """For a reader that asks which of many were aborted."""
         self.undone: dict[int, Undone] = {}
         """By producer id, the first of its batches that were not written, and that it did not send again yet.
         Others behind it may be on their way. None of them may become the first of a producer that the
@@ -412,7 +426,12 @@ class PartitionLog:
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted ranges that touch offsets in [start, end), for read_committed fetches."""
-        return touching(self.aborted, start, end) if self.aborted else []
+        aborted = self.aborted
+        if not aborted:
+            return []
+        if self._beginnings is None and len(aborted) >= MANY_ABORTED:
+            self._beginnings = Beginnings()
+        return touching(aborted, start, end, self._beginnings)
 
 
 def _follows(sequence: int, first: int) -> bool:

@@ -24,7 +24,7 @@ from penstock.log.epochs import EpochStart, without_below
 from penstock.log.extents import Extents
 from penstock.log.isolation import Isolation
 from penstock.log.manifest import HurtRange, Manifest, SegmentRef, without_hurt_below
-from penstock.log.markers import AbortedTransaction, touching
+from penstock.log.markers import AbortedTransaction
 from penstock.log.partition import PartitionLog
 from penstock.log.replaying import Damaged, Replay
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionInfo, PartitionKey, TopicInfo, WalRef
@@ -130,7 +130,7 @@ class PartitionView:
         return self._after_sealed[1]
 
     def aborted(self, low: int, high: int) -> list[AbortedTransaction]:
-        return touching(self._log.aborted, low, high)
+        return self._log.aborted_transactions(low, high)
 
     def tail(self, low: int, high: int) -> list[TailPiece]:
         """What write-ahead logs hold of [low, high)."""
