@@ -6,6 +6,7 @@
     access     users and passwords; an etcd whose space is used up
     cluster    three brokers under the clients and the checker of `conformance.faults`; topics are created
                through every broker meanwhile. Nothing lost, nothing twice, and all brokers agree
+    copies     a broker on a copy of the cluster's bucket, which names the etcd of the original, is refused
 
 etcd is built by Go, once. Everything runs on loopback.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 from conformance import parts
 from conformance.etcd.access import run_access
+from conformance.etcd.copies import run_copies
 from conformance.etcd.outages import run_cluster
 from conformance.etcd.race import Race
 from conformance.etcd.server import Etcd
@@ -41,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rounds", type=int, default=12, help="rounds of faults under a cluster (default: 12)"
     )
-    parser.add_argument("--only", choices=["suite", "log", "access", "cluster"], help="one part of it")
+    parser.add_argument(
+        "--only", choices=["suite", "log", "access", "cluster", "copies"], help="one part of it"
+    )
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args(arguments)
     problems: list[str] = []
@@ -50,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("log", lambda etcd: asyncio.run(Race(etcd).run(chosen.kills))),
         ("access", lambda _etcd: run_access()),
         ("cluster", lambda etcd: run_cluster(etcd, chosen.rounds, chosen.seed)),
+        ("copies", run_copies),
     ]
     with interrupted_cleanly():
         try:

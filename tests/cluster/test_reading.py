@@ -1,10 +1,13 @@
 """Reading the metadata log without joining: the same image as a member's, and nothing is ever written."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
+from penstock.cluster import tail
 from penstock.cluster.reading import ImageReader, NoClusterError
+from penstock.metadata.codec import FormatError
 from penstock.metadata.image import ClusterImage
 from penstock.storage.stores.memory import MemoryStore
 
@@ -105,4 +108,41 @@ async def test_an_entry_that_is_hurt_on_its_way_is_read_again() -> None:
             return data[:-1] + bytes([data[-1] ^ 1])
 
     assert await ImageReader(Flipping()).refresh() == log.image
+    await log.close()
+
+
+class Hurting(MemoryStore):
+    """Each answer about the log has the next of these bits wrong; the last of them counts for all others."""
+
+    def __init__(self, inner: MemoryStore, hurts: Sequence[int]) -> None:
+        super().__init__()
+        self.objects = inner.objects
+        self.hurts = list(hurts)
+        self.reads = 0
+
+    async def get(self, key: str) -> bytes | None:
+        data = await super().get(key)
+        if data is None or not key.startswith("meta/log/"):
+            return data
+        self.reads += 1
+        bit = self.hurts[0] if len(self.hurts) == 1 else self.hurts.pop(0)
+        return data if bit < 0 else data[:-1] + bytes([data[-1] ^ 1 << bit])
+
+
+async def test_an_entry_that_is_read_differently_each_time_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tail, "DAMAGE_PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(tail, "DIFFERENT_PAUSE_SECONDS", 0.0)
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner))
+    await log.open()
+    await log.propose(registering(1))
+    on_its_way = Hurting(inner, (0, 1, 2, 3, 4, 5, 6, -1))
+    assert await ImageReader(on_its_way).refresh() == log.image
+    assert on_its_way.hurts == [-1]
+    at_rest = Hurting(inner, (3,))
+    with pytest.raises(FormatError, match="meta/log/000000000001"):
+        await ImageReader(at_rest).refresh()
+    assert at_rest.reads == 3, "the same bytes again and again are what the store has"
     await log.close()

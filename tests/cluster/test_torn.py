@@ -37,6 +37,7 @@ NEWEST = 4
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is damaged here stays damaged."""
     monkeypatch.setattr(tail, "DAMAGE_PAUSES_SECONDS", ())
+    monkeypatch.setattr(tail, "DIFFERENT_READS_MAX", 0)
     monkeypatch.setattr(home, "_DAMAGE_PAUSES_SECONDS", ())
 
 

@@ -8,6 +8,7 @@ Signatures are not looked at. `faults` are used up in order, one per request who
     ("PUT", "hang")     neither do it nor answer, before `release` is set
     ("PUT", "503")      answer with that status and do nothing
     ("GET", "page")     answer 404 as a proxy does that finds no service
+    ("GET", "login")    answer 200 with a page, as a proxy does that wants a login
     ("GET", "cut")      close the connection in the middle of the body
     ("GET", "short")    send half of the body as if it were all
     ("GET", "other")    send the bytes before those that were asked for, and say so
@@ -88,6 +89,8 @@ class FakeS3(FakeHttp):
                 raise Answer(int(fault), _BUSY if int(fault) == 429 or int(fault) >= 500 else _DENIED)
             if fault == "page":
                 raise Answer(404, b"<html>404 page not found</html>")
+            if fault == "login":
+                raise Answer(200, b"<html>log in first</html>")
             if fault == "other":
                 headers["range"] = _before(headers["range"])
             if fault == "whole":

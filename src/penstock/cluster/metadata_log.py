@@ -145,9 +145,13 @@ class MetadataLog:
         return self.image
 
     async def _require_whole(self) -> None:
-        """FormatError if entries are gone, HomeError if all of them are."""
+        """FormatError if entries are gone, HomeError if all of them are, or the records are a copy."""
         leases = await whole_leases(self._store) if self.image.version else {}
         await self._reader.require_whole(lambda: self.image, self._advance, leases)
+        if self._store is not self._home and self._home.local is None:
+            from penstock.cluster.belonging import require_own_bucket
+
+            await require_own_bucket(self._home, self._store, leases, lambda: self.image, self._read_on)
         newest = await newest_log(self._home)
         if newest is None or newest.epoch <= self.image.version:
             return

@@ -15,8 +15,9 @@ An entry that cannot be read:
     torn, and a broker read it    it was whole then, others built on it: FormatError (`require_unread`)
     damaged otherwise             FormatError that names the object
 
-The reader reads an entry that seems damaged again first: a wire or a bus may have hurt it on its way. On an
-object store nothing is ever torn: an object is there whole or not at all.
+The reader reads an entry that seems damaged again first: a wire or a bus may have hurt it on its way. As long
+as it is read differently each time, it was. On an object store nothing is ever torn: an object is there whole
+or not at all.
 
 The log ends where an entry is not there. Whoever takes that for granted writes its own entry in the place of
 one that is gone, and what follows it then follows another history. So a broker that starts, and a reader at
@@ -27,6 +28,7 @@ of a broker, which says how far it had read.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 from penstock.cluster.leases import Lease
@@ -41,6 +43,9 @@ from penstock.storage.stores.objects import ObjectStore
 ENTRIES_PER_STEP_MAX: Final = 200
 READS_AT_ONCE_MAX: Final = 32
 DAMAGE_PAUSES_SECONDS: Final = (0.05, 0.5)
+DIFFERENT_PAUSE_SECONDS: Final = 1.0
+DIFFERENT_READS_MAX: Final = 20
+"""A broker that cannot follow the log ends. What hurts bytes on their way has so long to pass."""
 
 
 class Stuck(NamedTuple):
@@ -50,6 +55,8 @@ class Stuck(NamedTuple):
     """Why, and at which object."""
     torn: range
     """The entries after the image, if all of them are torn and they are the last."""
+    found: bytes
+    """What was read."""
 
 
 class LogReader:
@@ -66,9 +73,14 @@ class LogReader:
         come forward by itself meanwhile. The torn entries that the log ends with, if there are some.
         FormatError for another entry that cannot be read, and StoreError."""
         stuck = await self._read_on(now, advance)
-        for pause in DAMAGE_PAUSES_SECONDS:
+        seen: set[bytes] = set()
+        pauses = chain(DAMAGE_PAUSES_SECONDS, repeat(DIFFERENT_PAUSE_SECONDS, DIFFERENT_READS_MAX))
+        for number, pause in enumerate(pauses):
             if stuck is None or not isinstance(stuck.error, DamagedError):
                 break
+            if number >= len(DAMAGE_PAUSES_SECONDS) and stuck.found in seen:
+                break
+            seen.add(stuck.found)
             await asyncio.sleep(pause)
             stuck = await self._read_on(now, advance)
         if stuck is not None and not stuck.torn:
@@ -101,7 +113,7 @@ class LogReader:
                 await self._take_snapshot(now, advance)
                 continue
             torn = tail.torn if ended and can_be_torn(self._store) else range(0)
-            return Stuck(unreadable(tail.error, entry_key(number)), torn)
+            return Stuck(unreadable(tail.error, entry_key(number)), torn, found[number - 1 - start])
 
     async def require_whole(
         self,

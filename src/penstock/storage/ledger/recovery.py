@@ -63,6 +63,8 @@ class Recovery:
         self._own = own
         self._files = files
         self._room = asyncio.Semaphore(READS_AT_ONCE_MAX)
+        self._told: Exception | None = None
+        """A read that failed for another reason than the store's; many partitions may have waited for it."""
         self.logs_scanned = 0
         self.flushes_scanned = 0
         """Since the beginning; for people."""
@@ -112,6 +114,12 @@ class Recovery:
             self._take_over(opening, manifest, logs)
         except StoreError as error:
             on_opened(opening, error)
+        except Exception as error:
+            # As without memory, or threads, for a moment. Nobody would try again what nobody hears of.
+            if error is not self._told:
+                self._told = error
+                logger.exception("partitions were not opened")
+            on_opened(opening, StoreError(f"it could not be opened: {error!r}"))
         else:
             on_opened(opening, None)
 

@@ -10,8 +10,9 @@ Nothing rests on a deleted key staying away. Nobody looks below the beginning of
 (`wal.objects`), trimmed entries do not count (`cluster/metadata_log`), and other names are used once.
 
 The length of a read body is compared with the length that the service names, and a shorter one is asked for
-again: a proxy that cuts a body does not make an object shorter. The signature of a write holds a checksum,
-which S3 compares. Beyond that, everything that is stored has checksums of its own.
+again: a proxy that cuts a body does not make an object shorter. What has neither an entity tag nor a date is
+no object, whatever its status: a page on which somebody shall log in, for instance. The signature of a write
+holds a checksum, which S3 compares. Beyond that, everything that is stored has checksums of its own.
 
 Each lane has a client and limits of its own (`lanes`).
 """
@@ -43,6 +44,7 @@ from penstock.storage.stores.remote_errors import Verdict, concerns_range, expla
 from penstock.wire.buffers import Buffer
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore as Backend
 
 LIMITS = {
@@ -66,6 +68,10 @@ _LIST_SECONDS = 300.0
 
 class ShortAnswerError(OSError):
     """Fewer bytes came than the service said there are."""
+
+
+class ForeignAnswerError(OSError):
+    """A page of somebody between here and the service, with the status of an object."""
 
 
 class RemoteStore(Unproven):
@@ -142,7 +148,7 @@ class RemoteStore(Unproven):
             async with asyncio.timeout(SMALL_SECONDS):
                 answer = await obstore.get_async(store, key)
             found = bytes(await answer.bytes_async())
-            _require(len(found), answer.meta["size"])
+            _require(len(found), answer.meta)
             return found
 
         try:
@@ -173,10 +179,10 @@ class RemoteStore(Unproven):
             except exceptions.GenericError as error:
                 if not concerns_range(error):
                     raise
-                if (await obstore.head_async(store, key))["size"] > start:
+                if await _size(store, key) > start:
                     raise
                 return b""
-            _require(len(found), min(length, answer.meta["size"] - start))
+            _require(len(found), answer.meta, start, length)
             return found
 
         try:
@@ -193,9 +199,9 @@ class RemoteStore(Unproven):
             # Not HEAD: its answer has no body, so it does not say whether it is the object that is missing.
             try:
                 answer = await obstore.get_async(store, key, options={"range": (0, 1)})
-                await answer.bytes_async()
+                _require(len(await answer.bytes_async()), answer.meta, 0, 1)
             except exceptions.GenericError as error:
-                if not concerns_range(error) or (await obstore.head_async(store, key))["size"]:
+                if not concerns_range(error) or await _size(store, key):
                     raise
                 return 0  # Not even a first byte, and the service says so twice.
             return answer.meta["size"]
@@ -275,9 +281,25 @@ class RemoteStore(Unproven):
         return StoreRefusedError(sentence)
 
 
-def _require(found: int, promised: int) -> None:
+def _require(found: int, meta: "ObjectMeta", start: int = 0, length: int | None = None) -> None:
+    """That so many bytes are those that were asked for. `length`: at most, if the object ends before."""
+    _require_object(meta)
+    promised = meta["size"] - start
+    if length is not None:
+        promised = min(length, promised)
     if found != promised:
         raise ShortAnswerError(f"{found} bytes came instead of {promised}")
+
+
+def _require_object(meta: "ObjectMeta") -> None:
+    if meta["e_tag"] is None and not meta["last_modified"].timestamp():
+        raise ForeignAnswerError("it was not the store that answered: objects have a tag or a date")
+
+
+async def _size(store: "Backend", key: str) -> int:
+    meta = await obstore.head_async(store, key)
+    _require_object(meta)
+    return meta["size"]
 
 
 def _open(url: str) -> "Backend":
