@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from penstock.admin.offsets import EARLIEST, LATEST, list_offset
 from penstock.admin.records import ReaderPositions, Sender
@@ -51,14 +48,14 @@ async def test_an_asynchronous_block() -> None:
 
 
 def test_it_is_quick() -> None:
-    took = []
-    for _ in range(6):
+    took: list[float] = []
+    # The first imports. Half a second is the promise, twenty times what it takes on a quiet machine. A busy
+    # one leaves one of many alone.
+    while len(took) < 30 and not any(one < 0.5 for one in took[1:]):
         began = time.perf_counter()
         with Broker():
             pass
         took.append(time.perf_counter() - began)
-    # The first imports. The quickest is the one that the rest of the machine disturbed least: twenty times
-    # what it takes on a quiet one; half a second is the promise.
     assert min(took[1:]) < 0.5, took
 
 
@@ -101,30 +98,6 @@ def test_mistakes_are_told() -> None:
         Broker(port=first.port).start()
     with Broker() as first, pytest.raises(BrokerError, match="in use by another process"):
         Broker(port=first.port, process=True).start()
-
-
-def test_pytest_leaves_the_modules_of_a_broker_as_they_are(penstock_session_broker: Broker) -> None:
-    """It would rewrite them while the broker's thread imports them."""
-    send(penstock_session_broker.bootstrap_servers, "as-they-are", b"x")
-    rewritten = {
-        name
-        for name, module in sys.modules.items()
-        if name.startswith("penstock.") and isinstance(module.__loader__, AssertionRewritingHook)
-    }
-    assert "penstock.broker.handlers.metadata" in sys.modules
-    assert rewritten <= {"penstock.testing", "penstock.testing.plugin"}
-
-
-def test_the_fixtures(penstock_broker: Broker, penstock_session_broker: Broker) -> None:
-    assert penstock_broker.bootstrap_servers != penstock_session_broker.bootstrap_servers
-    send(penstock_broker.bootstrap_servers, "t", b"x")
-
-
-def test_the_plugin_loads_nothing_until_it_is_used() -> None:
-    code = "import sys, penstock.testing.plugin; print(*sorted(m for m in sys.modules if 'penstock' in m))"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.split() == ["penstock", "penstock.testing", "penstock.testing.plugin"]
 
 
 def test_several_brokers_share_a_store(tmp_path: Path) -> None:
