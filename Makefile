@@ -58,7 +58,7 @@ $(PROOFS): $(VENV)/.dev
 
 matrix: ## every client writes, every client reads the same bytes (needs Java, Maven, Go, Node)
 differential: ## the same requests to Apache Kafka and to Penstock, answers compared (needs Java, Maven)
-upstream: ## the integration tests that client libraries ship (needs Go)
+upstream: ## the integration tests that client libraries ship (needs Java, Maven, Go)
 spark: ## the same rows from format("penstock") and from Spark's Kafka connector on Penstock and on Kafka; 4 min (needs Java, Maven)
 exactly-once: ## a Spark driver killed 50 times, topic to topic and topic to table: nothing lost, nothing twice; 15 min
 bench-spark: ## Spark reads a log: format("penstock"), its Kafka connector on Kafka, Parquet; 15 min (needs Java, Maven)

@@ -58,7 +58,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 def ask(proxy: Proxy, method: str, key: str, body: bytes = b"") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
     try:
         connection.request(method, f"/bucket/root/{key}", body)
         answer = connection.getresponse()

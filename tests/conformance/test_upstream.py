@@ -1,0 +1,33 @@
+"""What the proof with libraries' own tests reads in a Go test's output and changes in Sarama's source."""
+
+from pathlib import Path
+
+from conformance.upstream.go import complaint
+from conformance.upstream.sarama import moved
+
+OUTPUT = """=== RUN   TestReads
+=== RUN   TestReads/snappy
+    reads_test.go:261:\x20
+        \tError Trace:\t/source/reads_test.go:211
+        \tError:      \tReceived unexpected error:
+        \t            \tread |0: file already closed
+        \tTest:       \tTestReads/snappy
+=== RUN   TestOthers
+    others_test.go:9: not of that test
+--- FAIL: TestReads (1.00s)
+"""
+
+
+def test_a_complaint_has_the_place_and_what_was_seen() -> None:
+    assert complaint(OUTPUT, "TestReads") == (
+        "reads_test.go:261: | Error: Received unexpected error: | read |0: file already closed"
+    )
+    assert complaint(OUTPUT, "TestOthers") == "others_test.go:9: not of that test"
+    assert complaint(OUTPUT, "TestNothing") == "see its output"
+
+
+def test_saramas_source_finds_its_brokers_and_tools_here() -> None:
+    text = '29090+i "kafka-1:9091" "/opt/kafka-%s/bin/x.sh" env.UsingExisting = usingExisting'
+    assert moved(text, 21_001, "127.0.0.1:25000", Path("/here")) == (
+        '21000+i "127.0.0.1:25000" "/here/kafka-%s/bin/x.sh" env.UsingExisting = false'
+    )
