@@ -188,9 +188,6 @@ def run(options: argparse.Namespace, clients: list[Client]) -> tuple[int, int]:
             time.sleep(0.05)
         reader = Reader(server, producers)
         pool = stack.enter_context(ThreadPoolExecutor(len(producers)))
-        # Each producer gets its id in peace: franz-go takes a connection closed at that moment for a
-        # missing login.
-        list(pool.map(lambda producer: producer.round(PARTITIONS), producers))
         began = time.monotonic()
         for number in range(1, options.rounds + 1):
             took = one_round(server, producers, pool, chance, options.records)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.leftovers import close_blocking_stores, left_open, open_descriptors
+from tests.leftovers import close_blocking_stores, left_open, open_descriptors, told
 
 _PATIENT = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -50,9 +50,7 @@ def little_left_open() -> Iterator[None]:
     yield
     close_blocking_stores()
     left = left_open(before, LEFT_OPEN_MAX)
-    assert not left, (
-        f"the tests of this file left {left.total()} descriptors open: {dict(left.most_common())}"
-    )
+    assert not left, told(left)
 
 
 @pytest.hookimpl(optionalhook=True)

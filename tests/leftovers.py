@@ -39,6 +39,12 @@ def left_open(before: Counter[str], most: int) -> Counter[str]:
     return now - before if now.total() > before.total() + most else Counter()
 
 
+def told(left: Counter[str]) -> str:
+    """In one sentence, the most frequent first."""
+    kinds = ", ".join(f"{count} of {kind}" for kind, count in left.most_common())
+    return f"the tests of this file left {left.total()} descriptors open: {kinds}"
+
+
 def close_blocking_stores() -> None:
     """Spark's side opens each store once per process, and a process of tests has a store for each."""
     reading = sys.modules.get("penstock.arrow.reading")

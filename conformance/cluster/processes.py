@@ -167,9 +167,11 @@ class Cluster:
         environment: Callable[[Path], Mapping[str, str]] | None = None,
         racks: bool = False,
         store: str | None = None,
+        options: Callable[[int], Sequence[str]] = lambda _: (),
     ) -> None:
         """`program`: what stands for the `penstock` command; a deliberately broken one, for instance.
-        `environment`: that of the brokers, given the folder of the cluster. `store`: if not in that folder."""
+        `environment`: that of the brokers, given the folder of the cluster. `store`: if not in that folder.
+        `options`: more of its command, for each broker."""
         self.folder = Path(tempfile.mkdtemp(prefix="conformance-cluster-"))
         self.store = store or str(self.folder / "store")
         chosen = [f"--set={name}={value}" for name, value in (settings or {}).items()]
@@ -182,6 +184,7 @@ class Cluster:
             command += ["--store", self.store, *chosen]
             if racks:
                 command += ["--rack", f"rack-{broker}"]
+            command += options(broker)
             log = self.folder / f"broker-{broker}.log"
             self.members[broker] = Member(broker, port, command, log, variables)
 

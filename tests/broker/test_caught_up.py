@@ -18,10 +18,10 @@ def broker_with(catch_up: Any) -> Any:
 
 
 async def test_a_sleep_takes_little_of_the_time_that_the_store_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freshness, "CATCH_UP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(freshness, "CATCH_UP_SECONDS_MAX", 1.0)
 
     async def catch_up() -> None:
-        time.sleep(0.25)  # noqa: ASYNC251 - the whole process sleeps
+        time.sleep(1.1)  # noqa: ASYNC251 - the whole process sleeps
         await asyncio.sleep(0.05)
 
     assert await freshness.caught_up(broker_with(catch_up))

@@ -263,10 +263,10 @@ def test_ten_thousand_rules_do_not_make_a_decision_slow() -> None:
     """Each is for another name, so a walk over all of them would take milliseconds."""
     many = [rule(TOPIC, f"{n:05}-", PREFIXED, f"User:{n % 100}", READ, ALLOW) for n in range(10_000)]
     rules = AccessRules(many)
-    began = time.perf_counter()
+    began = time.thread_time()  # whatever else the machine does
     for n in range(1000):
         assert allowed(rules, str(n % 100), READ, TOPIC, f"{n:05}-topic")
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 # -- filters ---------------------------------------------------------------------------------------------

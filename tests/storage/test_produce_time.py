@@ -99,7 +99,7 @@ class Desk:
 
     async def finish(self) -> None:
         """End well whatever is under way, until nothing is left."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while self.flusher._dirty or self.writer.under_way:
                 if self.writer.under_way:
                     self.writer.end()

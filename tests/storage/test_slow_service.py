@@ -78,7 +78,7 @@ async def test_producers_and_heartbeats_go_on_while_records_cannot_be_read_or_se
     await append_ok(ledger, partition, batch(b"unsettled"))
     settling = asyncio.ensure_future(ledger.settle())
     await eventually(lambda: server.hanging >= 2 and server.count("PUT"), "readers and settling that hang")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         for number in range(30):
             await append_ok(ledger, partition, batch(b"%d" % number))
             await world.store.put("live/1", b"%d" % number)

@@ -166,7 +166,8 @@ func produce(seed kgo.Opt, asked command, answer map[string]any) error {
 	return nil
 }
 
-// flooder outlives commands. It comes back soon after the broker does; idempotence is the default.
+// flooder outlives commands. It comes back soon after the broker does; idempotence is the default. Its settings
+// are known to be right, so a connection that is closed at its first request means a broker that was killed.
 var flooder *kgo.Client
 
 func flood(seed kgo.Opt, asked command, answer map[string]any) error {
@@ -177,6 +178,7 @@ func flood(seed kgo.Opt, asked command, answer map[string]any) error {
 			kgo.ProducerLinger(2*time.Millisecond),
 			kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
 			kgo.MetadataMinAge(50*time.Millisecond),
+			kgo.AlwaysRetryEOF(),
 		)
 		if err != nil {
 			return err

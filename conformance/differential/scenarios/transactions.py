@@ -4,6 +4,8 @@ A state is reached by requests of fixed versions, on an id of its own. Markers a
 EndTxn, so the scenario goes on when the transaction is seen to be complete.
 """
 
+import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ SECOND = 5
 """The version of EndTxn that takes the next epoch with each end."""
 STATES = ("none", "Empty", "Ongoing", "CompleteCommit", "CompleteAbort", "TimedOut")
 SECOND_STATES = ("EmptyAbort2", "CompleteCommit2", "CompleteAbort2", "TimedOut2")
+SETTLED = ("Empty", "CompleteCommit", "CompleteAbort")
 ANSWERED_AGAIN = (15, 16, 51)
 FOREIGN_ID = 9_000_000_000
 
@@ -59,20 +62,25 @@ class Id:
     def shown(self) -> Step:
         return Step({"TransactionalIds": [self.name]}, api="DescribeTransactions", version=DESCRIBE)
 
-    def settled(self) -> Iterator[Step]:
-        """Go on when no marker is under way."""
+    def settled(self, within_s: float = math.inf) -> Iterator[Step]:
+        """Go on when no marker is under way. `within_s`: or when the transaction is still open after so long,
+        because nobody ended it."""
         absent = {"TransactionalIds": ["nobody has this id"]}
         asked = {"api": "DescribeTransactions", "version": DESCRIBE, "on": "watch"}
-        yield Step(absent, **asked, later=True, until=self.is_settled)  # type: ignore[arg-type]
+        looked: dict[World, float] = {}
+
+        def is_settled(world: World) -> bool:
+            began = looked.setdefault(world, time.monotonic())
+            state = self.state(world)
+            return state in SETTLED or (state == "Ongoing" and time.monotonic() - began > within_s)
+
+        yield Step(absent, **asked, later=True, until=is_settled)  # type: ignore[arg-type]
         yield Step(absent, **asked, collect=True)  # type: ignore[arg-type]
 
-    def is_settled(self, world: World) -> bool:
-        answer = world.line("look").call("DescribeTransactions", DESCRIBE, {"TransactionalIds": [self.name]})
-        return answer["TransactionStates"][0]["TransactionState"] in (
-            "Empty",
-            "CompleteCommit",
-            "CompleteAbort",
-        )
+    def state(self, world: World) -> str:
+        asked = {"TransactionalIds": [self.name]}
+        (answer,) = world.line("look").call("DescribeTransactions", DESCRIBE, asked)["TransactionStates"]
+        return str(answer["TransactionState"])
 
     def reach(self, state: str) -> Iterator[Step]:
         """Requests that bring the id into a state."""
