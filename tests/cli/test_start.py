@@ -26,7 +26,9 @@ from penstock.wire.api.unregister_broker import UnregisterBrokerRequest, Unregis
 from penstock.wire.batch import Record
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
-READY = re.compile(r"^penstock broker (\d+) is serving on (\S+?:\d+) \(cluster \S+, store .+\)$")
+READY = re.compile(
+    r"^penstock broker (\d+) is serving on (\S+?:\d+) \(cluster \S+, store [^,]+(?:, (http://\S+:\d+))?\)$"
+)
 
 
 class Running:
@@ -37,6 +39,10 @@ class Running:
 
     def ready(self) -> tuple[int, str]:
         """The broker id and the address in the next line that says so."""
+        broker, address, _http = self.ready_with_http()
+        return broker, address
+
+    def ready_with_http(self) -> tuple[int, str, str | None]:
         output: IO[str] | None = self.process.stdout
         assert output is not None
         line = output.readline().rstrip("\n")
@@ -44,7 +50,7 @@ class Running:
         if found is None:
             self.process.kill()
             raise AssertionError(f"not a line that says so: {line!r}; {self.process.communicate()}")
-        return int(found[1]), found[2]
+        return int(found[1]), found[2], found[3]
 
     def finish(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Send a signal; exit code and what else was printed."""
@@ -90,6 +96,23 @@ def test_one_line_when_it_serves_and_an_orderly_end(start: Callable[..., Running
         assert [(one.node_id, one.rack) for one in answer.brokers] == [(7, "r1")]
         assert [topic.name for topic in answer.topics] == ["t"]
     assert again.finish(signal.SIGINT)[0] == 0
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_line_is_one_write(tmp_path: Path, unbuffered: str) -> None:
+    """Several brokers share an output, and their lines must not run together. Each write is one message
+    here."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    command = [*PENSTOCK, "start", "--listen", "127.0.0.1:0", "--store", str(tmp_path)]
+    with ours, theirs:
+        ours.settimeout(120)
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        with subprocess.Popen(command, stdout=theirs.fileno(), env=environment) as process:
+            try:
+                line = ours.recv(4096).decode()
+            finally:
+                process.kill()
+    assert line.endswith("\n") and READY.match(line)
 
 
 def test_what_was_acknowledged_survives_a_kill(start: Callable[..., Running], tmp_path: Path) -> None:
@@ -354,13 +377,8 @@ def test_the_http_port_is_printed_and_consecutive(
     running = start(
         "--brokers", "2", "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}", "--store", str(tmp_path)
     )
-    output: IO[str] | None = running.process.stdout
-    assert output is not None
-    lines = {output.readline().rstrip("\n") for _ in range(2)}
-    assert {line[line.rindex(", http://") :] for line in lines} == {
-        f", http://127.0.0.1:{port})",
-        f", http://127.0.0.1:{port + 1})",
-    }
+    ports = {running.ready_with_http()[2] for _ in range(2)}
+    assert ports == {f"http://127.0.0.1:{number}" for number in (port, port + 1)}
     for number in (port, port + 1):
         with urllib.request.urlopen(f"http://127.0.0.1:{number}/health/ready", timeout=30) as answer:
             assert answer.status == 200

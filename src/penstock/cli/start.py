@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from penstock.cli.start_options import OPTIONS
 
@@ -19,6 +19,13 @@ FILES = 1024
 REPLACED = 3
 """The exit code of a broker that lost its place for good: its id is another process's, it was removed, or the
 others wrote what it cannot read."""
+
+
+def say(sentence: str, stream: TextIO) -> None:
+    """Print a line in one write. Brokers of one supervisor share its output, and where PYTHONUNBUFFERED is
+    set, as in many containers, `print` writes the end of a line by itself: lines would run together."""
+    stream.write(f"{sentence}\n")
+    stream.flush()
 
 
 class UsageError(Exception):
@@ -46,7 +53,7 @@ def main(values: Values) -> int:
             return supervise(values, count)
         return serve(made, values, secure)
     except (UsageError, SettingsError) as error:
-        print(f"penstock: {error}", file=sys.stderr)
+        say(f"penstock: {error}", sys.stderr)
         return 2
 
 
@@ -106,10 +113,8 @@ def _in_file(values: Values) -> dict[str, str]:
         raise UsageError(f"The configuration file {path} cannot be read: {error.strerror}.") from error
     if found.left_alone and os.environ.get("PENSTOCK_LIFELINE") is None:
         # A supervised broker's supervisor has said so.
-        print(
-            f"penstock: left alone, because only Kafka's own parts read them: {', '.join(found.left_alone)}.",
-            file=sys.stderr,
-        )
+        names = ", ".join(found.left_alone)
+        say(f"penstock: left alone, because only Kafka's own parts read them: {names}.", sys.stderr)
     return found.values
 
 
@@ -130,7 +135,7 @@ def _check_for_several(made: Settings, values: Values) -> None:
 
 def _say_where(secure: Secured | None) -> None:
     if secure is not None and os.environ.get("PENSTOCK_LIFELINE") is None:
-        print(f"penstock: clients log in with {secure.client_properties}", flush=True)
+        say(f"penstock: clients log in with {secure.client_properties}", sys.stdout)
 
 
 def serve(settings: Settings, values: Values, secure: Secured | None = None) -> int:
@@ -168,15 +173,15 @@ def serve(settings: Settings, values: Values, secure: Secured | None = None) -> 
         broker = node.broker
         scheme = "https" if settings.http_ssl_keystore_location else "http"
         http = f", {scheme}://{node.http_address}" if node.http_address else ""
-        print(
+        say(
             f"penstock broker {broker.broker_id} is serving on {', '.join(node.addresses)} "
             f"(cluster {broker.image.cluster_id}, store {settings.store}{http})",
-            flush=True,
+            sys.stdout,
         )
         _say_where(secure)
         reason = await node.run()
         if reason is not None:
-            print(f"penstock: {reason}", file=sys.stderr)
+            say(f"penstock: {reason}", sys.stderr)
             return REPLACED
         return 0
 
@@ -184,7 +189,7 @@ def serve(settings: Settings, values: Values, secure: Secured | None = None) -> 
     try:
         return loop.run_until_complete(run())
     except StartError as error:
-        print(f"penstock: {error}", file=sys.stderr)
+        say(f"penstock: {error}", sys.stderr)
         return 1
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())

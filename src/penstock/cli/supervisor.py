@@ -20,7 +20,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from penstock.cli.start import LISTEN, REPLACED
+from penstock.cli.start import LISTEN, REPLACED, say
 
 if TYPE_CHECKING:
     from penstock.cli.start_options import Values
@@ -189,7 +189,7 @@ def _how(code: int) -> str:
 
 
 def _say(sentence: str) -> None:
-    print(f"penstock: {sentence}", file=sys.stderr, flush=True)
+    say(f"penstock: {sentence}", sys.stderr)
 
 
 def listen(values: Values, number: int) -> tuple[str, int]:
