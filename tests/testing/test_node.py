@@ -163,14 +163,14 @@ async def test_dynamic_settings_reach_the_server(tmp_path: Path) -> None:
 async def test_a_broker_that_is_fenced_while_it_starts_registers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others seal its log before it begins it, as they do when its start takes too long."""
+    """The others seal its log before it begins it, as they do when its start takes too long: twice here."""
     real = Membership.register
     epochs = []
 
     async def register(self: Membership) -> BrokerInfo:
         info = await real(self)
         epochs.append(info.epoch)
-        if len(epochs) == 1:
+        if len(epochs) <= 2:
             store = DirectoryStore(str(tmp_path))
             await DirectoryWalStore(store).seal(info.wal)
             await store.close()
@@ -181,8 +181,8 @@ async def test_a_broker_that_is_fenced_while_it_starts_registers_again(
     node = Node(Settings().with_values(values))
     await node.start()
     try:
-        assert node.broker.broker_epoch == epochs[1]
-        assert node.broker.image.is_current(1, epochs[1])
+        assert node.broker.broker_epoch == epochs[2]
+        assert node.broker.image.is_current(1, epochs[2])
     finally:
         node.stop()
         await node.run()

@@ -74,6 +74,11 @@ _REFUSED = (
 """What a start ends with when the world is not as it should be. Each message is a sentence for a person."""
 
 
+_PASSING = (FencedError, MetadataUnavailableError, StoreUnavailableError)
+"""What may be over a moment later: the store does not answer or refuses, or the others waited longer for the
+first heartbeat than the start took."""
+
+
 class StartError(Exception):
     """The broker cannot start. The message is one sentence for a person."""
 
@@ -135,11 +140,7 @@ class Node:
                 raise
             try:
                 await self._begin(server)
-            except FencedError as error:
-                # The others waited longer for its first heartbeat than its start took.
-                log.warning("fenced while it started: %s; broker=%d", error, self.settings.broker_id)
-                await self._begin_again()
-            except (StoreUnavailableError, MetadataUnavailableError) as error:
+            except _PASSING as error:
                 await self._begin_later(error)
         except _REFUSED as error:
             await self._abandon()
@@ -256,21 +257,20 @@ class Node:
         await incarnation.begin()
 
     async def _begin_later(self, error: Exception) -> None:
-        """A store that gave the metadata log and then does not answer, or refuses, is asked again for a
-        while. One that gave nothing may not be the right one, and that is told at once."""
-        if self._incarnation is None or not self._incarnation.found_cluster:
-            raise error
+        """Begin again for a while. A store that gave nothing at all may not be the right one: that is told at
+        once."""
         deadline = self.clock.monotonic() + START_PATIENCE_SECONDS
-        while True:
+        found_cluster = self._incarnation is not None and self._incarnation.found_cluster
+        while found_cluster and self.clock.monotonic() < deadline:
             log.warning("could not start yet: %s; broker=%d", error, self.settings.broker_id)
-            await asyncio.sleep(REGISTER_AGAIN_SECONDS)
+            if not isinstance(error, FencedError):
+                await asyncio.sleep(REGISTER_AGAIN_SECONDS)
             try:
                 await self._begin_again()
                 return
-            except (StoreUnavailableError, MetadataUnavailableError) as again:
-                if self.clock.monotonic() >= deadline:
-                    raise
+            except _PASSING as again:
                 error = again
+        raise error
 
     async def _begin_again(self) -> None:
         """Another incarnation, on the same addresses. What an attempt before it left running is ended."""
