@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -10,9 +11,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
+from penstock.entropy import SystemEntropy
+from penstock.metadata.image import ClusterImage
+from penstock.node.entrances import Entrances
+from penstock.security.principals import ANONYMOUS
+from penstock.settings import load
 from penstock.settings.doors import TlsSettings
 from penstock.tls import client_context, server_context
 from tests.certificates import Authority, Certified
+from tests.clocks import AheadClock
 
 ROOT = Authority("the root")
 BETWEEN = Authority("the one between", ROOT)
@@ -116,6 +123,40 @@ def test_a_ticket_is_worth_nothing_once_its_authority_is_not_trusted(version: st
     again, there = shake(before, client, ticket)
     assert not again.session_reused, "nor is one of a listener that asks for no certificate"
     assert there.getpeercert(binary_form=True)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+async def test_a_ticket_does_not_outlive_the_certificate(tmp_path: Path, protocol: str, version: str) -> None:
+    """OpenSSL verifies nothing when a session is taken up again, and gives a new ticket each time."""
+    (tmp_path / "trust.pem").write_text(BETWEEN.certificate)
+    plain = "listener.name.x.plain.sasl.jaas.config=PlainLoginModule required user_a=b;"
+    settings = load(
+        [
+            "listeners=X://127.0.0.1:1",
+            f"listener.security.protocol.map=X:{protocol}",
+            f"ssl.keystore.location={BROKER.write(tmp_path / 'keys.pem')}",
+            f"ssl.truststore.location={tmp_path / 'trust.pem'}",
+            "ssl.client.auth=required",
+            *(("sasl.enabled.mechanisms=PLAIN", plain) if protocol == "SASL_SSL" else ()),
+        ]
+    )
+    clock = AheadClock()
+    entrances = Entrances(settings, clock, SystemEntropy(), ClusterImage)
+    await entrances.open()
+    entrance = entrances.of("X")
+    await entrances.close()
+    assert entrance.context is not None and entrance.principal is not None
+    client = client_context(tls(CLIENT, BROKER.certificate))
+    client.minimum_version = client.maximum_version = getattr(ssl.TLSVersion, version.replace(".", "_"))
+    session, reused = None, []
+    for days, principal in ((0, "User:CN=localhost" if protocol == "SSL" else ANONYMOUS), (2, None)):
+        clock.ahead_ms = days * 86_400_000
+        here, there = shake(entrance.context(), client, session)
+        assert entrance.principal(there.getpeercert(binary_form=True)) == principal
+        session = here.session
+        reused.append(here.session_reused)
+    assert reused == [False, True]
 
 
 def self_signed(name: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.server.entrance import Principal
     from penstock.server.login import Logins
     from penstock.settings import Settings
-    from penstock.settings.doors import LoginSettings, TlsSettings
+    from penstock.settings.doors import LoginSettings
 
 
 class Entrances:
@@ -77,8 +77,7 @@ class Entrances:
                 raise SettingsError(str(error)) from None
             self._watches.append(certificates.watch())
             context = certificates.current
-            if door.login is None:
-                principal = _principal(door.tls)
+            principal = _principal(door, self._clock.time_ms)
         logins = None if door.login is None else await self._logins(door.login)
         return Entrance(context, principal, logins)
 
@@ -160,13 +159,12 @@ def refuse_bad_keys(settings: Settings) -> None:
                 server_context(door.tls)
             except TlsError as error:
                 raise SettingsError(str(error)) from None
-            if door.login is None:
-                _principal(door.tls)
+            _principal(door, lambda: 0)
 
 
-def _principal(tls: TlsSettings) -> Principal | None:
-    """From a client's certificate to its principal."""
-    if tls.client_auth == "none":
+def _principal(door: Door, now_ms: Callable[[], int]) -> Principal | None:
+    """From a client's certificate to its principal. Where clients log in it says no name."""
+    if door.tls is None or door.tls.client_auth == "none":
         return None
     from cryptography.x509 import load_der_x509_certificate
 
@@ -178,14 +176,20 @@ def _principal(tls: TlsSettings) -> Principal | None:
     )
 
     try:
-        mapping = PrincipalMapping(tls.mapping_rules)
+        mapping = None if door.login is not None else PrincipalMapping(door.tls.mapping_rules)
     except BadMappingError as error:
         raise SettingsError(f"ssl.principal.mapping.rules cannot be used: {error}.") from None
 
     def principal(certificate: bytes | None) -> str | None:
         if certificate is None:
             return ANONYMOUS
-        name = mapping.name_of(distinguished_name(load_der_x509_certificate(certificate).subject))
+        shown = load_der_x509_certificate(certificate)
+        if shown.not_valid_after_utc.timestamp() * 1000 < now_ms():
+            # A session that is taken up again is not verified, and gives a ticket for the next one.
+            return None
+        if mapping is None:
+            return ANONYMOUS
+        name = mapping.name_of(distinguished_name(shown.subject))
         return None if name is None else f"User:{name}"
 
     return principal

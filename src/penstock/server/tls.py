@@ -223,7 +223,7 @@ class TlsTransport(asyncio.BufferedProtocol):
                 log.exception("a certificate could not be judged")
                 name = None
             if name is None:
-                self._refuse("no principal follows from the certificate")
+                self._refuse("its certificate is over, or no principal follows from it")
                 return
             self._connection.session.principal = name
         # An SSLObject hands on to what it wraps. Some clients send records of 4 KB, 250 to the megabyte, and
