@@ -173,6 +173,16 @@ async def test_the_log_says_which_client_was_refused(
     assert "mechanism='PLAIN' client='tests' peer=127.0.0.1" in line and "guess" not in line
 
 
+async def test_no_stranger_fills_the_log(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """With a name as long as a token may be."""
+    await serve(bench)
+    peer = await bench.connect()
+    await shake(peer)
+    await give(peer, b"\0" + "\x80".encode() * 4_500 + b"\0guess")
+    (line,) = [one.getMessage() for one in caplog.records if "refused a login" in one.getMessage()]
+    assert "wrong user or password, user='\\x80" in line and len(line) < 600
+
+
 async def test_a_mechanism_that_is_not_offered(bench: Bench) -> None:
     await serve(bench)
     peer = await bench.connect()

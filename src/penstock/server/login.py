@@ -336,7 +336,8 @@ class Login:
         if self._logins.may_log:
             session = self._connection.session
             log.warning(
-                "refused a login: %s; mechanism=%.32r client=%.100r peer=%s listener=%s",
+                # A name in it is as long as a token may be.
+                "refused a login: %.300s; mechanism=%.32r client=%.100r peer=%s listener=%s",
                 why,
                 mechanism,
                 self._client_id,
