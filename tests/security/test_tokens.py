@@ -76,6 +76,8 @@ def hmac_with_the_public_key() -> str:
 WRONG = {
     "unsigned": part({"alg": "none", "kid": "one"}) + "." + part(CLAIMS) + ".",
     "unsigned with a signature": part({"alg": "None"}) + "." + part(CLAIMS) + ".AAAA",
+    "a list of algorithms": part({"alg": ["RS256"], "kid": "one"}) + "." + part(CLAIMS) + ".AAAA",
+    "an object for an algorithm": part({"alg": {}, "kid": "one"}) + "." + part(CLAIMS) + ".AAAA",
     "hmac": hmac_with_the_public_key(),
     "forged": made(OTHER),
     "changed": changed(),
@@ -133,6 +135,14 @@ def test_a_key_signs_with_the_algorithm_that_it_names() -> None:
     assert isinstance(validate(made(alg="RS512"), keys, EXPECTED, NOW), BearerToken)
     fewer = Expected(algorithms=frozenset(("ES256",)))
     assert isinstance(validate(made(alg="RS512"), keys, fewer, NOW), BearerRefused)
+
+
+def test_a_key_that_signs_nothing_is_passed_over() -> None:
+    """The issuer's other keys are good."""
+    for alg in ("none", "HS256", "RSA-OAEP"):
+        keys = KeySet({"keys": [rsa_entry(OTHER, kid="two", alg=alg), rsa_entry(RSA, kid="one")]})
+        assert isinstance(validate(made(), keys, EXPECTED, NOW), BearerToken)
+        assert isinstance(validate(made(OTHER, kid="two"), keys, EXPECTED, NOW), UnknownKey)
 
 
 def test_another_claim_names_the_user() -> None:

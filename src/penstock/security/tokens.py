@@ -113,7 +113,7 @@ def validate(token: str, keys: KeySet, expected: Expected, now_ms: int) -> Beare
     except jwt.PyJWTError:
         return BearerRefused("not a signed JSON web token")
     algorithm = header.get("alg")
-    if algorithm not in expected.algorithms & ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in expected.algorithms & ALGORITHMS:
         return BearerRefused(f"algorithm {algorithm!r} is not allowed")
     key = keys.find(header.get("kid"))
     if key is None:
@@ -188,7 +188,7 @@ def _public_key(entry: object) -> Key | None:
     public = {name: value for name, value in entry.items() if name not in ("d", "p", "q", "dp", "dq", "qi")}
     try:
         made = jwt.PyJWK(public)
-    except (jwt.PyJWTError, TypeError, ValueError):
+    except (jwt.PyJWTError, TypeError, ValueError, NotImplementedError):  # The last one is for `none`.
         return None
     named = entry.get("kid")
     return Key(named if isinstance(named, str) else None, entry["kty"], entry.get("alg"), made.key)
