@@ -57,12 +57,20 @@ def coordinators(cluster: Cluster, names: list[str], kind: int) -> set[int]:
         return {one.node_id for one in answer.coordinators}
 
 
+def transactional_ids(topic: str) -> list[str]:
+    return [f"{topic}-{number}" for number in range(IDS)]
+
+
+def group_ids(topic: str) -> list[str]:
+    return [f"{topic}-group-{number}" for number in range(IDS)]
+
+
 def transactions(cluster: Cluster, topic: str) -> str:
     """Each id writes to each partition, and every second one aborts."""
     given: dict[str, Any] = dict(cluster.librdkafka())
     admin = AdminClient(given)  # it is kept: what it does ends with it
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-    ids = [f"{topic}-{number}" for number in range(IDS)]
+    ids = transactional_ids(topic)
     wanted = set()
     for number, name in enumerate(ids):
         producer = Producer({**given, "transactional.id": name})
@@ -102,7 +110,7 @@ def committed(given: dict[str, Any], topic: str, count: int) -> list[str]:
 
 def groups(cluster: Cluster, topic: str) -> str:
     given: dict[str, Any] = dict(cluster.librdkafka())
-    names = [f"{topic}-group-{number}" for number in range(IDS)]
+    names = group_ids(topic)
     for number, name in enumerate(names):
         consumer = Consumer({**given, "group.id": name})
         consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=False)
@@ -152,8 +160,10 @@ def new_certificates(cluster: Cluster) -> str:
         return "" if client.any() is connection else "a connection was dropped"
 
 
-def killed(cluster: Cluster) -> str:
-    """One broker dies; its supervisor starts it again, and it speaks to the others with new certificates."""
+def killed(cluster: Cluster, topic: str) -> str:
+    """One broker dies; its supervisor starts it again, and it speaks to the others with new certificates. If that
+    takes longer than a second, others lead meanwhile, and it leads again when leaders are spread next: `topic` names
+    what is to have its coordinators on all brokers then."""
     children = Path(f"/proc/{cluster.process.pid}/task/{cluster.process.pid}/children").read_text().split()
     brokers = [int(child) for child in children if b"broker" in Path(f"/proc/{child}/cmdline").read_bytes()]
     os.kill(brokers[-1], signal.SIGKILL)
@@ -161,10 +171,16 @@ def killed(cluster: Cluster) -> str:
     def complete() -> bool:
         try:
             with asked(cluster) as client:
-                return (
-                    len(client.metadata([]).brokers) == BROKERS
-                    and len(shown(cluster, addresses(cluster)[-1])) > 0
-                )
+                whole = len(client.metadata([]).brokers) == BROKERS
+            spread = (
+                coordinators(cluster, transactional_ids(topic), 1),
+                coordinators(cluster, group_ids(topic), 0),
+            )
+            return (
+                whole
+                and len(shown(cluster, addresses(cluster)[-1])) > 0
+                and all(len(found) == BROKERS for found in spread)
+            )
         except Exception:
             return False
 
@@ -189,7 +205,7 @@ def main() -> int:
             held("groups on each broker", partial(groups, cluster, "first")),
             held("new certificates while brokers run", partial(new_certificates, cluster)),
             held("transactions with new certificates", partial(transactions, cluster, "second")),
-            held("a broker is killed and comes back", partial(killed, cluster)),
+            held("a broker is killed and comes back", partial(killed, cluster, "third")),
             held("transactions after that", partial(transactions, cluster, "third")),
             held("groups after that", partial(groups, cluster, "third")),
         ]
