@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.console.application import LOGIN_BYTES_MAX
 from penstock.console.guard import POLICY, way_back
 from penstock.console.options import ConsoleOptions
+from penstock.testing.waiting import until
 from penstock.web.relay import Relay
 from tests.console.browser import Browser, text_of
 
@@ -89,6 +93,31 @@ def test_a_stranger_sends_little() -> None:
     answer = browser.send("/login", {"user": "x" * LOGIN_BYTES_MAX, "password": "y"}, on="/login")
     assert answer.status_code == 413
     browser.close()
+
+
+def test_who_leaves_within_a_form_leaves_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Strangers come so far: a traceback for each would fill a disk."""
+    browser = Browser(ConsoleOptions(bootstrap="127.0.0.1:1", mechanisms=("PLAIN",)))
+    statuses: list[int] = []
+    problem = browser.console._problem
+
+    def noted(request: Request, status: int, sentence: str) -> Response:
+        statuses.append(status)
+        return problem(request, status, sentence)
+
+    browser.console._problem = noted  # type: ignore[method-assign]
+    url = browser.http.base_url
+    with socket.create_connection((url.host, url.port or 0)) as connection:
+        head = (
+            f"POST /login HTTP/1.1\r\nHost: {url.host}\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+        )
+        connection.sendall(head.encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100")
+        connection.sendall(b"user=")
+    until(lambda: statuses or caplog.records, 30, "the end of the form")
+    browser.close()
+    assert statuses == [400]
+    assert [record for record in caplog.records if record.name.startswith("penstock")] == []
 
 
 async def test_one_address_does_not_keep_the_others_out(monkeypatch: pytest.MonkeyPatch) -> None:

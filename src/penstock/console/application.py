@@ -18,7 +18,7 @@ import anyio
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import (
     HTMLResponse,
     PlainTextResponse,
@@ -300,6 +300,8 @@ async def _form(
                     raise HTTPException(413, f"A form has at most {size_max // 1024} KiB.")
     except TimeoutError:
         raise HTTPException(408, f"The form did not come within {seconds:.0f} s.") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "The form did not come whole.") from None
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError:
