@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.dispatch import make_handle
-from penstock.broker.security.quotas import ClientQuotas
+from penstock.broker.security.quotas import THROTTLE_MS_MAX, ClientQuotas
 from penstock.metadata.commands import SetQuota
 from penstock.security.quotas import FETCHED, MUTATIONS, PRODUCED, REQUEST_TIME, Limit
 from penstock.wire.api.create_partitions import (
@@ -96,6 +96,16 @@ async def test_bytes_produced_on_the_fast_way_too(rig: Rig, muted: list[float]) 
     await rig.propose(SetQuota("alice", None, None, {PRODUCED: None}))
     assert rig.broker.quotas is None
     assert (await produce(rig)).throttle_time_ms == 0
+
+
+async def test_who_owes_more_than_an_answer_can_say_is_told_the_most(rig: Rig, muted: list[float]) -> None:
+    """Such as some megabytes, at a byte in a second."""
+    await rig.propose(SetQuota("alice", None, None, {PRODUCED: SIZE / 1e10, MUTATIONS: 1e-320}))
+    assert (await produce(rig)).throttle_time_ms == THROTTLE_MS_MAX
+    assert (await produce(rig)).throttle_time_ms == THROTTLE_MS_MAX
+    assert await create(rig, 7, "a") == (0, [0])
+    assert await create(rig, 7, "b") == (THROTTLE_MS_MAX, [ErrorCode.THROTTLING_QUOTA_EXCEEDED])
+    assert muted == [THROTTLE_MS_MAX / 1000] * 3
 
 
 @pytest.mark.parametrize("fast", [False, True])

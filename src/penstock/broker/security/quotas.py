@@ -42,6 +42,8 @@ _BROKERS_ONLY: Final = frozenset((27,))
 _STRICT_FROM: Final = {19: 6, 20: 5, 37: 3}
 """From these versions on, what does not fit is refused (KIP-599). Older clients only wait."""
 _KEPT_MAX: Final = 10_000
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""What an answer has room for, 24 days: with a byte in a second some megabytes are paid for longer."""
 
 _Limits = tuple[Limit | None, Limit | None, Limit | None]
 
@@ -168,7 +170,7 @@ def _meter_of_bytes() -> Meter:
 
 def _muted(session: Session, delay_ms: float) -> int:
     """Mute the connection for so long, in whole milliseconds."""
-    throttle_ms = round(delay_ms)
+    throttle_ms = round(min(delay_ms, THROTTLE_MS_MAX))
     if throttle_ms > 0 and session.mute is not None:
         session.mute(throttle_ms / 1000)
     return throttle_ms
