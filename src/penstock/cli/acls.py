@@ -85,7 +85,7 @@ class _Asked:
         from penstock.metadata.access import AccessRule
 
         if not self.principal or not self.operations or not self.resources:
-            raise click.ClickException(
+            raise click.UsageError(
                 "A rule needs --principal, --operation and a resource: --topic, --group, --transactional-id, "
                 "--cluster, --user or --token."
             )
@@ -176,7 +176,7 @@ def remove(bootstrap: str, as_json: bool, location: str | None, everything: bool
     """
     asked = _Asked(given)
     if not (everything or asked.principal or asked.resources or asked.operations or asked.host or asked.deny):
-        raise click.ClickException("Say which rules to remove, or --all.")
+        raise click.UsageError("Say which rules to remove, or --all.")
     rules = _found(bootstrap, location, asked)
     if rules and location is not None:
         from penstock.metadata.commands import RemoveAcls

@@ -33,6 +33,8 @@ from penstock.cli.client import ClientError
 from penstock.cli.entry import INTERRUPTED
 from penstock.cli.start_options import OPTIONS
 
+SENTENCE_MAX = 300
+
 
 class App(click.Group):
     """Turns what went wrong into one sentence and an exit code."""
@@ -126,3 +128,14 @@ app.add_command(users.users)
 app.add_command(acls.acls)
 app.add_command(pipeline.pipeline)
 app.add_command(settings.settings)
+
+
+def _summarise(group: click.Group) -> None:
+    """Lists of commands have the whole first sentence about each, where Click would cut it short."""
+    for command in group.commands.values():
+        command.short_help = command.get_short_help_str(SENTENCE_MAX)
+        if isinstance(command, click.Group):
+            _summarise(command)
+
+
+_summarise(app)

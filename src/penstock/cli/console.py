@@ -58,7 +58,7 @@ def console(
     try:
         security, mechanisms = visitors_security(given)
     except SettingsError as error:
-        raise click.ClickException(f"{command_config}: {error}") from None
+        raise click.UsageError(f"{command_config}: {error}") from None
     try:
         host, _port = parse_http_address(listen)
     except SettingsError:

@@ -26,7 +26,7 @@ from penstock.log.isolation import Isolation
               help="beginning, end, an offset, -N for the last N of each partition, @MILLISECONDS, or a date "
               "and time.")  # fmt: skip
 @click.option("--partition", "chosen", type=int, multiple=True, help="Only this partition; may be repeated.")
-@click.option("--max", "most", type=int, help="Stop after so many records.")
+@click.option("--max", "most", type=click.IntRange(min=0), help="Stop after so many records.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for new records instead of stopping at the end.")
 @click.option("--isolation", type=click.Choice([one.value for one in Isolation]),
               help="read_uncommitted, the default, prints all records. read_committed leaves out those of "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.client import Client
-from penstock.cli.options import cluster_options, connected, security, security_in
+from penstock.cli.options import cluster_options, connected, security, security_in, understood
 from penstock.cli.output import say, wants_json
 from penstock.wire.compression import CODEC_NAMES
 
@@ -24,7 +24,8 @@ SECONDS = 30.0
 @cluster_options
 @click.argument("source")
 @click.argument("target")
-@click.option("--to-bootstrap", metavar="HOST:PORT,...", help="The cluster of TARGET, if it is another one.")
+@click.option("--to-bootstrap", metavar="HOST:PORT,...", callback=understood,
+              help="The cluster of TARGET, if it is another one.")  # fmt: skip
 @click.option("--to-command-config", metavar="FILE",
               help="How to reach that cluster, as --command-config says for SOURCE's.")  # fmt: skip
 @click.option("--at", "begin", metavar="PARTITION:OFFSET,...",

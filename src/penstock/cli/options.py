@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from penstock.cli.client import Client
+from penstock.cli.client import Client, ClientError
+from penstock.client import addresses
 from penstock.settings import SettingsError
 from penstock.settings.clients import OPEN_CLIENT, ClientSecurity, client_security
 from penstock.settings.properties import parse_properties
@@ -62,8 +63,19 @@ def bootstrap_option(command: F) -> F:
         envvar="PENSTOCK_BOOTSTRAP",
         show_default=True,
         show_envvar=True,
+        callback=understood,
         help="Where to find the cluster.",
     )(command)
+
+
+def understood(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Addresses as they were given, if they are addresses."""
+    try:
+        if text is not None:
+            addresses(text)
+    except ClientError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
 
 
 def connected(bootstrap: str, seconds: float = 30.0) -> Client:
@@ -92,7 +104,7 @@ def security_in(path: str) -> ClientSecurity:
     try:
         return client_security(properties_in(path))
     except SettingsError as error:
-        raise click.ClickException(f"{path}: {error}") from None
+        raise click.UsageError(f"{path}: {error}") from None
 
 
 def properties_in(path: str) -> dict[str, str]:
@@ -102,4 +114,4 @@ def properties_in(path: str) -> dict[str, str]:
             return parse_properties(file.read())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise click.ClickException(f"{path} cannot be read: {reason}.") from None
+        raise click.UsageError(f"{path} cannot be read: {reason}.") from None

@@ -28,7 +28,8 @@ from penstock.wire.compression import CODEC_NAMES
               help="What a line is: a value, or a record as `consume --json` prints it.")  # fmt: skip
 @click.option("--key", help="The key of every record.")
 @click.option("--key-separator", metavar="TEXT", help="What separates key and value in each line of input.")
-@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of every record.")
+@click.option("--header", "headers", metavar="NAME[=VALUE]", multiple=True,
+              help="A header of every record; without = its value is null.")  # fmt: skip
 @click.option("--partition", type=int, help="The partition; by key, else in turn, if not given.")
 @click.option("--compression", type=click.Choice(CODEC_NAMES), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(["all", "1"]), default="all", show_default=True)

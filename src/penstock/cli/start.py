@@ -20,6 +20,8 @@ REPLACED = 3
 """The exit code of a broker that lost its place for good: its id is another process's, it was removed, or the
 others wrote what it cannot read."""
 
+BROKERS_MAX = 1000
+
 
 def say(sentence: str, stream: TextIO) -> None:
     """Print a line in one write. Brokers of one supervisor share its output, and where PYTHONUNBUFFERED is
@@ -38,7 +40,7 @@ def main(values: Values) -> int:
     from penstock.settings.doors import refuse_open_doors
 
     try:
-        count = _number(values, "brokers", 1)
+        count = _count(values)
         if count != 1 and "broker_id" in values:
             raise UsageError("--brokers starts brokers 1 to N; --broker-id is for one broker alone.")
         secure = _secured(values) if "secure" in values else None
@@ -213,19 +215,19 @@ def _one(values: Values, name: str) -> str | None:
     return given[0] if given else None
 
 
-def _number(values: Values, name: str, default: int) -> int:
-    text = _one(values, name)
+def _count(values: Values) -> int:
+    text = _one(values, "brokers")
     if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or (name == "brokers" and not 1 <= int(text) <= 1000):
-        raise UsageError(f"--{name.replace('_', '-')} takes a number, not {text!r}.")
+        return 1
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= BROKERS_MAX):
+        raise UsageError(f"--brokers takes a number from 1 to {BROKERS_MAX}, not {text!r}.")
     return int(text)
 
 
 def _address(text: str, flag: str) -> str:
     host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()):
-        raise UsageError(f"{flag} takes HOST:PORT, not {text!r}.")
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise UsageError(f"{flag} takes HOST:PORT, with a port up to 65535, not {text!r}.")
     return f"{host}:{port}"
 
 

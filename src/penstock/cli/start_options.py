@@ -62,7 +62,8 @@ OPTIONS = (
         "--http",
         "HOST:PORT",
         "Serve the console, /metrics and /health here; port 0 takes a free one. With --brokers: consecutive "
-        "ports. The console asks for a login where listeners do; /metrics and /health never do.",
+        "ports. The console asks for a login where listeners do, /metrics for a token if metrics.token.file "
+        "names one, and /health for nothing.",
         "http.address",
     ),
     Option("--rack", "R", "The rack of this broker.", "broker.rack"),

@@ -19,7 +19,7 @@ from penstock.wire.uuids import uuid_text
 
 @click.group()
 def topics() -> None:
-    """Look at topics, create and delete them."""
+    """Look at topics; create, alter, copy and delete them."""
 
 
 @topics.command("list")
@@ -135,7 +135,7 @@ def alter_topic(
 @click.argument("name")
 @click.option("--lines", "-n", type=click.IntRange(min=0), default=10, show_default=True,
               help="How many of the last records of each partition to begin with.")  # fmt: skip
-@click.option("--max", "most", type=int, help="Stop after so many records.")
+@click.option("--max", "most", type=click.IntRange(min=0), help="Stop after so many records.")
 @click.pass_context
 def tail_topic(
     context: click.Context, bootstrap: str, as_json: bool, name: str, lines: int, most: int | None

@@ -142,7 +142,7 @@ def _password(from_stdin: bool) -> str:
     elif sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
     else:
-        raise click.ClickException("Give the password by --password-stdin: no terminal to ask on.")
+        raise click.UsageError("Give the password by --password-stdin: no terminal to ask on.")
     require_password(password)
     return password
 

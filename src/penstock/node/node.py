@@ -261,8 +261,11 @@ class Node:
         once."""
         deadline = self.clock.monotonic() + START_PATIENCE_SECONDS
         found_cluster = self._incarnation is not None and self._incarnation.found_cluster
+        told = ""
         while found_cluster and self.clock.monotonic() < deadline:
-            log.warning("could not start yet: %s; broker=%d", error, self.settings.broker_id)
+            if str(error) != told:
+                told = str(error)
+                log.warning("could not start yet: %s; broker=%d", told, self.settings.broker_id)
             if not isinstance(error, FencedError):
                 await asyncio.sleep(REGISTER_AGAIN_SECONDS)
             try:

@@ -471,7 +471,7 @@ class Settings(WatchingSettings, frozen=True, kw_only=True):
 
     def _refuse_open_http(self) -> None:
         """Visitors of the console must log in, and nobody on the way may see their passwords. Without a
-        console there is nothing that asks for one: /metrics and /health never do."""
+        console there is nothing that asks for one: /metrics asks for a token at most."""
         found = doors(self, self.given)
         if not (any(door.login is not None for door in found) or all(door.knows_peers for door in found)):
             raise SettingsError(
