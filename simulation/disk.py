@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from penstock.log.flush import FLUSH_HEADER_SIZE, FlushError, decode_flush_header
 from penstock.metadata.image import WalRef
-from penstock.storage.stores.files import FileInfo, Files
+from penstock.storage.stores.files import FileInfo, Files, Inode
 from penstock.wire.buffers import Buffer
 from simulation.filesystem import ROOT, Disk, Node, OpenNode, os_error
 from simulation.loop import Crashed, Process
@@ -193,8 +193,9 @@ class SimulatedFiles(Files):
         self._call("look at", path)
         return len(self._disk.find(path).data)
 
-    def inode(self, path: str) -> int:
-        return self._disk.find(path).number
+    def inode(self, file: str | int) -> Inode:
+        node = self._disk.find(file) if isinstance(file, str) else self._open[file].node
+        return 0, node.number
 
     def ftruncate(self, fd: int, length: int) -> None:
         opened = self._open[fd]

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from penstock.storage.stores.files import FileInfo, Files
+from penstock.storage.stores.files import FileInfo, Files, Inode
 from penstock.wire.buffers import Buffer
 
 
@@ -66,8 +66,8 @@ class MemoryFiles(Files):
     def size(self, fd: int) -> int:
         return len(self._open[fd])
 
-    def inode(self, path: str) -> int:
-        return id(self._find(path))
+    def inode(self, file: str | int) -> Inode:
+        return 0, id(self._find(file) if isinstance(file, str) else self._open[file])
 
     def ftruncate(self, fd: int, length: int) -> None:
         del self._open[fd][length:]

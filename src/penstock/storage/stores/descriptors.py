@@ -12,13 +12,13 @@ import contextlib
 import os
 from collections import OrderedDict
 
-from penstock.storage.stores.files import Files
+from penstock.storage.stores.files import Files, Inode
 
 
 class OpenFile:
     __slots__ = ("dropped", "fd", "holders", "inode", "key")
 
-    def __init__(self, key: str, fd: int, inode: int) -> None:
+    def __init__(self, key: str, fd: int, inode: Inode) -> None:
         self.key = key
         self.fd = fd
         self.inode = inode

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from penstock.entropy import SYSTEM, Entropy
 from penstock.storage.stores.descriptors import OpenFile
-from penstock.storage.stores.files import Files
+from penstock.storage.stores.files import Files, Inode
 from penstock.storage.stores.lanes import lane_of_list, lane_of_read, lane_of_write
 from penstock.storage.stores.local import TEMPORARY, TORN, LocalDirectory, is_key
 from penstock.storage.stores.objects import DatedObject, ObjectInfo, ObjectShortError
@@ -55,7 +55,7 @@ class DirectoryStore(LocalDirectory):
         super().__init__(root, sync=sync, files=files, threads=threads, entropy=entropy)
         self._buffers = ReadBuffers()
         self._spares: dict[str, tuple[str, int]] = {}
-        self._published: dict[str, int] = {}
+        self._published: dict[str, Inode] = {}
 
     @property
     def local(self) -> LocalDirectory:

@@ -12,7 +12,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock.storage.stores.objects import (
     ObjectMissingError,
@@ -41,6 +41,10 @@ _F_OK = os.F_OK
 _MOUNTS_PATH = "/proc/self/mountinfo"
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 IOV_MAX = 1024  # Linux's limit on buffers in one vectored call.
+
+
+Inode: TypeAlias = tuple[int, int]
+"""A device, and a number on it. What has the same is the same file."""
 
 
 class FileInfo(NamedTuple):
@@ -85,8 +89,10 @@ class Files:
     def size_of(self, path: str) -> int:
         return os.stat(path).st_size
 
-    def inode(self, path: str) -> int:
-        return os.stat(path).st_ino
+    def inode(self, file: str | int) -> Inode:
+        """Of a path, or of an open file."""
+        found = os.stat(file)
+        return found.st_dev, found.st_ino
 
     def allocate(self, fd: int, length: int) -> None:
         """Make sure that there is space for the first `length` bytes."""

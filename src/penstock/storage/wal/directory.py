@@ -18,10 +18,18 @@ A flush is one pwritev at a position that the writer remembers. The writer cuts 
 half-way; if even that fails, the next write goes to a new file. No sealer counts an incomplete flush, so
 cutting it off cannot contradict a sealer. A sealer may count a flush that was written whole but could not be
 synced, or whose seal could not be looked up: the incarnation ends there.
+
+A file may lose its name while it is written: somebody deletes it, restores an older copy of it, or puts a
+copy of the whole store in its place. Nobody would ever read what goes into it from then on. So the writer
+also looks whether the name still stands for the file that it has open. If not, it writes all of it anew under
+that name, from what it has open, and acknowledges nothing before that is done.
 """
 
 import asyncio
+import contextlib
+import errno
 import itertools
+import logging
 import os
 from bisect import bisect_right
 from collections import deque
@@ -31,7 +39,7 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.entropy import SYSTEM, Entropy
 from penstock.log.flush import FILE_HEADER_SIZE, FILE_SYNCED, FileHeader, encode_file_header
 from penstock.metadata.image import WalRef
-from penstock.storage.stores.files import store_error
+from penstock.storage.stores.files import Inode, store_error
 from penstock.storage.stores.lanes import Lane
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
@@ -41,6 +49,9 @@ from penstock.storage.wal.port import Durable, Failed, Fenced, Outcome, ScannedF
 from penstock.wire.buffers import Buffer
 
 _SEALED = "sealed"
+_COPY_BYTES = 1 << 20
+
+logger = logging.getLogger(__name__)
 
 
 class DirectoryWalWriter:
@@ -65,6 +76,8 @@ class DirectoryWalWriter:
         self._open_path = store.path(f"{log_directory(wal)}/{OPEN}")
         self._fd = -1
         self._key = ""
+        self._path = ""
+        self._inode: Inode = (0, 0)
         self._first_flush = 0
         self._position = 0
         self._rotations: deque[int] = deque()
@@ -108,11 +121,7 @@ class DirectoryWalWriter:
             if written != size:
                 files.write_all(self._fd, parts, position)
         except OSError as error:
-            try:
-                files.ftruncate(self._fd, position)
-            except OSError:
-                # What is left there may be longer than the next flush, and look like a damaged one after it.
-                self._spoilt = True
+            self._cut_off(position)
             return Failed(store_error(error, "could not write to the write-ahead log"))
         try:
             if self._sync:
@@ -121,11 +130,66 @@ class DirectoryWalWriter:
             return Failed(store_error(error, "could not sync the write-ahead log"), fatal=True)
         if not files.exists(self._open_path):
             return Fenced()
+        try:
+            restored = self._keep_name(position + size)
+        except OSError as error:
+            self._cut_off(position)
+            return Failed(store_error(error, "could not restore the write-ahead file"))
+        if restored and not files.exists(self._open_path):
+            return Fenced()
         self._position = position + size
         return Durable(self._key, position)
 
+    def _cut_off(self, position: int) -> None:
+        """Take back a flush that failed."""
+        try:
+            self._files.ftruncate(self._fd, position)
+        except OSError:
+            # What is left there may be longer than the next flush, and look like a damaged one after it.
+            self._spoilt = True
+
+    def _keep_name(self, end: int) -> bool:
+        """Make sure that the present file, up to `end`, is what its name stands for; whether it was not."""
+        files = self._files
+        with contextlib.suppress(FileNotFoundError):
+            if files.inode(self._path) == self._inode:
+                return False
+        name = self._store.temporary_name()
+        fd = files.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            for at in range(0, end, _COPY_BYTES):
+                files.write_all(fd, (self._read(at, min(_COPY_BYTES, end - at)),), at)
+            if self._sync:
+                files.fdatasync(fd)
+            inode = files.inode(fd)
+            files.rename(name, self._path)
+            if self._sync:
+                files.sync_directory(os.path.dirname(self._path))
+        except OSError:
+            files.close(fd)
+            with contextlib.suppress(OSError):
+                files.unlink(name)
+            raise
+        files.close(self._fd)
+        self._fd, self._inode = fd, inode
+        logger.warning("a write-ahead file was deleted or replaced, and was written anew file=%s", self._key)
+        return True
+
+    def _read(self, start: int, length: int) -> bytes:
+        parts = []
+        while length:
+            part = self._files.pread(self._fd, length, start)
+            if not part:
+                raise OSError(errno.EIO, "it was cut short")
+            parts.append(part)
+            start += len(part)
+            length -= len(part)
+        return b"".join(parts)
+
     def _begin_file(self, number: int) -> None:
         """Close the present file and begin the next. On failure the present one stays usable."""
+        if self._fd >= 0:
+            self._keep_name(self._position)
         key = file_key(self._wal, number)
         header = FileHeader(
             FILE_SYNCED if self._sync else 0,
@@ -144,6 +208,7 @@ class DirectoryWalWriter:
             if self._sync:
                 self._files.fdatasync(fd)
                 self._files.sync_directory(os.path.dirname(path))
+            inode = self._files.inode(fd)
         except OSError:
             self._files.close(fd)
             self._forget_file(path)
@@ -152,6 +217,8 @@ class DirectoryWalWriter:
             self._files.close(self._fd)
         self._fd = fd
         self._key = key
+        self._path = path
+        self._inode = inode
         self._first_flush = number
         self._position = FILE_HEADER_SIZE
         self._spoilt = False
