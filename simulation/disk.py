@@ -197,6 +197,9 @@ class SimulatedFiles(Files):
         node = self._disk.find(file) if isinstance(file, str) else self._open[file].node
         return 0, node.number
 
+    def has_name(self, fd: int, path: str) -> bool:
+        return self._disk.has(path) and self._disk.find(path) is self._open[fd].node
+
     def ftruncate(self, fd: int, length: int) -> None:
         opened = self._open[fd]
         self._call("truncate", opened.path, NAMES)

@@ -52,7 +52,11 @@ def _replace_the_store(logs: Directory) -> None:
 
 
 @pytest.mark.parametrize("lose", [_delete, _restore, _replace_the_store])
-async def test_it_is_written_anew(logs: Directory, lose: Callable[[Directory], None]) -> None:
+async def test_it_is_written_anew(
+    logs: Directory, lose: Callable[[Directory], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lose is _replace_the_store:
+        monkeypatch.setattr("penstock.storage.wal.directory.LOOK_SECONDS", 0.0)
     writer = await logs.create()
     for number in range(3):
         assert isinstance(await write(writer, number), Durable)
@@ -114,11 +118,14 @@ async def test_nothing_is_acknowledged_where_there_is_no_space_for_it(logs: Dire
     await writer.close()
 
 
-async def test_a_log_that_was_sealed_meanwhile_is_left_alone(logs: Directory) -> None:
+@pytest.mark.parametrize("rotated", [False, True])
+async def test_a_log_that_was_sealed_meanwhile_is_left_alone(logs: Directory, rotated: bool) -> None:
     writer = await logs.create()
     assert isinstance(await write(writer, 0), Durable)
     assert await logs.wal_store.seal(WAL) == 1
     _delete(logs)
+    if rotated:
+        writer.rotate(1)
     assert isinstance(await write(writer, 1), Fenced)
     assert logs.written() == []
     await writer.close()

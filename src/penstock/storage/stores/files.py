@@ -94,6 +94,11 @@ class Files:
         found = os.stat(file)
         return found.st_dev, found.st_ino
 
+    def has_name(self, fd: int, path: str) -> bool:
+        """Whether an open file was neither deleted nor replaced; `path`: its name. That the directory is
+        another one by now is not noticed."""
+        return os.fstat(fd).st_nlink > 0
+
     def allocate(self, fd: int, length: int) -> None:
         """Make sure that there is space for the first `length` bytes."""
         if hasattr(os, "posix_fallocate"):

@@ -22,7 +22,9 @@ synced, or whose seal could not be looked up: the incarnation ends there.
 A file may lose its name while it is written: somebody deletes it, restores an older copy of it, or puts a
 copy of the whole store in its place. Nobody would ever read what goes into it from then on. So the writer
 also looks whether the name still stands for the file that it has open. If not, it writes all of it anew under
-that name, from what it has open, and acknowledges nothing before that is done.
+that name, from what it has open, and acknowledges nothing before that is done. Without syncing, where the
+look itself would be a good part of the cost of a flush, it looks each time whether the file has a name at
+all, and ten times a second whether that is this one.
 """
 
 import asyncio
@@ -50,6 +52,7 @@ from penstock.wire.buffers import Buffer
 
 _SEALED = "sealed"
 _COPY_BYTES = 1 << 20
+LOOK_SECONDS = 0.1
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +81,14 @@ class DirectoryWalWriter:
         self._key = ""
         self._path = ""
         self._inode: Inode = (0, 0)
+        self._look_at = 0.0
+        """When to look again, without syncing, what the name stands for."""
         self._first_flush = 0
         self._position = 0
         self._rotations: deque[int] = deque()
         """Flushes that are to begin a file. Several, if they are asked for while one waits for the disk."""
         self._spoilt = False
+        self._time = asyncio.get_running_loop().time
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-wal") if self._sync else None
         self._under_way: asyncio.Future[Outcome] | None = None
 
@@ -111,6 +117,8 @@ class DirectoryWalWriter:
             or self._position >= self._file_bytes
             or (rotations and rotations[0] <= number)
         ):
+            if not files.exists(self._open_path):
+                return Fenced()
             try:
                 self._begin_file(number)
             except OSError as error:
@@ -130,13 +138,14 @@ class DirectoryWalWriter:
             return Failed(store_error(error, "could not sync the write-ahead log"), fatal=True)
         if not files.exists(self._open_path):
             return Fenced()
-        try:
-            restored = self._keep_name(position + size)
-        except OSError as error:
-            self._cut_off(position)
-            return Failed(store_error(error, "could not restore the write-ahead file"))
-        if restored and not files.exists(self._open_path):
-            return Fenced()
+        if self._sync or not files.has_name(self._fd, self._path) or self._time() >= self._look_at:
+            try:
+                restored = self._keep_name(position + size)
+            except OSError as error:
+                self._cut_off(position)
+                return Failed(store_error(error, "could not restore the write-ahead file"))
+            if restored and not files.exists(self._open_path):
+                return Fenced()
         self._position = position + size
         return Durable(self._key, position)
 
@@ -151,6 +160,7 @@ class DirectoryWalWriter:
     def _keep_name(self, end: int) -> bool:
         """Make sure that the present file, up to `end`, is what its name stands for; whether it was not."""
         files = self._files
+        self._look_at = self._time() + LOOK_SECONDS
         with contextlib.suppress(FileNotFoundError):
             if files.inode(self._path) == self._inode:
                 return False
