@@ -1,9 +1,12 @@
 """How the command ends: by Ctrl-C, and beside threads of the SDK of object stores."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +88,42 @@ def test_an_interrupt_ends_a_command_that_follows_without_a_word() -> None:
             running.send_signal(signal.SIGINT)
             rest, said = running.communicate(timeout=60)
     assert (running.returncode, rest, said) == (130, "", "")
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("line", ["--help", "settings retention --json", "settings --json"])
+def test_output_that_cannot_be_written_is_one_sentence(line: str) -> None:
+    command = [sys.executable, "-m", "penstock", *line.split()]
+    with open(FULL, "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == "Error: The output cannot be written: No space left on device.\n"
+    assert done.returncode == 1
+
+
+def test_output_that_nobody_reads_is_no_mistake() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as ended:
+        command = [sys.executable, "-m", "penstock", "settings", "retention", "--json"]
+        done = subprocess.run(command, stdout=ended, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_bytes_that_are_no_text_and_letters_that_output_lacks() -> None:
+    variables = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    def run(*words: str | bytes) -> bytes:
+        command = [sys.executable, "-m", "penstock", *words]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, env=variables).stdout
+
+    with Broker() as broker:
+        variables["PENSTOCK_BOOTSTRAP"] = broker.bootstrap_servers
+        run("produce", "typed", b"v\xff", "--key", b"k\xfe", "--header", b"h=\xfd")
+        assert run("consume", "typed", "--key", b"k\xfe", "--format", "%k %s %h\n") == b"k\xfe v\xff h=\xfd\n"
+        run("consume", "typed", "--group", "b\u00fcro \u20ac \U0001f389")
+        listed = run("groups", "list", "--json")
+        assert rb"b\u00fcro \u20ac \ud83c\udf89" in listed
+        assert [row["group"] for row in json.loads(listed)] == ["b\u00fcro \u20ac \U0001f389"]

@@ -21,6 +21,7 @@ from penstock.cli.app import app
         ("topics list --command-config no-such-file", "no-such-file cannot be read: No such file"),
         ("topics list --command-config wrong.properties", "security.protocol"),
         ("console --command-config wrong.properties", "security.protocol"),
+        ("groups reset-offsets g --all-topics --to-current --export --json", "--export prints CSV"),
         ("consume orders --max -1", "-1 is not in the range x>=0"),
         ("topics tail orders --max -1", "-1 is not in the range x>=0"),
         ("acls add --principal User:bob", "A rule needs --principal, --operation and a resource"),

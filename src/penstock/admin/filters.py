@@ -25,7 +25,7 @@ def matching(
     headers. None if nothing is asked for."""
     tests: list[Matches] = []
     if keys:
-        wanted = {key.encode() for key in keys}
+        wanted = {_bytes(key) for key in keys}
         tests.append(lambda record: record.key in wanted)
     tests += [_grep(text) for text in greps]
     tests += [_field(text) for text in fields]
@@ -35,9 +35,14 @@ def matching(
     return lambda record: all(test(record) for test in tests)
 
 
+def _bytes(text: str) -> bytes:
+    """What was typed, also where it is not UTF-8."""
+    return text.encode(errors="surrogateescape")
+
+
 def _grep(text: str) -> Matches:
     try:
-        pattern = re.compile(text.encode())
+        pattern = re.compile(_bytes(text))
     except re.error as error:
         raise FilterError(f"{text!r} is not a regular expression: {error}.") from None
     return lambda record: record.value is not None and pattern.search(record.value) is not None
@@ -63,7 +68,7 @@ def _header(text: str) -> Matches:
     name, equals, value = text.partition("=")
     if not equals:
         return lambda record: any(one == name for one, _ in record.headers)
-    return lambda record: (name, value.encode()) in record.headers
+    return lambda record: (name, _bytes(value)) in record.headers
 
 
 def steps_of(path: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -11,19 +12,63 @@ _UNIX = ("fcntl", "resource")
 INTERRUPTED = 130
 """What shells say of a command that Ctrl-C ended."""
 
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Without the name of a file it is what was printed that has no place."""
+
 
 def main() -> int:
     try:
-        code = _main()
-    except KeyboardInterrupt:  # before there was a command to end
-        code = INTERRUPTED
-    except SystemExit as leaving:
-        if not isinstance(leaving.code, int | None):
+        code = _exit_code()
+        _flush()
+    except OSError as error:
+        if error.errno not in _NOT_WRITTEN or error.filename is not None:
             raise
-        code = leaving.code or 0
+        print(f"Error: The output cannot be written: {error.strerror}.", file=sys.stderr)
+        _discard_output()
+        code = 1
     if "obstore" in sys.modules:
         _end(code)
     return code
+
+
+def _exit_code() -> int:
+    try:
+        return _main()
+    except KeyboardInterrupt:  # before there was a command to end
+        return INTERRUPTED
+    except SystemExit as leaving:
+        if not isinstance(leaving.code, int | None):
+            raise
+        return leaving.code or 0
+
+
+def _flush() -> None:
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()  # Whoever read it has had enough of it.
+
+
+def _discard_output() -> None:
+    """Nobody tries again to write what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_any_text() -> None:
+    """What standard output has no letter for is printed as JSON writes it, so that JSON stays JSON: in a
+    locale that is not UTF-8, and where Windows hands output on."""
+    import codecs
+    import io
+    import json
+
+    def escaped(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+    codecs.register_error("escaped", escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="escaped")
 
 
 def _end(code: int) -> None:
@@ -71,5 +116,6 @@ def _run(arguments: list[str]) -> int:
             return start(values)
     from penstock.cli.app import app
 
+    _print_any_text()
     app(prog_name="penstock")
     return 0

@@ -126,6 +126,8 @@ def reset_offsets(
     """
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run contradict each other.")
+    if export and as_json:
+        raise click.UsageError("--export prints CSV: it and --json contradict each other.")
     way = _way(ways)
     if (way is None) == (from_file is None):
         raise click.UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -62,7 +63,7 @@ def produce(
         raise click.UsageError("--whole and --input json contradict each other.")
     fixed = tuple(_header(text) for text in headers)
     source = Source(paths, whole=whole)
-    lines: Iterable[bytes] = (value.encode() for value in values) if values else source.lines()
+    lines: Iterable[bytes] = map(os.fsencode, values) if values else source.lines()
     if form == "json":
         records = (record_of_json(line, number) for number, line in enumerate(lines, 1))
     else:
@@ -92,9 +93,9 @@ def _record(
     line: bytes, key: str | None, separator: str | None, headers: tuple[tuple[str, bytes | None], ...]
 ) -> Record:
     value: bytes | None = line
-    chosen = None if key is None else key.encode()
+    chosen = None if key is None else os.fsencode(key)
     if separator is not None:
-        before, found, after = line.partition(separator.encode())
+        before, found, after = line.partition(os.fsencode(separator))
         if found:
             chosen, value = before, after
     return Record(0, time.time_ns() // 1_000_000, chosen, value, headers)
@@ -102,4 +103,4 @@ def _record(
 
 def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
-    return name, value.encode() if equals else None
+    return name, os.fsencode(value) if equals else None
