@@ -168,6 +168,12 @@ def test_a_record_that_no_page_could_write_leaves_the_page_of_the_others(
     assert '{"a": "\\ud800", "b": "ü"}' in unescape(page)
 
 
+def test_sizes_of_value_and_key(browser: Browser, client: Client) -> None:
+    send(client, "sized", [(0, at(0, "k" * 2000, b"12345"))])
+    page = text_of(browser.get("/topics/sized/records"))
+    assert re.findall(r"text, [\d.]+ \S+", page) == ["text, 5 B", "text, 2.0 KiB"]
+
+
 def test_a_value_is_had_whole(browser: Browser, client: Client) -> None:
     large = json.dumps({"blob": "x" * 100_000, "last": "<end>"}).encode()
     send(client, "large", [(0, at(1, "a" * 1000, large)), (0, Record(0, 1, b"gone", None, ()))])

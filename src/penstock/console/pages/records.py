@@ -52,7 +52,6 @@ class RowOf:
         self.key: Shown = decoding.shown(found.record.key, way)
         self.value: Shown = decoding.shown(found.record.value, way)
         self.headers = [(name, decoding.shown(value, way)) for name, value in found.record.headers]
-        self.size = len(found.record.key or b"") + len(found.record.value or b"")
 
 
 @page("/topics/{name}/records")
