@@ -91,6 +91,19 @@ def test_passwords_that_are_refused(store: str, stdin: str, why: str) -> None:
     assert why in said
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("users", "add", "a\udcff", "--password-stdin"),
+        ("acls", "add", "--principal", "User:a\udcff", "--operation", "read", "--topic", "t"),
+    ],
+)
+def test_names_that_are_no_text(store: str, arguments: tuple[str, ...]) -> None:
+    """Bytes that are not UTF-8, as Python has them in its arguments and its input."""
+    said = run(*arguments, "--store", store, stdin="x", code=1)
+    assert said == "Error: A name or a password that was given is not UTF-8.\n"
+
+
 def test_a_password_is_never_an_argument(store: str) -> None:
     assert "--password-stdin" in run("users", "add", "a", "--store", store, code=1)
     assert "No such option" in run("users", "add", "a", "--password", "x", "--store", store, code=2)

@@ -44,6 +44,9 @@ class App(click.Group):
             return super().invoke(ctx)
         except ClientError as error:
             raise click.ClickException(str(error)) from error
+        except UnicodeEncodeError as error:
+            # Which text it is stays unsaid, since it may be a password.
+            raise click.ClickException("A name or a password that was given is not UTF-8.") from error
         except BrokenPipeError:
             # Whoever read our output has had enough of it.
             sys.stderr.close()
