@@ -9,6 +9,7 @@ import json
 import os
 from base64 import b64encode
 from collections.abc import Generator
+from http.client import HTTPException
 from typing import IO, TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -95,7 +96,7 @@ def fetch_token(source: TokenSource) -> str:
         with build_opener(_NoRedirect).open(request, timeout=FETCH_SECONDS) as answer:
             document = json.loads(answer.read(ANSWER_BYTES_MAX))
         token = document.get("access_token") if isinstance(document, dict) else None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise LoginError(f"No token could be had from {shown}: {error}.") from None
     if not isinstance(token, str) or not token:
         raise LoginError(f"What {shown} answered has no access_token.")

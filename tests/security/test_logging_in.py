@@ -9,13 +9,15 @@ from threading import Thread
 import pytest
 
 from penstock.logging_in import LoginError, fetch_token
-from penstock.settings.clients import TokenSource
+from penstock.settings import SettingsError
+from penstock.settings.clients import TokenSource, client_security
 
 
 class Issuer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
         self.elsewhere = ""
+        self.speaks_http = True
         self.shown: list[str | None] = []
 
     def source(self) -> TokenSource:
@@ -28,6 +30,9 @@ class Answering(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.server.shown.append(self.headers.get("authorization"))
+        if not self.server.speaks_http:
+            self.wfile.write(b"220 ready\r\n")
+            return
         if self.server.elsewhere:
             self.send_response(302)
             self.send_header("location", self.server.elsewhere)
@@ -65,3 +70,23 @@ def test_the_secret_is_not_shown_where_an_issuer_sends_us(issuers: tuple[Issuer,
         fetch_token(named.source())
     assert not other.shown
     assert "pencil" not in str(caught.value)
+
+
+def test_what_is_no_issuer_is_told_in_a_sentence(issuers: tuple[Issuer, Issuer]) -> None:
+    issuers[0].speaks_http = False
+    with pytest.raises(LoginError, match=r"No token could be had from http://127\.0\.0\.1/token: "):
+        fetch_token(issuers[0].source())
+
+
+def test_a_url_with_a_password_is_refused_and_not_repeated() -> None:
+    """It would be taken for a part of the host's name."""
+    given = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://me:pencil@issuer/token",
+    }
+    with pytest.raises(SettingsError, match="without a user in it") as caught:
+        client_security(given)
+    assert "pencil" not in str(caught.value)
+    made = client_security(given | {"sasl.oauthbearer.token.endpoint.url": "https://issuer/token?to=me@x"})
+    assert made.tokens is not None

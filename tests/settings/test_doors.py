@@ -13,6 +13,7 @@ from penstock.settings.properties import parse_properties
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a\\"b" user_bob=c;'
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="b" password="p";'
 KEYS = ("ssl.keystore.location=/k.pem", "ssl.truststore.location=/t.pem")
+BEARER = ("listeners=SASL_SSL://h:1", *KEYS, "sasl.enabled.mechanisms=OAUTHBEARER")
 
 
 def open_doors(*assignments: str) -> None:
@@ -55,6 +56,12 @@ def test_settings_of_a_listener_lie_over_those_of_all() -> None:
         (("listeners=SASL_SSL://h:1", *KEYS, "sasl.enabled.mechanisms=PLAIN"), "PLAIN has no users"),
         (("listeners=SASL_SSL://h:1", *KEYS, "sasl.enabled.mechanisms=GSSAPI"), "must be one of"),
         (("listeners=SASL_SSL://h:1", *KEYS, "sasl.enabled.mechanisms=OAUTHBEARER"), "jwks.endpoint.url"),
+        ((*BEARER, "sasl.oauthbearer.jwks.endpoint.url=ftp://h/keys"), "a file:, http: or https: URL"),
+        ((*BEARER, "sasl.oauthbearer.jwks.endpoint.url=https:///keys"), "a file:, http: or https: URL"),
+        (
+            (*BEARER, "sasl.oauthbearer.jwks.endpoint.url=https://u:secret@h/keys"),
+            "without a user in it",
+        ),
         (("ssl.client.auth=required",), "no listener speaks TLS"),
         (("sasl.enabled.mechanisms=PLAIN",), "no listener asks for a login"),
         (("listener.name.other.ssl.client.auth=none",), "a listener that listeners lacks"),

@@ -146,14 +146,28 @@ def _web_address_problem(value: Value) -> str | None:
     text = str(value)
     if not text.startswith(("http://", "https://")):
         return "String must begin with http:// or https://"
+    if _host_part(text) is None:
+        return "String must name a host, and a port from 1 to 65535 or none"
+    return None
+
+
+def _host_part(url: str) -> str | None:
+    """What a URL says about its host: user, name and port. None if there is no host or no such port."""
     from urllib.parse import urlsplit
 
     try:
-        parts = urlsplit(text)
-        known = bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(url)
+        return parts.netloc if parts.hostname and parts.port != 0 else None
     except ValueError:
-        known = False
-    return None if known else "String must name a host, and a port from 1 to 65535 or none"
+        return None
 
 
 WEB_ADDRESS = Check(_web_address_problem, "empty, or http://... or https://...")
+
+
+def is_place(url: str) -> bool:
+    """Whether something can be fetched from a URL. With a user in it nothing can: it would be taken for a
+    part of the host's name, and the password be asked for in the DNS."""
+    if url.startswith(("http://", "https://")):
+        return "@" not in (_host_part(url) or "@")
+    return url.startswith("file:")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from penstock.settings.checks import is_place
 from penstock.settings.doors import TlsSettings
 from penstock.settings.jaas import parse_jaas
 from penstock.settings.listeners import PROTOCOLS
@@ -104,9 +105,10 @@ def visitors_security(properties: Mapping[str, str]) -> tuple[ClientSecurity, tu
 def _tokens(properties: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:
     prefix = "sasl.oauthbearer."
     url = properties.get(f"{prefix}token.endpoint.url", "")
-    if not url.startswith(("file:", "http://", "https://")):
+    if not is_place(url):
         raise SettingsError(
-            "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url: a file:, http: or https: URL."
+            "OAUTHBEARER needs sasl.oauthbearer.token.endpoint.url: a file:, http: or https: URL, without a "
+            "user in it."
         )
     credentials = f"{prefix}client.credentials.client"
     return TokenSource(

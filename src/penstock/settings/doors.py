@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.settings.checks import is_place
 from penstock.settings.http import is_loopback
 from penstock.settings.jaas import jaas_users, parse_jaas
 from penstock.settings.listeners import Address, Protocol, parse_listeners, parse_protocol_map
@@ -270,8 +271,10 @@ def _oauth(listener: _Listener) -> OauthSettings:
         raise SettingsError(
             "OAUTHBEARER cannot tell forged tokens without keys: set sasl.oauthbearer.jwks.endpoint.url."
         )
-    if not url.startswith(("file:", "http://", "https://")):
-        raise SettingsError("sasl.oauthbearer.jwks.endpoint.url is a file:, http: or https: URL.")
+    if not is_place(url):
+        raise SettingsError(
+            "sasl.oauthbearer.jwks.endpoint.url is a file:, http: or https: URL, without a user in it."
+        )
     return OauthSettings(
         jwks_url=url,
         refresh_ms=value("jwks.endpoint.refresh.ms"),
