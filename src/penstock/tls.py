@@ -27,6 +27,9 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _JAVA_STORES = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30\x82", b"\x30\x80")
 """How JKS, JCEKS and PKCS#12 begin."""
 
+PASSWORD_BYTES_MAX = 1024
+"""OpenSSL's."""
+
 
 class TlsError(Exception):
     """Keys or certificates that cannot be used. The message is one sentence for a person."""
@@ -88,6 +91,8 @@ def _bound(context: ssl.SSLContext, versions: tuple[str, ...]) -> None:
 def _load_keys(context: ssl.SSLContext, tls: TlsSettings) -> None:
     # An empty password is given rather than none: OpenSSL would ask the terminal for it.
     password = tls.key_password or ""
+    if len(password.encode()) > PASSWORD_BYTES_MAX:
+        raise TlsError(f"ssl.key.password has more than {PASSWORD_BYTES_MAX} bytes.")
     if tls.key_file:
         where = tls.key_file
         _refuse_java_store(where)

@@ -417,6 +417,7 @@ def test_keys_that_cannot_be_used_are_told_without_their_contents(tmp_path: Path
         (Certified(other.key, SERVER.certificate), None, "do not belong together"),
         (locked, None, "encrypted"),
         (locked, "wrong", "encrypted"),
+        (locked, "long" * 1000, "more than 1024 bytes"),
         (Certified("nonsense", SERVER.certificate), None, "cannot be used"),
     ):
         settings = tls_settings(own)

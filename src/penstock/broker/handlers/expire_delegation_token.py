@@ -1,7 +1,7 @@
 """ExpireDelegationToken 1-2: let a token live less long, or end it (KIP-48).
 
 - A negative period ends it at once. Otherwise it expires then, never beyond the time that was fixed when it
-  was made. A connection that it opened lives on until its login has to be made anew.
+  was made. Connections that it opened end with it.
 - Its owner and its renewers may. Codes are those of RenewDelegationToken.
 """
 
