@@ -9,12 +9,16 @@ Signatures are not looked at. `faults` are used up in order, one per request who
     ("PUT", "503")      answer with that status and do nothing
     ("GET", "page")     answer 404 as a proxy does that finds no service
     ("GET", "login")    answer 200 with a page, as a proxy does that wants a login
+    ("GET", "away")     the same with a page that is a file, and so has a tag and a date, as a proxy does
+                        while the service is away
+    ("PUT", "repeated") do it, and answer as if it were done again: a proxy repeated it
     ("GET", "cut")      close the connection in the middle of the body
     ("GET", "short")    send half of the body as if it were all
     ("GET", "other")    send the bytes before those that were asked for, and say so
 """
 
 import asyncio
+import hashlib
 import re
 import urllib.parse
 from collections.abc import Callable
@@ -27,6 +31,7 @@ _NOT_FOUND = b"<Error><Code>NoSuchKey</Code><Message>There is no such key.</Mess
 _NO_BUCKET = b"<Error><Code>NoSuchBucket</Code><Message>There is no such bucket.</Message></Error>"
 _EXISTS = b"<Error><Code>PreconditionFailed</Code><Message>It exists.</Message></Error>"
 _DENIED = b"<Error><Code>AccessDenied</Code><Message>Not you.</Message></Error>"
+_PAGE = f'ETag: "65a1f2c3-1f"\r\nLast-Modified: {formatdate(1, usegmt=True)}\r\nContent-Type: text/html\r\n'
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 
 
@@ -91,6 +96,8 @@ class FakeS3(FakeHttp):
                 raise Answer(404, b"<html>404 page not found</html>")
             if fault == "login":
                 raise Answer(200, b"<html>log in first</html>")
+            if fault == "away":
+                raise Answer(200, b"<html>back soon</html>", _PAGE)
             if fault == "other":
                 headers["range"] = _before(headers["range"])
             if fault == "whole":
@@ -102,6 +109,8 @@ class FakeS3(FakeHttp):
             self.hanging -= hung
         if fault == "short":
             answer.body = answer.body[: len(answer.body) // 2]
+        if fault == "repeated":
+            answer = Answer(412, _EXISTS)
         if fault == "lose":
             return False
         if fault == "silent":
@@ -130,7 +139,7 @@ class FakeS3(FakeHttp):
             if self.read_only:
                 raise Answer(403, _DENIED)
             await self._put(key, body, "if-none-match" in headers)
-            raise Answer(200, b"", 'ETag: "1"\r\n')
+            raise Answer(200, b"", f"ETag: {_tag(body)}\r\n")
         if key not in self.objects:
             raise Answer(404, _NOT_FOUND)
         raise self._contents(self.objects[key], headers.get("range", ""))
@@ -148,7 +157,7 @@ class FakeS3(FakeHttp):
         self.objects[key] = body
 
     def _contents(self, stored: bytes, wanted: str) -> Answer:
-        stamps = f'ETag: "1"\r\nLast-Modified: {formatdate(0, usegmt=True)}\r\n'
+        stamps = f"ETag: {_tag(stored)}\r\nLast-Modified: {formatdate(0, usegmt=True)}\r\n"
         if not wanted:
             return Answer(200, stored, stamps)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
@@ -168,6 +177,10 @@ class FakeS3(FakeHttp):
         )
         text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>"
         return Answer(200, text.encode())
+
+
+def _tag(contents: bytes) -> str:
+    return f'"{hashlib.md5(contents).hexdigest()}"'
 
 
 def _before(wanted: str) -> str:

@@ -217,7 +217,7 @@ async def test_lanes_do_not_hold_each_other_up(world: World) -> None:
     await asyncio.gather(*bulk, return_exceptions=True)
 
 
-@pytest.mark.parametrize("fault", ["cut", "short", "other", "page", "login"])
+@pytest.mark.parametrize("fault", ["cut", "short", "other", "page", "login", "away"])
 async def test_what_comes_short_is_asked_for_again(world: World, fault: str) -> None:
     """A proxy that cuts or swaps bodies, or answers in the service's place, makes nothing shorter, and makes
     nothing go away."""
@@ -226,7 +226,7 @@ async def test_what_comes_short_is_asked_for_again(world: World, fault: str) -> 
     reads: list[tuple[Awaitable[bytes | None], bytes]] = [
         (store.get_range("k", 2, 6), b"234567"), (store.get_up_to("k", 2, 20), b"23456789"),
     ]  # fmt: skip
-    if fault in ("cut", "page", "login"):
+    if fault in ("cut", "page", "login", "away"):
         # A whole object that comes shorter, with a length that agrees, is known by its checksum alone.
         reads.append((store.get("k"), b"0123456789"))
     for read, expected in reads:
@@ -238,22 +238,57 @@ async def test_what_comes_short_is_asked_for_again(world: World, fault: str) -> 
 async def test_what_always_comes_short_is_not_missing(world: World) -> None:
     store = world.open()
     await store.put("k", b"0123456789")
-    for fault in ("cut", "short", "page", "login", "416"):
+    for fault in ("cut", "short", "page", "login", "away", "416"):
         world.server.faults = [("GET", fault)] * 100
         for read in (store.get_range("k", 2, 6), store.get_up_to("k", 2, 6)):
             with pytest.raises(StoreUnavailableError):
                 await read
 
 
-async def test_a_page_of_somebody_else_is_no_object(world: World) -> None:
+@pytest.mark.parametrize("fault", ["login", "away"])
+async def test_a_page_of_somebody_else_is_no_object(world: World, fault: str) -> None:
     """An entry of the metadata log with such contents would be a damaged one, and end who reads it."""
     store = world.open()
     await store.put("k", b"0123456789")
-    world.server.faults = [("GET", "login")] * 100
+    world.server.faults = [("GET", fault)] * 100
     with pytest.raises(StoreUnavailableError, match="it was not the store that answered"):
         await store.get("k")
     with pytest.raises(StoreUnavailableError):
         await store.size("k")
+
+
+@pytest.mark.parametrize("fault", ["login", "away"])
+@pytest.mark.parametrize("name", ["put", "create"])
+async def test_a_page_is_no_receipt(world: World, name: str, fault: str) -> None:
+    """While a proxy answers everything with a page and the status of a success, nothing is written, and a
+    producer whose flush was such a write may not be told that it was."""
+    store = world.open()
+    world.server.faults = [("PUT", fault)]
+    await OPERATIONS[name](store)
+    (contents,) = world.server.objects.values()
+    assert contents == b"x"
+    world.server.objects.clear()
+    # Its tags are known now, and reading is not what is broken.
+    world.server.faults = [("PUT", fault)] * 100
+    with pytest.raises(StoreUnavailableError):
+        await OPERATIONS[name](store)
+    assert not world.server.objects
+
+
+async def test_a_service_is_looked_at_once(world: World) -> None:
+    store = world.open()
+    for number in range(5):
+        assert await store.create(f"wal/1/1/{number}", b"flush %d" % number)
+    assert world.server.count("GET") == 1
+
+
+async def test_who_loses_against_itself_has_won(world: World) -> None:
+    """A proxy repeats what is slow: the first of the two requests wins, the answer to the second comes."""
+    store = world.open()
+    world.server.faults = [("PUT", "repeated")]
+    assert await store.create("k", b"mine")
+    assert not await store.create("k", b"another's")
+    assert world.server.objects["prefix/k"] == b"mine"
 
 
 @pytest.mark.parametrize("fault", ["whole", "other", "416", "drop", "503"])

@@ -2,17 +2,19 @@
 
 This module makes retries (`attempts`), not the SDK, because a repeated create must know that it is one. A
 create whose answer was lost (time-out, dropped connection, 5xx), or that was sent twice because it hung, may
-find its own work: the stored bytes tell whose it is. Writers make their bytes unique (a nonce, the author of
-an entry), so equal bytes are ours. For a create that was sent once, "exists" means what it says.
+find its own work, and so may one that was sent once, if a proxy repeats what is slow: the stored bytes tell
+whose it is. Writers make their bytes unique (a nonce, the author of an entry), so equal bytes are ours.
 
 A create that was sent twice may also take effect twice: again after its object was deleted, however late.
 Nothing rests on a deleted key staying away. Nobody looks below the beginning of a write-ahead log
 (`wal.objects`), trimmed entries do not count (`cluster/metadata_log`), and other names are used once.
 
 The length of a read body is compared with the length that the service names, and a shorter one is asked for
-again: a proxy that cuts a body does not make an object shorter. What has neither an entity tag nor a date is
-no object, whatever its status: a page on which somebody shall log in, for instance. The signature of a write
-holds a checksum, which S3 compares. Beyond that, everything that is stored has checksums of its own.
+again: a proxy that cuts a body does not make an object shorter. What has neither an entity tag nor a date, or
+says that it is a page, is no object, whatever its status: somebody shall log in, for instance, or come back
+later. Whoever answers so to reads answers so to writes, too, and then nothing was written (`receipts`). The
+signature of a write holds a checksum, which S3 compares. Beyond that, everything that is stored has checksums
+of its own.
 
 Each lane has a client and limits of its own (`lanes`).
 """
@@ -40,11 +42,12 @@ from penstock.storage.stores.objects import (
     Unproven,
 )
 from penstock.storage.stores.patience import LARGE_SECONDS, SMALL_BYTES, SMALL_SECONDS
+from penstock.storage.stores.receipts import Receipts
 from penstock.storage.stores.remote_errors import Verdict, concerns_range, explain
 from penstock.wire.buffers import Buffer
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import GetResult, ObjectMeta
     from obstore.store import ObjectStore as Backend
 
 LIMITS = {
@@ -61,6 +64,8 @@ _IDLE_SECONDS = 15
 """A connection that nobody used for longer is likely to lead nowhere by now."""
 _UNKNOWN_BYTES = SMALL_BYTES + 1
 """What a whole object is taken for: entries are small, snapshots are not."""
+_PAGE = "text/html"
+"""No object that is written here has this type."""
 _LIST_CHUNK = 1000
 _LIST_SECONDS = 300.0
 """A store may hold hundreds of thousands of objects; each page of a list has its own time-out."""
@@ -91,6 +96,7 @@ class RemoteStore(Unproven):
         self.url = url
         self._callers = {lane: Caller(limits, entropy, sleep) for lane, limits in LIMITS.items()}
         self._backends = {lane: backend if backend is not None else _open(url) for lane in LIMITS}
+        self._receipts = Receipts()
 
     @property
     def requests(self) -> int:
@@ -108,15 +114,16 @@ class RemoteStore(Unproven):
         attempts = Attempts()
 
         async def put() -> None:
-            await obstore.put_async(store, key, contents, mode="create", use_multipart=False)
+            answer = await obstore.put_async(store, key, contents, mode="create", use_multipart=False)
+            await self._require_written(store, key, contents, answer["e_tag"])
 
         try:
             await self._callers[lane].call(put, len(contents), attempts=attempts)
             return True
         except FAILURES as error:
-            in_doubt = attempts.begun > 1
             if explain(error).verdict is Verdict.EXISTS:
-                return in_doubt and await self._holds(key, contents)
+                return await self._holds(key, contents)
+            in_doubt = attempts.begun > 1
             raise self._error(error, f"could not create {key}", writing=True, in_doubt=in_doubt) from error
 
     async def _holds(self, key: str, contents: bytes) -> bool:
@@ -133,12 +140,27 @@ class RemoteStore(Unproven):
         store = self._backends[lane]
 
         async def put() -> None:
-            await obstore.put_async(store, key, contents, use_multipart=False)
+            answer = await obstore.put_async(store, key, contents, use_multipart=False)
+            await self._require_written(store, key, contents, answer["e_tag"])
 
         try:
             await self._callers[lane].call(put, len(contents))
         except FAILURES as error:
             raise self._error(error, f"could not write {key}", writing=True) from error
+
+    async def _require_written(self, store: "Backend", key: str, contents: bytes, tag: str | None) -> None:
+        """That it was the store that took a write."""
+        if self._receipts.are_usual(tag):
+            return
+        try:
+            answer = await obstore.get_async(store, key)
+            written = bytes(await answer.bytes_async()) == contents
+        except FAILURES as error:
+            # Not in its words: they would be taken for an answer to the write, which is in doubt.
+            raise ForeignAnswerError("a write was answered, and cannot be read back") from error
+        if not written:
+            raise ForeignAnswerError("it was not the store that answered: nothing was written")
+        self._receipts.learn(tag)
 
     async def get(self, key: str) -> bytes | None:
         lane = lane_of_read(key)
@@ -148,7 +170,7 @@ class RemoteStore(Unproven):
             async with asyncio.timeout(SMALL_SECONDS):
                 answer = await obstore.get_async(store, key)
             found = bytes(await answer.bytes_async())
-            _require(len(found), answer.meta)
+            _require(len(found), answer)
             return found
 
         try:
@@ -182,7 +204,7 @@ class RemoteStore(Unproven):
                 if await _size(store, key) > start:
                     raise
                 return b""
-            _require(len(found), answer.meta, start, length)
+            _require(len(found), answer, start, length)
             return found
 
         try:
@@ -199,7 +221,7 @@ class RemoteStore(Unproven):
             # Not HEAD: its answer has no body, so it does not say whether it is the object that is missing.
             try:
                 answer = await obstore.get_async(store, key, options={"range": (0, 1)})
-                _require(len(await answer.bytes_async()), answer.meta, 0, 1)
+                _require(len(await answer.bytes_async()), answer, 0, 1)
             except exceptions.GenericError as error:
                 if not concerns_range(error) or await _size(store, key):
                     raise
@@ -281,10 +303,12 @@ class RemoteStore(Unproven):
         return StoreRefusedError(sentence)
 
 
-def _require(found: int, meta: "ObjectMeta", start: int = 0, length: int | None = None) -> None:
+def _require(found: int, answer: "GetResult", start: int = 0, length: int | None = None) -> None:
     """That so many bytes are those that were asked for. `length`: at most, if the object ends before."""
-    _require_object(meta)
-    promised = meta["size"] - start
+    _require_object(answer.meta)
+    if answer.attributes.get("Content-Type", "").startswith(_PAGE):
+        raise ForeignAnswerError("it was not the store that answered: a page came")
+    promised = answer.meta["size"] - start
     if length is not None:
         promised = min(length, promised)
     if found != promised:
