@@ -18,6 +18,7 @@ It runs on a thread of its own. Requests pass unchanged, so signatures hold.
 import asyncio
 import contextlib
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Iterator
@@ -27,6 +28,7 @@ from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 KEPT_BYTES_MAX = 64 << 20
+_DELETED = re.compile(rb"<Delete\b.*?<Key>([^<]+)</Key>", re.DOTALL)
 _REASONS = {401: "InvalidAccessKeyId", 403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
 
 
@@ -154,6 +156,7 @@ class Proxy:
         upstream.write(request.head + request.body)
         answer, contents = await message(answers, empty=request.method == "HEAD")
         if request.method == "DELETE" and request.key in self._kept:
+            self.faults["came back"] += 1
             self._soon(self._again(self._kept.pop(request.key), 0.5))
         if rule is not None:
             if rule.does == "lose":
@@ -205,6 +208,8 @@ class Proxy:
         key = path.removeprefix(f"{self._bucket}/").removeprefix(self._bucket)
         if method == "GET" and "list-type" in parts.query:
             method, key = "LIST", parse_qs(parts.query).get("prefix", [""])[0]
+        elif method == "POST" and (named := _DELETED.search(body)) is not None:
+            method, key = "DELETE", named[1].decode()  # Clients delete one object as they delete many.
         return Request(method, key.removeprefix(self._prefix), head, body)
 
     def _rule(self, request: Request) -> Rule | None:

@@ -108,6 +108,8 @@ def writes_come_back_after_deletion() -> str:
                 if number == 2:
                     stage.cluster[1].kill()
                     stage.cluster[1].start()
+        if not stage.proxy.faults["came back"]:
+            raise Failed("nothing came back, so nothing was tried")
         stage.cluster.kill()
         stage.cluster.start()
         stage.check_goes_on()
