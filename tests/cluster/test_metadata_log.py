@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.cluster.metadata_log import MetadataLog, MetadataUnavailableError
+from penstock.cluster.metadata_log import DAMAGE_SECONDS, MetadataLog, MetadataUnavailableError
 from penstock.cluster.snapshots import entry_key
 from penstock.metadata.apply import apply_entry
 from penstock.metadata.codec import FormatError, decode_entry
@@ -417,6 +417,37 @@ async def test_an_entry_of_a_newer_version_stops_a_broker_and_does_not_mislead_i
     assert len(told) == 1 and "metadata entry 2 is in format 3" in told[0]
     with pytest.raises(FormatError, match="metadata entry 2 is in format 3"):
         await open_log(FaultyStore(inner)).open()
+
+
+async def test_damage_has_some_time_to_pass() -> None:
+    """A proxy that gives a page instead of each object may end no broker: it would end all of them."""
+    inner = MemoryStore()
+    told: list[str] = []
+    clock = HandClock()
+    other = open_log(FaultyStore(inner, 1))
+    await other.open()
+    log = MetadataLog(FaultyStore(inner), clock, on_unreadable=told.append)
+    await log.open()
+    await other.propose(registering(1))
+    key = entry_key(1)
+    entry = inner.objects[key]
+    for seconds in (0.0, DAMAGE_SECONDS - 1):
+        inner.objects[key] = b"<html>back soon</html>"
+        clock.seconds += seconds
+        with pytest.raises(MetadataUnavailableError, match="metadata entry 1 does not look like one"):
+            await log.catch_up()
+        with pytest.raises(MetadataUnavailableError):
+            await log.propose(creating("t"))
+    inner.objects[key] = entry
+    assert (await log.catch_up()).version == 1
+    assert told == []
+    inner.objects[entry_key(2)] = entry
+    for _ in range(2):
+        with pytest.raises(MetadataUnavailableError):
+            await log.catch_up()
+        clock.seconds += DAMAGE_SECONDS
+    assert len(told) == 1 and "says that it is entry 1" in told[0]
+    await other.close()
 
 
 # In the background.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.cluster import tail
+from penstock.cluster import second_looks
 from penstock.cluster.reading import ImageReader, NoClusterError
 from penstock.metadata.codec import FormatError
 from penstock.metadata.image import ClusterImage
@@ -114,15 +114,16 @@ async def test_an_entry_that_is_hurt_on_its_way_is_read_again() -> None:
 class Hurting(MemoryStore):
     """Each answer about the log has the next of these bits wrong; the last of them counts for all others."""
 
-    def __init__(self, inner: MemoryStore, hurts: Sequence[int]) -> None:
+    def __init__(self, inner: MemoryStore, hurts: Sequence[int], prefix: str = "meta/log/") -> None:
         super().__init__()
         self.objects = inner.objects
         self.hurts = list(hurts)
+        self.prefix = prefix
         self.reads = 0
 
     async def get(self, key: str) -> bytes | None:
         data = await super().get(key)
-        if data is None or not key.startswith("meta/log/"):
+        if data is None or not key.startswith(self.prefix):
             return data
         self.reads += 1
         bit = self.hurts[0] if len(self.hurts) == 1 else self.hurts.pop(0)
@@ -132,8 +133,8 @@ class Hurting(MemoryStore):
 async def test_an_entry_that_is_read_differently_each_time_is_not_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tail, "DAMAGE_PAUSES_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(tail, "DIFFERENT_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(second_looks, "PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(second_looks, "DIFFERENT_PAUSE_SECONDS", 0.0)
     inner = MemoryStore()
     log = open_log(FaultyStore(inner))
     await log.open()
@@ -145,4 +146,23 @@ async def test_an_entry_that_is_read_differently_each_time_is_not_given_up(
     with pytest.raises(FormatError, match="meta/log/000000000001"):
         await ImageReader(at_rest).refresh()
     assert at_rest.reads == 3, "the same bytes again and again are what the store has"
+    await log.close()
+
+
+@pytest.mark.parametrize("prefix", ["meta/snapshot/", "meta/cluster"])
+async def test_so_is_a_snapshot_and_what_names_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """A broker that found two snapshots in a row hurt on their way took all that they held for lost."""
+    monkeypatch.setattr(second_looks, "PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(second_looks, "DIFFERENT_PAUSE_SECONDS", 0.0)
+    inner = MemoryStore()
+    log = open_log(FaultyStore(inner), snapshot_entries=2)
+    await log.open()
+    for number in range(12):
+        await log.propose(registering(number))
+        await log.snapshot_written()
+    assert sum(key.startswith("meta/snapshot/") for key in inner.objects) > 2
+    on_its_way = Hurting(inner, (0, 1, 2, 3, 4, -1, 0, 1, 2, 3, 4, 5, -1), prefix)
+    assert await ImageReader(on_its_way).refresh() == log.image
     await log.close()

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from penstock.admin.records import Sender
 from penstock.cli.client import Client
 from penstock.clock import SystemClock
-from penstock.cluster import home, tail
+from penstock.cluster import second_looks
 from penstock.cluster.home import IDENTITY_KEY
 from penstock.cluster.leases import Lease, encode_lease, lease_key
 from penstock.cluster.metadata_log import MetadataLog
@@ -36,9 +36,8 @@ NEWEST = 4
 @pytest.fixture(autouse=True)
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is damaged here stays damaged."""
-    monkeypatch.setattr(tail, "DAMAGE_PAUSES_SECONDS", ())
-    monkeypatch.setattr(tail, "DIFFERENT_READS_MAX", 0)
-    monkeypatch.setattr(home, "_DAMAGE_PAUSES_SECONDS", ())
+    monkeypatch.setattr(second_looks, "PAUSES_SECONDS", ())
+    monkeypatch.setattr(second_looks, "DIFFERENT_READS_MAX", 0)
 
 
 @pytest.fixture

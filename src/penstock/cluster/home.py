@@ -16,11 +16,11 @@ Addresses change when members of etcd are replaced. A broker that is given other
 names, and finds the same cluster there, writes them into the store.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from penstock.cluster.second_looks import get_whole
 from penstock.cluster.snapshots import SnapshotChain
 from penstock.entropy import SYSTEM, Entropy
 from penstock.metadata.codec import DamagedError, FormatError, Identity, decode_identity, encode_identity
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IDENTITY_KEY: Final = "meta/cluster"
-# What reads as damaged is read again: what came over a wire or a bus may have been hurt on its way.
-_DAMAGE_PAUSES_SECONDS: Final = (0.05, 0.5)
 _RECORDS: Final = (WAL_PREFIX, "segments/", "manifests/", "meta/log/")
 
 
@@ -182,15 +180,7 @@ async def _create(store: ObjectStore, identity: Identity) -> Identity:
 
 async def _read(store: ObjectStore) -> Identity | None:
     """The identity that is there; None if there is none."""
-    for pause in (*_DAMAGE_PAUSES_SECONDS, None):
-        data = await store.get(IDENTITY_KEY)
-        try:
-            return decode_identity(data) if data is not None else None
-        except DamagedError:
-            if pause is None:
-                raise
-            await asyncio.sleep(pause)
-    raise AssertionError
+    return await get_whole(store, IDENTITY_KEY, decode_identity)
 
 
 # A torn identity.

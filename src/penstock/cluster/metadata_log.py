@@ -14,7 +14,9 @@ that number first, this one reads on and decides everything again after a short 
 final only if the image it was decided on is still the newest.
 
 An unreadable entry (`tail` says which) ends this end of the log: a broker must not lead by an image that does
-not follow the others'. `on_unreadable` is called once, and nothing is proposed or read any more.
+not follow the others'. `on_unreadable` is called once, and nothing is proposed or read any more. Damage has
+some seconds to pass before that: somebody between here and the store may have given something else, and all
+brokers would end together.
 """
 
 import asyncio
@@ -31,7 +33,7 @@ from penstock.cluster.snapshots import Snapshotter, entry_key
 from penstock.cluster.tail import LogReader, Stuck, heal, require_unread
 from penstock.entropy import SYSTEM
 from penstock.metadata.apply import apply_entry
-from penstock.metadata.codec import FormatError
+from penstock.metadata.codec import DamagedError, FormatError
 from penstock.metadata.commands import AllocateProducerIds, AnyCommand
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.proposing import Decide
@@ -47,6 +49,8 @@ PROPOSALS_PER_ENTRY_MAX: Final = 1000
 LOOKS_PER_CATCH_UP: Final = 16
 CONTENDED_SECONDS: Final = 5.0
 """So long after somebody else wrote first, this broker lets others go before it writes again."""
+DAMAGE_SECONDS: Final = 20.0
+"""So long damage has to pass."""
 WINS_IN_A_ROW: Final = 8
 """After so many entries it does so all the same: who always wins does not know of the others."""
 
@@ -108,6 +112,8 @@ class MetadataLog:
         """Entries of this broker since somebody else wrote first."""
         self._on_unreadable = on_unreadable
         self._unreadable: str | None = None
+        self._damaged_since: float | None = None
+        """Since when only damage was read (monotonic)."""
         self.unavailable_since: float | None = None
         """When the store began to fail while the log was followed (monotonic), None while it works."""
         self.complete_as_of_ms = 0
@@ -251,8 +257,15 @@ class MetadataLog:
             self._round = None
 
     def _give_up(self, error: FormatError) -> None:
+        """End this end of the log, unless it is damage that may pass."""
         if self._unreadable is not None:
             return
+        if isinstance(error, DamagedError):
+            now = self._clock.monotonic()
+            if self._damaged_since is None:
+                self._damaged_since = now
+            if now - self._damaged_since < DAMAGE_SECONDS:
+                return
         self._unreadable = str(error)
         logger.error("the metadata log could not be read on version=%d error=%s", self.image.version, error)
         if self._on_unreadable is not None:
@@ -265,6 +278,7 @@ class MetadataLog:
             stuck = await self._reader.read_to_end(lambda: self.image, self._advance)
             if stuck is None:
                 self.complete_as_of, self.complete_as_of_ms = began, began_ms
+                self._damaged_since = None
                 return
             if not heals:
                 raise stuck.error

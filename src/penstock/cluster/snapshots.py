@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.cluster.second_looks import get_whole
 from penstock.metadata.codec import (
     DamagedError,
     FormatError,
@@ -111,19 +112,24 @@ class SnapshotChain:
         """Learn of snapshots after the last known one."""
         while True:
             ordinal = self.ordinal + 1
-            data = await self._store.get(snapshot_key(ordinal))
-            if data is None:
-                return
             try:
-                floor, content = decode_snapshot(data, ordinal)
+                found = await self._get(ordinal)
             except DamagedError as error:
                 await self._pass_over(ordinal, error)
                 continue
+            if found is None:
+                return
+            floor, content = found
             # Another look may have come this far while this one waited for the store.
             if ordinal > self.ordinal:
                 self.ordinal, self.floor, self.version = ordinal, floor, content.version
                 self._newest = None if isinstance(content, Stub) else content
                 self._damaged = None
+
+    async def _get(self, ordinal: int) -> "tuple[int, ClusterImage | Stub] | None":
+        """The floor and the image of a snapshot, or what is left of it; None if it is not there."""
+        key = snapshot_key(ordinal)
+        return await get_whole(self._store, key, lambda data: decode_snapshot(data, ordinal))
 
     async def _pass_over(self, ordinal: int, error: DamagedError) -> None:
         """Go on without a damaged snapshot. One at a time: the floor of a second one would not be known."""
@@ -132,10 +138,10 @@ class SnapshotChain:
             raise _lost(error, ordinal)
         if ordinal > 1 and not version:
             # The chain was entered here, by the hint.
-            data = await self._store.get(snapshot_key(ordinal - 1))
-            if data is None:
+            found = await self._get(ordinal - 1)
+            if found is None:
                 raise _lost(error, ordinal)
-            _floor, content = decode_snapshot(data, ordinal - 1)
+            _floor, content = found
             version, image = content.version, None if isinstance(content, Stub) else content
         if ordinal > self.ordinal:
             logger.warning(
@@ -156,9 +162,9 @@ class SnapshotChain:
             if image is not None:
                 return image
             ordinal, damaged = self.ordinal, self._damaged
-            data = await self._store.get(snapshot_key(ordinal if damaged is None else ordinal - 1))
-            if data is not None:
-                _, content = decode_snapshot(data, ordinal)
+            found = await self._get(ordinal if damaged is None else ordinal - 1)
+            if found is not None:
+                _, content = found
                 if not isinstance(content, Stub):
                     return content
             if damaged is not None and ordinal == self.ordinal:
@@ -167,7 +173,7 @@ class SnapshotChain:
             await self.look()
             if self.ordinal == ordinal:
                 # One is cut down only when there are two later ones.
-                gone = snapshot_key(ordinal if data is None else ordinal + 1)
+                gone = snapshot_key(ordinal if found is None else ordinal + 1)
                 raise FormatError(f"{gone} is not there any more; bring it back from a backup")
 
     async def create(self, image: ClusterImage) -> bool:
@@ -208,8 +214,8 @@ class SnapshotChain:
         return deleted
 
 
-def _lost(error: DamagedError, ordinal: int) -> FormatError:
-    return FormatError(
+def _lost(error: DamagedError, ordinal: int) -> DamagedError:
+    return DamagedError(
         f"{error} ({snapshot_key(ordinal)}), and nothing else holds what it held; `penstock store repair` "
         "says what can be saved"
     )

@@ -15,9 +15,8 @@ An entry that cannot be read:
     torn, and a broker read it    it was whole then, others built on it: FormatError (`require_unread`)
     damaged otherwise             FormatError that names the object
 
-The reader reads an entry that seems damaged again first: a wire or a bus may have hurt it on its way. As long
-as it is read differently each time, it was. On an object store nothing is ever torn: an object is there whole
-or not at all.
+The reader reads an entry that seems damaged again first (`second_looks`). On an object store nothing is ever
+torn: an object is there whole or not at all.
 
 The log ends where an entry is not there. Whoever takes that for granted writes its own entry in the place of
 one that is gone, and what follows it then follows another history. So a broker that starts, and a reader at
@@ -28,10 +27,10 @@ of a broker, which says how far it had read.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 from penstock.cluster.leases import Lease
+from penstock.cluster.second_looks import SecondLooks
 from penstock.cluster.snapshots import LOG_PREFIX, SnapshotChain, entry_key, entry_number
 from penstock.metadata.apply import apply_to
 from penstock.metadata.codec import DamagedError, FormatError, decode_entry
@@ -42,10 +41,6 @@ from penstock.storage.stores.objects import ObjectStore
 # A tail is applied in steps of this many entries, so that a long one does not hold up the loop.
 ENTRIES_PER_STEP_MAX: Final = 200
 READS_AT_ONCE_MAX: Final = 32
-DAMAGE_PAUSES_SECONDS: Final = (0.05, 0.5)
-DIFFERENT_PAUSE_SECONDS: Final = 1.0
-DIFFERENT_READS_MAX: Final = 20
-"""A broker that cannot follow the log ends. What hurts bytes on their way has so long to pass."""
 
 
 class Stuck(NamedTuple):
@@ -73,14 +68,11 @@ class LogReader:
         come forward by itself meanwhile. The torn entries that the log ends with, if there are some.
         FormatError for another entry that cannot be read, and StoreError."""
         stuck = await self._read_on(now, advance)
-        seen: set[bytes] = set()
-        pauses = chain(DAMAGE_PAUSES_SECONDS, repeat(DIFFERENT_PAUSE_SECONDS, DIFFERENT_READS_MAX))
-        for number, pause in enumerate(pauses):
-            if stuck is None or not isinstance(stuck.error, DamagedError):
+        looks = SecondLooks()
+        while stuck is not None and isinstance(stuck.error, DamagedError):
+            pause = looks.pause(stuck.found)
+            if pause is None:
                 break
-            if number >= len(DAMAGE_PAUSES_SECONDS) and stuck.found in seen:
-                break
-            seen.add(stuck.found)
             await asyncio.sleep(pause)
             stuck = await self._read_on(now, advance)
         if stuck is not None and not stuck.torn:

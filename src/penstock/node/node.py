@@ -30,7 +30,7 @@ from penstock.cluster.home import HomeError, open_elsewhere
 from penstock.cluster.membership import RegistrationError
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.entropy import SYSTEM
-from penstock.metadata.codec import FormatError
+from penstock.metadata.codec import DamagedError, FormatError
 from penstock.node.entrances import Entrances
 from penstock.node.incarnation import End, Incarnation, Surroundings, cannot_follow
 from penstock.node.settings import limits_of
@@ -285,6 +285,7 @@ class Node:
         """Bring a new incarnation up, however long the store takes. True if the broker was stopped meanwhile.
         FormatError if it cannot read the metadata log."""
         pause = REGISTER_AGAIN_SECONDS
+        deadline = self.clock.monotonic() + START_PATIENCE_SECONDS
         while True:
             try:
                 async with asyncio.timeout(pause):
@@ -295,9 +296,11 @@ class Node:
             try:
                 await self._begin_again()
                 return False
-            except FormatError:
-                raise
             except Exception as error:
+                # Damage may have come about on the way here.
+                passes = isinstance(error, DamagedError) and self.clock.monotonic() < deadline
+                if isinstance(error, FormatError) and not passes:
+                    raise
                 log.warning("could not register again yet: %s", error)
                 pause = min(pause * 2, 5.0)
 
