@@ -12,6 +12,7 @@ from penstock.metadata.commands import SettlePartitions
 from penstock.metadata.image import ClusterImage
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
+from penstock.storage.stores.objects import StoreUnavailableError
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.objects import ObjectWalStore
 from penstock.storage.wal.port import Durable, Fenced, WalStore
@@ -56,6 +57,36 @@ async def test_a_log_that_never_began_is_sealed() -> None:
     wal = image.brokers[1].wal
     assert await seal_log(log, ObjectWalStore(store), wal) == 0
     assert isinstance(await ObjectWalStore(store).create(wal), Fenced)
+
+
+@pytest.mark.parametrize("settled", [0, 3])
+async def test_a_log_in_an_emptied_store_is_not_sealed(settled: int) -> None:
+    """Somebody may bring the objects back. A log that was sealed where it began had lost its records."""
+    store = MemoryStore()
+    log = open_log(FaultyStore(store))
+    await log.open()
+    image = await log.propose(registering(1))
+    assert isinstance(image, ClusterImage)
+    wal, wal_store = image.brokers[1].wal, ObjectWalStore(store)
+    writer = await wal_store.create(wal)
+    assert not isinstance(writer, Fenced)
+    for number in range(5):
+        assert isinstance(await write(writer, number), Durable)
+    if settled:
+        await log.propose(lambda image: [SettlePartitions(wal.broker, wal.epoch, (), settled)])
+        await wal_store.delete_below(wal, settled)
+    objects = dict(store.objects)
+    # With what says whose store it is, or without the records alone.
+    for kept in ("", "meta/") if settled else ("",):
+        for key in list(store.objects):
+            if not kept or not key.startswith(kept):
+                del store.objects[key]
+        with pytest.raises(StoreUnavailableError, match="is not there"):
+            await seal_log(log, wal_store, wal)
+        assert not any(key.startswith("wal/") for key in store.objects)
+        store.objects.update(objects)
+    assert await seal_log(log, wal_store, wal) == 5
+    await writer.close()
 
 
 BOOT, OTHER_BOOT = b"b" * 16, b"o" * 16

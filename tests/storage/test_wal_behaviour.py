@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -315,6 +315,66 @@ async def test_a_file_of_another_log_is_not_taken_for_this_one_s(tmp_path: Path)
     paths[0].write_bytes(kept)
     assert await wal_store.seal(WAL) == 5
     await store.close()
+
+
+class Mixed(MemoryStore):
+    """Gives some answers that are not those of the object that was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[Callable[[bytes], bytes]] = []
+
+    def _given(self, data: bytes) -> bytes:
+        return self.wrong.pop(0)(data) if self.wrong else data
+
+    async def get(self, key: str) -> bytes | None:
+        data = await super().get(key)
+        return None if data is None else self._given(data)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self._given(await super().get(key) or b"")[start : start + length]
+
+
+def _page(data: bytes) -> bytes:
+    return b"<html>back soon</html>"
+
+
+def _half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _nothing(data: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("kind", ["page", "half", "nothing", "another"])
+async def test_what_was_mixed_up_on_its_way_is_no_damage(kind: str) -> None:
+    """Damage is for ever: the partition goes on behind it, and the log is deleted."""
+    store = Mixed()
+    logs = ObjectWalStore(store)
+    wal = WalRef(1, 1)
+    writer = await logs.create(wal)
+    assert not isinstance(writer, Fenced)
+    for number in range(2):
+        assert isinstance(await write(writer, number), Durable)
+    await logs.seal(wal)
+    another = store.objects[f"wal/1/1/{2:020d}"]
+    wrong = {"page": _page, "half": _half, "nothing": _nothing, "another": lambda data: another}[kind]
+    for times in (1, 2, 5):
+        store.wrong = [wrong] * (times if kind != "another" else 2)
+        (flush,) = [flush async for flush in logs.scan(wal, 0, 1)]
+        assert flush.damage is None and list(iter_blocks(flush.blocks))
+        assert store.wrong == []
+    store.wrong = [wrong] * 100
+    if kind == "another":
+        # Of the right size and read twice alike: it is what is stored.
+        (flush,) = [flush async for flush in logs.scan(wal, 0, 1)]
+        assert flush.damage is not None and flush.damage.reason == "it says that it is flush 1"
+    else:
+        with pytest.raises(StoreUnavailableError, match="not as it is listed"):
+            await anext(logs.scan(wal, 0, 1))
+    store.wrong = []
+    await writer.close()
 
 
 @pytest.mark.parametrize("ahead", [False, True])

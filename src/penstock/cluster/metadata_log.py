@@ -196,6 +196,11 @@ class MetadataLog:
             await self._store.close()
 
     @property
+    def home(self) -> ObjectStore:
+        """The store of the cluster."""
+        return self._home
+
+    @property
     def store(self) -> ObjectStore:
         """Where the log is, and leases too. Known once the log is open."""
         return self._store

@@ -13,12 +13,16 @@ deleted while the log may grow. So the log ends at the first number missing abov
 says where it begins (`cluster/sealing.py`): below, a write that was tried twice may take effect for a second
 time after its object was deleted, however late.
 
+The object before its beginning stays. If it is not there, nor anything that proves more, a store was emptied,
+and the log is not taken for one that ends there.
+
 But an object may be gone. A flush is begun only when the one `depth` numbers before it is durable: if that
 later one is there, the missing one was acknowledged, and the log goes on behind it. What it held is unknown.
 A seal says the same of all below it: with an image from before they were settled, the log is not empty.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -42,7 +46,15 @@ from penstock.storage.stores.objects import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from penstock.storage.wal.port import NAME_DIGITS, Durable, Failed, Fenced, Outcome, ScannedFlush
+from penstock.storage.wal.port import (
+    NAME_DIGITS,
+    Durable,
+    Failed,
+    Fenced,
+    LogMissingError,
+    Outcome,
+    ScannedFlush,
+)
 from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
@@ -52,6 +64,8 @@ _DEPTH = 4
 _WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its header and index with it.
 _RETRY_FIRST_SECONDS = 0.5
 _RETRY_MAX_SECONDS = 2.0  # The store makes pauses of its own before it gives up.
+_SALVAGE_READS_MAX = 10
+_SALVAGE_PAUSE_SECONDS = 0.1
 _SCANS_AT_ONCE = 64
 _DELETES_AT_ONCE = 8
 _LOGS_AHEAD_MAX = 8  # Each is at most some hundred small indexes; few brokers are late at once.
@@ -222,6 +236,11 @@ class ObjectWalStore:
                 logger.error("an object of a write-ahead log is not there, and later ones are key=%s", key)
                 number += 1
                 continue
+            if number == start > 0 and number not in sizes and await self._store.size(key) is None:
+                raise LogMissingError(
+                    f"{key}, with which a write-ahead log begins, is not there, and nothing says where it "
+                    "ends: bring the objects of the log back, or put an empty one there to go on without them"
+                )
             if number not in sizes and await self._store.create(key, SEAL):
                 break
             stored = await self._store.get(key)
@@ -343,8 +362,7 @@ async def read_flush(
         head = memoryview(await store.get_range(key, 0, length))
         header = decode_flush_header(head)
         if header.number != number:
-            reason = f"it says that it is flush {header.number}"
-            return ScannedFlush(number, key, 0, header.time_ms, header.size, b"", FlushDamage(reason))
+            return await _salvaged(store, key, number, size)
         index_at = FLUSH_HEADER_SIZE + header.data_size
         if len(head) == size:
             index = bytes(head[index_at:])
@@ -353,18 +371,35 @@ async def read_flush(
         check_index(header, index)
         return ScannedFlush(number, key, 0, header.time_ms, header.size, index)
     except (FlushError, ObjectShortError):
-        return await _salvaged(store, key, number)
+        return await _salvaged(store, key, number, size)
 
 
-async def _salvaged(store: ObjectStore, key: str, number: int) -> ScannedFlush | None:
-    stored = await store.get(key)
-    if stored is None:
-        raise ObjectMissingError(f"there is no {key}")
-    if is_seal(stored):
-        return None
+async def _salvaged(store: ObjectStore, key: str, number: int, size: int | None) -> ScannedFlush | None:
+    """What is left of a flush, if it is damaged indeed: two reads must agree, and have the size that it is
+    listed with. What was only hurt, or swapped, on its way would be lost for ever if it counted as damage."""
+    seen: set[bytes] = set()
+    for _ in range(_SALVAGE_READS_MAX):
+        stored = await store.get(key)
+        if stored is None:
+            raise ObjectMissingError(f"there is no {key}")
+        if size is None or len(stored) == size:
+            if is_seal(stored):
+                return None
+            flush = _judged(stored, key, number)
+            if flush.damage is None or stored in seen:
+                fate = f"lost, {flush.damage.reason}" if flush.damage is not None else "salvaged"
+                logger.warning("a flush is not as it was written key=%s bytes=%d: %s", key, len(stored), fate)
+                return flush
+            seen.add(stored)
+        await asyncio.sleep(_SALVAGE_PAUSE_SECONDS)
+    raise StoreUnavailableError(f"{key} is read differently each time, or not as it is listed")
+
+
+def _judged(stored: bytes, key: str, number: int) -> ScannedFlush:
+    with contextlib.suppress(FlushError):
+        header = decode_flush_header(memoryview(stored)[:FLUSH_HEADER_SIZE])
+        if header.number != number:
+            reason = f"it says that it is flush {header.number}"
+            return ScannedFlush(number, key, 0, header.time_ms, header.size, b"", FlushDamage(reason))
     found = salvage(stored, number, None, 0)
-    logger.warning(
-        "a flush is not as it was written key=%s bytes=%d: %s",
-        key, len(stored), f"lost, {found.damage.reason}" if found.damage is not None else "salvaged",
-    )  # fmt: skip
     return ScannedFlush(number, key, 0, found.time_ms, len(stored), found.blocks, found.damage)

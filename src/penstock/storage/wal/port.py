@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.log.salvage import FlushDamage
 from penstock.metadata.image import WalRef
-from penstock.storage.stores.objects import StoreError
+from penstock.storage.stores.objects import StoreError, StoreUnavailableError
 from penstock.wire.buffers import Buffer
 
 NAME_DIGITS = 20
@@ -57,6 +57,10 @@ class ScannedFlush(NamedTuple):
     """The index block, its checksum verified: `log.flush.iter_blocks` reads it."""
     damage: FlushDamage | None = None
     """What is lost of it. `blocks` is then what was salvaged of the index."""
+
+
+class LogMissingError(StoreUnavailableError):
+    """A write-ahead log is not there, and nothing says that it never was."""
 
 
 class WalFile(NamedTuple):
@@ -109,7 +113,8 @@ class WalStore(Protocol):
         May be called again, by anybody, and then gives the same count or, if a fenced writer appended
         unacknowledged flushes meanwhile, a greater one; the count that went into the metadata log
         holds. `start` is the number of leading flushes that are settled and may be deleted already; where
-        writes come late, it must be what the newest image says (`cluster/sealing.py`).
+        writes come late, it must be what the newest image says (`cluster/sealing.py`). LogMissingError if
+        what begins the log there is gone, and nothing tells where it ends.
         """
 
     async def read_ahead(self, wal: WalRef, start: int) -> None:
