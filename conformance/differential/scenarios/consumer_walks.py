@@ -65,7 +65,9 @@ class Walker:
             "InstanceId": self.instance,
         }
         learn = self.heard() if epoch not in (LEAVING, LEAVING_FOR_A_WHILE) else None
-        return Step(body | more, learn=learn, note=f"{self.name}: {note}")
+        return Step(
+            body | more, api="ConsumerGroupHeartbeat", version=1, learn=learn, note=f"{self.name}: {note}"
+        )
 
     def step(self) -> Step:
         everything = {

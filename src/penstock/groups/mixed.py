@@ -1,7 +1,8 @@
 """Classic requests from members of a consumer group: the way between the two protocols.
 
 To such a member, JoinGroup is a heartbeat that may move it on, and SyncGroup fetches its present assignment.
-REBALANCE_IN_PROGRESS in answer to Heartbeat tells it that there is something to fetch. The coordinator has
+REBALANCE_IN_PROGRESS in answer to Heartbeat tells it that there is something to fetch: a newer assignment. A
+group that only waits for one would have it come again and again until there is one. The coordinator has
 assigned, so no member is told to lead.
 """
 
@@ -46,7 +47,7 @@ class MixedGroup:
         request = join.request
         c = self._c
         unknown = request.member_id == UNKNOWN_MEMBER
-        member_id = f"{join.client.id}-{c.new_id()}" if unknown else request.member_id
+        member_id = c.new_id() if unknown else request.member_id
         if member_id not in group.members and len(group.members) >= c.settings.group_consumer_max_size:
             return c.answer(join.ticket, join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
         subscription = _subscription(join)
@@ -125,7 +126,7 @@ class MixedGroup:
             name,
         ):
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._expect_rejoin(group, member)
             raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._c.timers.cancel(("resync", group.group_id, member.id))
@@ -146,7 +147,7 @@ class MixedGroup:
             raise GroupError(ErrorCode.ILLEGAL_GENERATION)
         self._heartbeat.watch(group.group_id, member.id, classic.session_timeout_ms)
         if (
-            member.epoch < group.epoch
+            member.epoch < group.assignment_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not self._waits(group, member))
         ):
