@@ -108,6 +108,23 @@ async def test_failures_are_told_and_not_kept(store: Distant) -> None:
     await cache.close()
 
 
+async def test_an_object_that_came_short_once_is_not_short(store: Distant) -> None:
+    """A partition of a coordinator could not be loaded until its broker was started anew."""
+    cache = BlockCache(store, 10 * BLOCK, BLOCK)
+    for now in (False, True):
+        store.objects["a"] = CONTENTS[: 2 * BLOCK + 10]
+        assert len(await cache.get_range("a", 2 * BLOCK, 10)) == 10
+        with pytest.raises(ObjectMissingError, match="ends before byte 3000"):
+            if now:
+                cache.get_range_now("a", 2 * BLOCK, BLOCK)
+            else:
+                await cache.get_range("a", 2 * BLOCK, BLOCK)
+        store.objects["a"] = CONTENTS
+        assert bytes(await cache.get_range("a", 2 * BLOCK, BLOCK)) == CONTENTS[2 * BLOCK : 3 * BLOCK]
+        cache.forget("a", 0, len(CONTENTS))
+    assert cache.bytes_used == 0
+
+
 async def test_a_consumer_that_lags_asks_the_store_rarely() -> None:
     """Through the ledger: records that are settled and no longer in the tail cache, read in small fetches."""
     store = Distant()

@@ -361,7 +361,7 @@ async def test_what_was_mixed_up_on_its_way_is_no_damage(kind: str) -> None:
     another = store.objects[f"wal/1/1/{2:020d}"]
     wrong = {"page": _page, "half": _half, "nothing": _nothing, "another": lambda data: another}[kind]
     for times in (1, 2, 5):
-        store.wrong = [wrong] * (times if kind != "another" else 2)
+        store.wrong = [wrong] * times
         (flush,) = [flush async for flush in logs.scan(wal, 0, 1)]
         assert flush.damage is None and list(iter_blocks(flush.blocks))
         assert store.wrong == []

@@ -49,6 +49,8 @@ _REMOTE_GAP_BYTES_MAX = 1024 * 1024
 _REQUESTS_AT_ONCE = 8
 _CHECKED_TOGETHER = 64
 _ATTEMPTS_MAX = 5
+_PAUSES_SECONDS = (0.0, 0.1, 0.4, 1.0)
+"""What is copied as hurt stays hurt, so whoever hurts it on its way has a moment to stop."""
 
 
 class CopyRange(NamedTuple):
@@ -130,9 +132,8 @@ async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffe
         if await _are_whole(cut, together):
             parts += cut
             continue
-        for part, wanted in zip(cut, together, strict=True):
-            whole = await _are_whole((part,), (wanted,))
-            parts.append(part if whole else await _read_again(store, wanted, part))
+        looks = (_surely(store, wanted, part) for part, wanted in zip(cut, together, strict=True))
+        parts += await asyncio.gather(*looks)
     return parts
 
 
@@ -158,19 +159,24 @@ async def _are_whole(parts: Iterable[Buffer], ranges: Iterable[CopyRange]) -> bo
     return True
 
 
-async def _read_again(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
-    """What a source that looks hurt gives when it is asked once more. It is hurt indeed if it gives the same
-    bytes twice; then it is copied as it is, and readers find that out and say so, there as here."""
-    seen = {bytes(part)}
-    for _ in range(_ATTEMPTS_MAX):
+async def _surely(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
+    """The bytes of a range, or what a source that looks hurt gives when it is asked again, for a while. It is
+    hurt indeed if it gives the same bytes again in the end; then it is copied as it is, and readers find that
+    out and say so, there as here."""
+    if await _are_whole((part,), (wanted,)):
+        return part
+    again = bytes(part)
+    seen: set[bytes] = set()
+    for pause in _PAUSES_SECONDS:
+        seen.add(again)
+        await asyncio.sleep(pause)
         again = bytes(await store.get_range(*wanted.place))
         if await _are_whole((again,), (wanted,)):
             return again
-        if again in seen:
-            _tell_hurt(wanted)
-            return again
-        seen.add(again)
-    raise StoreUnavailableError(f"{wanted.key} is read differently each time")
+    if again not in seen:
+        raise StoreUnavailableError(f"{wanted.key} is read differently each time")
+    _tell_hurt(wanted)
+    return again
 
 
 def _tell_hurt(wanted: CopyRange) -> None:

@@ -110,6 +110,8 @@ class BlockCache:
                 joined += block
             found = memoryview(joined)[at : at + length]
         if len(found) != length:
+            # Perhaps it only came short: whoever asks again shall not be told what is kept here.
+            self.forget(key, start, length)
             raise ObjectMissingError(f"{key} ends before byte {start + length}")
         return found
 

@@ -64,8 +64,7 @@ _DEPTH = 4
 _WHOLE_BYTES = 64 * 1024  # An object of at most this is read in one go, its header and index with it.
 _RETRY_FIRST_SECONDS = 0.5
 _RETRY_MAX_SECONDS = 2.0  # The store makes pauses of its own before it gives up.
-_SALVAGE_READS_MAX = 10
-_SALVAGE_PAUSE_SECONDS = 0.1
+_SALVAGE_PAUSES_SECONDS = (0.0, 0.1, 0.4, 1.0)
 _SCANS_AT_ONCE = 64
 _DELETES_AT_ONCE = 8
 _LOGS_AHEAD_MAX = 8  # Each is at most some hundred small indexes; few brokers are late at once.
@@ -375,10 +374,11 @@ async def read_flush(
 
 
 async def _salvaged(store: ObjectStore, key: str, number: int, size: int | None) -> ScannedFlush | None:
-    """What is left of a flush, if it is damaged indeed: two reads must agree, and have the size that it is
-    listed with. What was only hurt, or swapped, on its way would be lost for ever if it counted as damage."""
+    """What is left of a flush, if it is damaged indeed: it is read again for a while, and what comes in the
+    end must have come before, with the size that it is listed with. What was only hurt, or swapped, on its
+    way would be lost for ever if it counted as damage."""
     seen: set[bytes] = set()
-    for _ in range(_SALVAGE_READS_MAX):
+    for pause in (*_SALVAGE_PAUSES_SECONDS, None):
         stored = await store.get(key)
         if stored is None:
             raise ObjectMissingError(f"there is no {key}")
@@ -386,12 +386,13 @@ async def _salvaged(store: ObjectStore, key: str, number: int, size: int | None)
             if is_seal(stored):
                 return None
             flush = _judged(stored, key, number)
-            if flush.damage is None or stored in seen:
+            if flush.damage is None or (pause is None and stored in seen):
                 fate = f"lost, {flush.damage.reason}" if flush.damage is not None else "salvaged"
                 logger.warning("a flush is not as it was written key=%s bytes=%d: %s", key, len(stored), fate)
                 return flush
             seen.add(stored)
-        await asyncio.sleep(_SALVAGE_PAUSE_SECONDS)
+        if pause is not None:
+            await asyncio.sleep(pause)
     raise StoreUnavailableError(f"{key} is read differently each time, or not as it is listed")
 
 
