@@ -161,22 +161,21 @@ async def _are_whole(parts: Iterable[Buffer], ranges: Iterable[CopyRange]) -> bo
 
 async def _surely(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
     """The bytes of a range, or what a source that looks hurt gives when it is asked again, for a while. It is
-    hurt indeed if it gives the same bytes again in the end; then it is copied as it is, and readers find that
-    out and say so, there as here."""
+    hurt indeed if it gives the same bytes each time; then it is copied as it is, and readers find that out
+    and say so, there as here."""
     if await _are_whole((part,), (wanted,)):
         return part
-    again = bytes(part)
-    seen: set[bytes] = set()
+    seen = {bytes(part)}
     for pause in _PAUSES_SECONDS:
-        seen.add(again)
         await asyncio.sleep(pause)
         again = bytes(await store.get_range(*wanted.place))
         if await _are_whole((again,), (wanted,)):
             return again
-    if again not in seen:
+        seen.add(again)
+    if len(seen) > 1:
         raise StoreUnavailableError(f"{wanted.key} is read differently each time")
     _tell_hurt(wanted)
-    return again
+    return part
 
 
 def _tell_hurt(wanted: CopyRange) -> None:

@@ -374,23 +374,23 @@ async def read_flush(
 
 
 async def _salvaged(store: ObjectStore, key: str, number: int, size: int | None) -> ScannedFlush | None:
-    """What is left of a flush, if it is damaged indeed: it is read again for a while, and what comes in the
-    end must have come before, with the size that it is listed with. What was only hurt, or swapped, on its
-    way would be lost for ever if it counted as damage."""
+    """What is left of a flush, if it is damaged indeed: it is read again for a while, and must be the same
+    each time, with the size that it is listed with. What was only hurt, or swapped, on its way would be lost
+    for ever if it counted as damage."""
     seen: set[bytes] = set()
     for pause in (*_SALVAGE_PAUSES_SECONDS, None):
         stored = await store.get(key)
         if stored is None:
             raise ObjectMissingError(f"there is no {key}")
+        seen.add(stored)
         if size is None or len(stored) == size:
             if is_seal(stored):
                 return None
             flush = _judged(stored, key, number)
-            if flush.damage is None or (pause is None and stored in seen):
+            if flush.damage is None or (pause is None and len(seen) == 1):
                 fate = f"lost, {flush.damage.reason}" if flush.damage is not None else "salvaged"
                 logger.warning("a flush is not as it was written key=%s bytes=%d: %s", key, len(stored), fate)
                 return flush
-            seen.add(stored)
         if pause is not None:
             await asyncio.sleep(pause)
     raise StoreUnavailableError(f"{key} is read differently each time, or not as it is listed")
