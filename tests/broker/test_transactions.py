@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.metadata.commands import DeleteTopic
-from penstock.metadata.image import TRANSACTIONS_TOPIC
+from penstock.metadata.image import OFFSETS_TOPIC, TOPIC_CONFIG, TRANSACTIONS_TOPIC
 from penstock.metadata.refusal import Refusal
 from penstock.testing.waiting import eventually
 from penstock.transactions.transaction import State
@@ -276,4 +276,19 @@ async def test_below_its_level_a_cluster_names_no_coordinator(tmp_path: Path) ->
     assert await at(rig, "x").begin() == ErrorCode.NOT_COORDINATOR
     await rig.upgrade()
     assert await at(rig, "x").begin() == ErrorCode.NONE
+    await rig.close()
+
+
+async def test_small_segments_do_not_keep_coordinators_away(tmp_path: Path) -> None:
+    """Smaller ones than a topic may have can be asked for. The topics have the smallest that there are."""
+    rig = await Rig.start(
+        tmp_path / "store", offsets_topic_segment_bytes=8000, transaction_state_log_segment_bytes=1
+    )
+    await rig.upgrade()
+    assert await at(rig, "x").begin() == ErrorCode.NONE
+    asked = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    (one,) = (await rig.ask(asked, FindCoordinatorResponse, 4)).coordinators
+    assert one.error_code == ErrorCode.NONE
+    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        assert rig.broker.image.config(TOPIC_CONFIG, name)["segment.bytes"] == "1048576"
     await rig.close()

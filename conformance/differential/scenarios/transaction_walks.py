@@ -85,7 +85,7 @@ class Walker:
     def writes(self) -> Step:
         version = self.draw.pick(12, 13) if self.second else self.draw.pick(3, 7, 9, 10, 11)
         partition = self.draw.chance.randrange(PARTITIONS)
-        back = self.draw.pick(0, 0, 0, 0, 0, 0, RECORDS, -RECORDS)
+        back = self.draw.pick(0, 0, 0, 0, 0, 0, RECORDS)
         some = items(self.draw.chance, RECORDS, self.draw.past_ms())
 
         def slot(world: World) -> str:

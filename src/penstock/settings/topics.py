@@ -32,6 +32,9 @@ _INDEXED = "Every batch is indexed when records are settled into segments."
 _ONE_TIER = "All records are in the shared store; there is no second tier."
 _DURABILITY = "The broker's durability setting says what an acknowledged record has reached, for all topics."
 
+SEGMENT_BYTES_MIN = 1_048_576
+"""Kafka's, from version 4 on."""
+
 row = Rows("topic", "cluster-wide")
 
 
@@ -145,7 +148,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         INT,
         1073741824,
         "The largest segment of a partition; retention and compaction work on whole segments.",
-        at_least(1048576),
+        at_least(SEGMENT_BYTES_MIN),
         "log.segment.bytes",
     )
     segment_ms: int = row(

@@ -25,6 +25,7 @@ from penstock.metadata.placement import (
 )
 from penstock.metadata.preconditions import check
 from penstock.metadata.refusal import Refusal
+from penstock.settings.topics import SEGMENT_BYTES_MIN
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def automatic(image: ClusterImage, settings: Settings, name: str) -> NewTopic:
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+                "segment.bytes": _segment_bytes(settings.offsets_topic_segment_bytes),
             },
         )
     if name == TRANSACTIONS_TOPIC:
@@ -139,11 +140,17 @@ def automatic(image: ClusterImage, settings: Settings, name: str) -> NewTopic:
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+                "segment.bytes": _segment_bytes(settings.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
         )
     return NewTopic(name)
+
+
+def _segment_bytes(chosen: int) -> str:
+    """A broker may be told of smaller segments than topics may have. The topic must come to be all the same:
+    without it there is never a coordinator."""
+    return str(max(chosen, SEGMENT_BYTES_MIN))
 
 
 def plan(broker: Broker, image: ClusterImage, topic: NewTopic, topic_id: bytes) -> Outcome:
