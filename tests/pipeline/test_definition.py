@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, complaint: str)
     assert done.exit_code == 1
     assert complaint in done.output
     assert done.output.startswith("Error: ") and done.output.count("\n") == 1
+
+
+def test_a_file_that_needs_spark_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    file = tmp_path / "pipeline.py"
+    file.write_text("import pyspark\n")
+    done = CliRunner().invoke(app, ["pipeline", "list", str(file)])
+    sentence = "Error: Pipelines run on Spark, and pyspark is missing: pip install 'penstock[spark]'.\n"
+    assert (done.exit_code, done.output) == (1, sentence)
 
 
 def test_outputs_name_their_sources() -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from penstock.pipeline.errors import PipelineError
+from penstock.pipeline.errors import PipelineError, no_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -232,6 +232,8 @@ def load(path: str | Path) -> Pipeline:
     except SyntaxError as error:
         raise PipelineError(f"{path} is not Python: {error.msg}, line {error.lineno}.") from error
     except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
+            raise no_spark(error.name) from error
         what = (
             "it exits"
             if isinstance(error, SystemExit)

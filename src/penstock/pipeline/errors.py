@@ -7,6 +7,10 @@ class PipelineError(Exception):
     """A pipeline cannot be defined, started or continued. The message is one sentence for a person."""
 
 
+def no_spark(missing: str | None) -> PipelineError:
+    return PipelineError(f"Pipelines run on Spark, and {missing} is missing: pip install 'penstock[spark]'.")
+
+
 _RAISED = re.compile(r"^((?:\w+\.)*)(\w+): (.+)$")
 _STATE = re.compile(r"\s*SQLSTATE: \w+;?.*", re.DOTALL)
 _CALLING = re.compile(r"^(?:py4j\.protocol\.\w+: )?An error occurred while calling [^\n]*\n: ")

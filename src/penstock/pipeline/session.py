@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline.definition import Pipeline, Table
-from penstock.pipeline.errors import PipelineError, sentence
+from penstock.pipeline.errors import PipelineError, no_spark, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,9 +121,7 @@ def require_spark() -> None:
     except JavaMissingError as error:
         raise PipelineError(str(error)) from None
     except ImportError as error:
-        raise PipelineError(
-            f"Pipelines run on Spark, and {error.name} is missing: pip install 'penstock[spark]'."
-        ) from None
+        raise no_spark(error.name) from None
 
 
 def open_session(settings: Mapping[str, str], log: Path) -> "SparkSession":
