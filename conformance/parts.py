@@ -29,6 +29,8 @@ SLF4J = "1.7.36"
 AXE = "4.14.0"
 
 FETCH_TIMEOUT_S = 900
+BUILD_TIMEOUT_S = 3600
+"""A large program of Go takes a quarter of an hour where other work has the processors."""
 
 
 class PartMissing(Exception):
@@ -143,7 +145,7 @@ def go_tool(name: str, module: str, version: str) -> Path:
             what = f"{name} {version}"
             fetch(what, ["go", "mod", "init", "scratch"], scratch)
             fetch(what, ["go", "get", f"{module}@{version}"], scratch)
-            fetch(what, ["go", "build", "-o", str(program), module], scratch)
+            fetch(what, ["go", "build", "-o", str(program), module], scratch, BUILD_TIMEOUT_S)
     return program
 
 
@@ -242,15 +244,15 @@ def _same_project(archive: str, package: str, version: str) -> bool:
     return archive.replace("_", "-").lower() == f"{package}-{version}.tar.gz".replace("_", "-").lower()
 
 
-def fetch(what: str, command: Sequence[str], where: Path) -> str:
+def fetch(what: str, command: Sequence[str], where: Path, seconds: float = FETCH_TIMEOUT_S) -> str:
     if shutil.which(command[0]) is None:
         raise PartMissing(f"{what} cannot be had: {command[0]} is not on the PATH.")
     try:
         done = subprocess.run(
-            command, cwd=where, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+            command, cwd=where, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as late:
-        raise PartMissing(f"{what} cannot be had: {command[0]} took more than {FETCH_TIMEOUT_S} s.") from late
+        raise PartMissing(f"{what} cannot be had: {command[0]} took more than {seconds:.0f} s.") from late
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()
         why = "; ".join(line.strip() for line in last[-3:])
