@@ -5,6 +5,7 @@ from typing import Any
 
 from conformance.differential.scenario import Draw, Scenario, Step, learned, remember
 from conformance.differential.scenarios.topics import TIMEOUT, new_topic
+from conformance.differential.scenarios.transactions import SETTLED
 from conformance.differential.secured.actors import (
     FIRST,
     NOBODY,
@@ -15,6 +16,7 @@ from conformance.differential.secured.actors import (
     allowed,
     denied,
 )
+from conformance.differential.world import World
 from penstock.broker.acl import CLUSTER_NAME, Operation, Resource
 from penstock.security.words import ALL_OPERATIONS, Pattern, Permission
 
@@ -277,6 +279,21 @@ def of_hidden_places(draw: Draw, version: int) -> Iterator[Step]:
     ended = {"TransactionalId": name, "ProducerId": learned(slot), "ProducerEpoch": 0}
     yield Step(ended, api="EndTxn", version=1, on=READER)
     yield Step(ended, api="EndTxn", version=1, on=WRITER)
+    yield from _settled(name)
+
+
+def _settled(name: str) -> Iterator[Step]:
+    """Go on when the transaction's markers are written: whoever lists transactions later sees its state."""
+
+    def is_settled(world: World) -> bool:
+        asked = {"TransactionalIds": [name]}
+        (answer,) = world.line(f"{WRITER}/look").call("DescribeTransactions", 0, asked)["TransactionStates"]
+        return str(answer["TransactionState"]) in SETTLED
+
+    absent = {"TransactionalIds": ["nobody has this id"]}
+    asked: dict[str, Any] = {"api": "DescribeTransactions", "version": 0, "on": f"{WRITER}/watch"}
+    yield Step(absent, **asked, later=True, until=is_settled)
+    yield Step(absent, **asked, collect=True)
 
 
 @mixture("TxnOffsetCommit")
