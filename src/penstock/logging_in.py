@@ -69,7 +69,11 @@ def _proof(security: ClientSecurity, nonce: bytes) -> Proof:
         return bearer_proof(fetch_token(security.tokens))
     assert security.mechanism is not None
     return scram_proof(
-        security.mechanism, security.user, security.password, b64encode(nonce).decode().rstrip("=")
+        security.mechanism,
+        security.user,
+        security.password,
+        b64encode(nonce).decode().rstrip("="),
+        by_token=security.by_token,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,13 +14,22 @@ from cryptography.x509.oid import NameOID
 from penstock.client import Client, ClientError
 from penstock.node.node import Node, StartError
 from penstock.settings import Settings
-from penstock.settings.clients import client_security
+from penstock.settings.clients import ClientSecurity, client_security
 from penstock.wire.api.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     ScramCredentialDeletion,
 )
+from penstock.wire.api.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from penstock.wire.api.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from penstock.wire.api.metadata import MetadataRequest, MetadataResponse
+from penstock.wire.errors import ErrorCode
 from tests.certificates import Authority
 
 AUTHORITY = Authority()
@@ -40,6 +50,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/L",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.login.plain.sasl.jaas.config": PLAIN,
+        "delegation.token.secret.key": "a key of the brokers",
     }
     made = Node(Settings().with_values(values), first_users={"bob": "password"})
     await made.start()
@@ -159,3 +170,30 @@ async def test_a_user_that_is_removed_is_out(node: Node, tmp_path: Path) -> None
     await asyncio.to_thread(ask)
     with pytest.raises(ClientError, match="login failed"):
         await brokers(node, 0, scram)
+
+
+async def test_a_delegation_token_is_shown_as_javas_clients_show_it(node: Node, tmp_path: Path) -> None:
+    def security(name: str, password: str, more: str = "") -> ClientSecurity:
+        jaas = SCRAM.format(name, password).replace(";", f"{more};")
+        return client_security(properties(tmp_path, sasl_mechanism="SCRAM-SHA-512", sasl_jaas_config=jaas))
+
+    def ask() -> None:
+        address = f"127.0.0.1:{node.bound[0].port}"
+        create = CreateDelegationTokenRequest(max_lifetime_ms=-1)
+        with Client(address, 5.0, security("bob", "password")) as bob:
+            made = bob.any().ask(create, CreateDelegationTokenResponse)
+            assert made.error_code == ErrorCode.NONE
+            shown = made.token_id, b64encode(made.hmac).decode()
+            with pytest.raises(ClientError, match="login failed"):
+                Client(address, 5.0, security(*shown))
+            with Client(address, 5.0, security(*shown, ' tokenauth="true"')) as by_token:
+                connection = by_token.any()
+                refused = connection.ask(create, CreateDelegationTokenResponse)
+                assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+                assert refused.principal_name == "bob"
+                ended = ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
+                assert bob.any().ask(ended, ExpireDelegationTokenResponse).error_code == ErrorCode.NONE
+                with pytest.raises(ClientError, match="broke"):
+                    connection.ask(MetadataRequest(topics=[]), MetadataResponse)
+
+    await asyncio.to_thread(ask)

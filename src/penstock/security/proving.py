@@ -37,9 +37,12 @@ def bearer_proof(token: str) -> Proof:
         yield b"\x01"  # The broker then says that the login failed.
 
 
-def scram_proof(mechanism: str, user: str, password: str, nonce: str) -> Proof:
+def scram_proof(mechanism: str, user: str, password: str, nonce: str, *, by_token: bool = False) -> Proof:
+    """`by_token`: a delegation token is shown, its id and its HMAC (KIP-48)."""
     name = BY_NAME[mechanism].hash_name
-    bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+    bare = (
+        f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}{',tokenauth=true' if by_token else ''}"
+    )
     server_first = (yield b"n,," + bare.encode()).decode()
     try:
         parts = dict(part.split("=", 1) for part in server_first.split(","))

@@ -37,6 +37,8 @@ class ClientSecurity(msgspec.Struct, frozen=True, kw_only=True):
     mechanism: str | None = None
     user: str = ""
     password: str = ""
+    by_token: bool = False
+    """User and password are a delegation token's id and its HMAC."""
     tokens: TokenSource | None = None
 
     def __repr__(self) -> str:
@@ -86,7 +88,8 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
         raise SettingsError(
             "A login needs a name and a password: sasl.jaas.config with username and password."
         )
-    return ClientSecurity(tls=tls, mechanism=mechanism, user=user, password=password)
+    by_token = mechanism != "PLAIN" and options.get("tokenauth", "").lower() == "true"
+    return ClientSecurity(tls=tls, mechanism=mechanism, user=user, password=password, by_token=by_token)
 
 
 def visitors_security(properties: Mapping[str, str]) -> tuple[ClientSecurity, tuple[str, ...]]:
