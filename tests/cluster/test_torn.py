@@ -14,10 +14,11 @@ from penstock.admin.records import Sender
 from penstock.cli.client import Client
 from penstock.clock import SystemClock
 from penstock.cluster import second_looks
-from penstock.cluster.home import IDENTITY_KEY
+from penstock.cluster.health.repair import Repair
+from penstock.cluster.home import IDENTITY_KEY, HomeError
 from penstock.cluster.leases import Lease, encode_lease, lease_key
 from penstock.cluster.metadata_log import MetadataLog
-from penstock.cluster.reading import ImageReader
+from penstock.cluster.reading import ImageReader, NoClusterError
 from penstock.cluster.snapshots import entry_key, snapshot_key
 from penstock.metadata.codec import FormatError, Identity, decode_identity, encode_identity
 from penstock.metadata.commands import AnyCommand, SetLevel
@@ -338,12 +339,10 @@ async def test_a_torn_identity_of_nothing_else_is_founded_anew(
         await log.close()
 
 
-@pytest.mark.parametrize("left", TORN_IDENTITIES)
-async def test_a_torn_identity_is_taken_from_a_snapshot(
-    store: DirectoryStore, torn_identity: Path, left: bytes
-) -> None:
+async def _with_a_snapshot(store: DirectoryStore) -> MetadataLog:
+    """A log that is closed."""
     log = MetadataLog(store, SystemClock(), snapshot_entries=2)
-    cluster_id = (await log.open()).cluster_id
+    await log.open()
     for wish in (registering(1), creating("a"), creating("b"), creating("c")):
         await log.propose(wish)
     for _ in range(500):
@@ -351,12 +350,58 @@ async def test_a_torn_identity_is_taken_from_a_snapshot(
             break
         await asyncio.sleep(0.01)
     await log.close()
+    return log
+
+
+@pytest.mark.parametrize("left", TORN_IDENTITIES)
+async def test_a_torn_identity_is_taken_from_a_snapshot(
+    store: DirectoryStore, torn_identity: Path, left: bytes
+) -> None:
+    log = await _with_a_snapshot(store)
+    cluster_id = log.image.cluster_id
     whole = torn_identity.read_bytes()
     torn_identity.write_bytes(left)
     again = await opened(store)
     assert again.image.cluster_id == cluster_id and again.image.version == log.image.version
     await again.close()
     assert torn_identity.read_bytes() == whole
+
+
+@pytest.mark.parametrize("left", [None, IDENTITY[:40] + b"?!?!" + IDENTITY[44:], bytes(3) + IDENTITY[3:]])
+async def test_an_identity_that_is_gone_or_hurt_is_restored_from_a_snapshot_by_a_repair(
+    store: DirectoryStore, left: bytes | None
+) -> None:
+    log = await _with_a_snapshot(store)
+    path = Path(store.path(IDENTITY_KEY))
+    whole = path.read_bytes()
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    store = DirectoryStore(store.root)
+    with pytest.raises((HomeError, FormatError), match=IDENTITY_KEY):
+        await opened(store)
+    report = await Repair(store, SystemClock(), apply=True).run()
+    assert [(step.how, step.key) for step in report.steps] == [("restored", IDENTITY_KEY)]
+    assert report.exit_code == 0 and path.read_bytes() == whole
+    kept = [info.key async for info in store.list("hurt/")]
+    assert len(kept) == (left is not None)
+    again = await opened(store)
+    assert again.image.cluster_id == log.image.cluster_id and again.image.version == log.image.version
+    await again.close()
+    await store.close()
+
+
+async def test_an_identity_that_nothing_tells_is_not_made_up(store: DirectoryStore) -> None:
+    log = MetadataLog(store, SystemClock())
+    await log.open()
+    await log.propose(registering(1))
+    await log.close()
+    Path(store.path(IDENTITY_KEY)).unlink()
+    store = DirectoryStore(store.root)
+    with pytest.raises(NoClusterError):
+        await Repair(store, SystemClock(), apply=True).run()
+    assert await store.get(IDENTITY_KEY) is None
+    await store.close()
 
 
 @pytest.mark.parametrize("key", [entry_key(1), "wal/1/1/00000000000000000000", "segments/1/1/000000000001"])

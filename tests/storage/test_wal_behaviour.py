@@ -271,6 +271,27 @@ async def test_a_file_that_a_loss_of_power_emptied_is_not_waited_for(tmp_path: P
     await store.close()
 
 
+@pytest.mark.parametrize("said", [0, 3])
+async def test_what_a_lease_of_this_boot_knows_was_not_taken_by_a_loss_of_power(
+    tmp_path: Path, said: int
+) -> None:
+    """The first sector of the only file is zeros, and with it the boot that wrote it."""
+    store = DirectoryStore(str(tmp_path))
+    wal_store = DirectoryWalStore(store)
+    writer = await wal_store.create(WAL)
+    assert not isinstance(writer, Fenced)
+    for number in range(3):
+        assert isinstance(await write(writer, number, b"v" * 600), Durable)
+    await writer.close()
+    path = tmp_path / "wal" / "3" / "17" / f"{0:020d}"
+    path.write_bytes(bytes(512) + path.read_bytes()[512:])
+    assert await wal_store.seal(WAL, 0, said) == 3
+    damages = [flush.damage async for flush in wal_store.scan(WAL, 0, 3)]
+    assert [damage is not None and damage.torn for damage in damages] == [not said, False, False]
+    assert [damage is None for damage in damages] == [False, True, True]
+    await store.close()
+
+
 @pytest.mark.parametrize("sync", [False, True])
 async def test_a_copy_under_another_name_is_no_part_of_a_log(tmp_path: Path, sync: bool) -> None:
     """Its name would say that hundreds of flushes were written, and none of them is there."""

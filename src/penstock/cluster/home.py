@@ -60,7 +60,7 @@ async def join(
     except DamagedError as error:
         if not error.torn or store.local is None:
             raise
-        whole = await _named_by_snapshot(store)
+        whole = await named_by_snapshot(store)
         if whole is None:
             await _require_empty(store, error)
             whole = await _new_identity(store, metadata, new_id, open_elsewhere)
@@ -161,7 +161,7 @@ async def _require_fit(store: ObjectStore, token: str) -> None:
                 return  # Another broker founded the cluster meanwhile.
             raise HomeError(
                 f"The store holds {found[0].key} of some cluster, and no {IDENTITY_KEY} that says which; a "
-                "second cluster cannot live in it."
+                "second cluster cannot live in it. `penstock store repair` says whether a snapshot has it."
             )
     if isinstance(store, Unproven):
         from penstock.storage.stores.proof import prove_create
@@ -194,7 +194,7 @@ def _is_torn(_key: str, data: bytes) -> bool:
     return False
 
 
-async def _named_by_snapshot(store: ObjectStore) -> Identity | None:
+async def named_by_snapshot(store: ObjectStore) -> Identity | None:
     """What a snapshot says of the cluster whose metadata log is in the store; None if there is none."""
     chain = SnapshotChain(store)
     image = await chain.find()

@@ -1,8 +1,9 @@
 """Checks the metadata log: the cluster's identity, every entry and every snapshot that counts, leases.
 
 An object that one flipped bit hurt is corrected in memory, so that the image can be known and the records be
-looked at. Leases and the hint are overwritten every moment and nothing rests on them: they are read, and not
-judged. But a whole lease says how far its broker had read the log.
+looked at. The identity of a cluster is in its metadata snapshots, too. Leases and the hint are overwritten
+every moment and nothing rests on them: they are read, and not judged. But a whole lease says how far its
+broker had read the log.
 """
 
 import itertools
@@ -13,7 +14,7 @@ import msgspec
 
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.findings import ENTRY, IDENTITY, SNAPSHOT, Finding
-from penstock.cluster.home import IDENTITY_KEY, find, open_elsewhere
+from penstock.cluster.home import IDENTITY_KEY, find, named_by_snapshot, open_elsewhere
 from penstock.cluster.leases import LEASE_PREFIX, Lease, whole_leases
 from penstock.cluster.reading import ImageReader, NoClusterError
 from penstock.cluster.snapshots import (
@@ -32,6 +33,7 @@ from penstock.metadata.codec import (
     decode_entry,
     decode_identity,
     decode_snapshot,
+    encode_identity,
 )
 from penstock.storage.stores.local import LocalDirectory
 from penstock.storage.stores.objects import ObjectInfo, ObjectStore, StoreError
@@ -79,7 +81,7 @@ class Corrected:
 
 
 class MetadataCheck:
-    """`corrected`: the objects that one flipped bit hurt, as they were before."""
+    """`corrected`: the objects that one flipped bit hurt, and the identity, as they were before."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -101,7 +103,14 @@ class MetadataCheck:
             await self._judge_identity(error)
             return None
         if home is None:
-            raise NoClusterError("The store holds no Penstock cluster.")
+            whole = await self._identity_of_snapshot()
+            if whole is None:
+                raise NoClusterError("The store holds no Penstock cluster.")
+            self.corrected[IDENTITY_KEY] = whole
+            bench.damaged(
+                Finding(IDENTITY, IDENTITY_KEY, "it is not there, and snapshots of its cluster are")
+            )
+            return None
         self.store = home.metadata_store
         leases = await self._check_leases()
         await self._check_all(SNAPSHOT_PREFIX, snapshot_number, self._check_snapshot)
@@ -143,9 +152,16 @@ class MetadataCheck:
             self._bench.unread(IDENTITY_KEY, error)
             return
         self._bench.damaged(Finding(IDENTITY, IDENTITY_KEY, str(error)))
-        whole = corrected_identity(data)
+        whole = corrected_identity(data) or await self._identity_of_snapshot()
         if whole is not None:
             self.corrected[IDENTITY_KEY] = whole
+
+    async def _identity_of_snapshot(self) -> bytes | None:
+        try:
+            identity = await named_by_snapshot(self._bench.store)
+        except FormatError:
+            return None
+        return encode_identity(identity) if identity is not None else None
 
     def _cannot_go_on(self, reason: object) -> None:
         self._bench.unread(

@@ -160,11 +160,18 @@ class Repair:
     async def _repair_metadata(self, corrected: Mapping[str, bytes]) -> None:
         store = self._scrub.metadata.store
         for key, whole in sorted(corrected.items()):
+            hurt = await store.get(key)
+            one_bit = hurt is not None and _differ_by_a_bit(hurt, whole)
             if self._apply:
-                hurt = await store.get(key)
-                await _keep(store, key, hurt or b"")
+                if hurt is not None:
+                    await _keep(store, key, hurt)
                 await store.put(key, whole)
-            self.report.steps.append(Step(mending.CORRECTED, key, "one bit was flipped"))
+            how = (
+                (mending.CORRECTED, "one bit was flipped")
+                if one_bit
+                else (mending.RESTORED, "a snapshot says it")
+            )
+            self.report.steps.append(Step(how[0], key, how[1]))
 
     # Manifests.
 
@@ -416,6 +423,11 @@ def _changes(healed: Healed, findings: Sequence[Finding], segment: SegmentRef) -
     if any(mended.how != mending.LEFT for mended in healed.mended):
         return True
     return any(one.what == FOOTER and one.key == segment.index_key for one in findings)
+
+
+def _differ_by_a_bit(one: bytes, other: bytes) -> bool:
+    differences = [first ^ second for first, second in zip(one, other, strict=False) if first != second]
+    return len(one) == len(other) and len(differences) == 1 and differences[0].bit_count() == 1
 
 
 async def _keep(store: ObjectStore, key: str, hurt: bytes) -> None:

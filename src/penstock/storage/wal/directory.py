@@ -2,7 +2,7 @@
 
     wal/<broker>/<epoch>/open            present while the incarnation may write
     wal/<broker>/<epoch>/sealed          what `open` is renamed to
-    wal/<broker>/<epoch>/missed          flushes that were known to be durable were not there
+    wal/<broker>/<epoch>/missed          flushes that were known to be durable were not there, or not whole
     wal/<broker>/<epoch>/<first flush>   the files
 
 Sealing is renaming `open` to `sealed`. The writer appends (and syncs), then looks whether `open` is still
@@ -53,6 +53,7 @@ from penstock.wire.buffers import Buffer
 _SEALED = "sealed"
 _COPY_BYTES = 1 << 20
 LOOK_SECONDS = 0.1
+_NONE = 1 << 62
 
 logger = logging.getLogger(__name__)
 
@@ -301,8 +302,8 @@ class DirectoryWalStore:
             raise store_error(error, f"could not begin the write-ahead log {path}") from error
 
     async def seal(self, wal: WalRef, start: int = 0, said: int = 0) -> int:
-        count = await self._store.run(self._seal, wal, start, lane=Lane.LOG)
-        if count < said:
+        count, torn = await self._store.run(self._seal, wal, start, lane=Lane.LOG)
+        if count < said or torn < said:
             await self._store.run(self._miss, wal, lane=Lane.LOG)
         return max(count, said)
 
@@ -314,7 +315,7 @@ class DirectoryWalStore:
         except OSError as error:
             raise store_error(error, f"could not seal {path}") from error
 
-    def _seal(self, wal: WalRef, start: int) -> int:
+    def _seal(self, wal: WalRef, start: int) -> tuple[int, int]:
         path = self._store.path(log_directory(wal))
         try:
             if not self._files.exists(path):
@@ -332,22 +333,24 @@ class DirectoryWalStore:
         except OSError as error:
             raise store_error(error, f"could not seal {path}") from error
 
-    def _count(self, wal: WalRef, start: int) -> int:
-        """Where a sealed log ends."""
-        count = 0
+    def _count(self, wal: WalRef, start: int) -> tuple[int, int]:
+        """Where a sealed log ends, and the first flush of it that looks torn, if one does."""
+        count, torn = 0, _NONE
         files = LogFiles(self._store, wal, self.boot)
         firsts = files.first_flushes()
         for at in range(max(bisect_right(firsts, start) - 1, 0), len(firsts)):
             following = firsts[at + 1] if at + 1 < len(firsts) else None
             file = files.open(firsts[at], firsts)
             try:
-                count = max(count, self._end_in(file, following))
+                end, first_torn = self._end_in(file, following)
+                count, torn = max(count, end), min(torn, first_torn)
             finally:
                 file.close()
-        return count
+        return count, torn
 
-    def _end_in(self, file: LogFile, following: int | None) -> int:
-        """The end of the log as far as one file tells; `log_file` says by which rules."""
+    def _end_in(self, file: LogFile, following: int | None) -> tuple[int, int]:
+        """The end of the log as far as one file tells, and its first torn flush; `log_file` says by which
+        rules."""
         may_hole = file.synced or not file.same_boot
         # Whoever begins a file has written all before it; unless the disk was not told to keep that.
         count = file.first_flush if file.synced or file.same_boot else 0
@@ -355,13 +358,16 @@ class DirectoryWalStore:
             # How many flushes count is written down for good, so they must outlive a loss of power too.
             file.sync()
         held: ScannedFlush | None = None
+        torn = _NONE
         for flush in file.flushes(stop=following, sealed=True):
             if held is not None and (file.synced or self._counts(file, held, may_hole=may_hole)):
                 count = held.number + 1
+            if flush.damage is not None and flush.damage.torn:
+                torn = min(torn, flush.number)
             held = flush
         if held is not None and self._counts(file, held, may_hole=may_hole):
             count = held.number + 1
-        return count
+        return count, torn
 
     def _counts(self, file: LogFile, flush: ScannedFlush, *, may_hole: bool) -> bool:
         """Whether a flush was written whole, for all that can be told from it alone. A process that is killed

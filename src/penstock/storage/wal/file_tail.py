@@ -14,8 +14,8 @@ from penstock.storage.wal.port import NAME_DIGITS, WAL_PREFIX, ScannedFlush
 OPEN = "open"
 """The file that is there while the incarnation may write."""
 MISSED = "missed"
-"""The file that is there if flushes were known to be durable and were not there when the log was sealed. A
-loss of power does not explain that."""
+"""The file that is there if flushes were known to be durable and were not there, or looked torn, when the log
+was sealed. A loss of power does not explain that."""
 
 
 def log_directory(wal: WalRef) -> str:
@@ -51,7 +51,7 @@ class LogFiles:
             paths = (self._store.path(file_key(self._wal, first)) for first in firsts)
             self._header = log_header(files, paths, self._wal)
         key = file_key(self._wal, first_flush)
-        path, syncs = self._store.path(key), self._store.sync
+        path, syncs = self._store.path(key), self.was_durable()
         return LogFile(files, path, key, first_flush, self._boot, self._header, wal=self._wal, syncs=syncs)
 
     def was_durable(self) -> bool:

@@ -121,7 +121,8 @@ class LogFile:
         syncs: bool = True,
     ) -> None:
         """`boot`: the present one. `log`: the header of some file of the same log, if one is known.
-        `wal`: the log. `syncs`: what is presumed of a log none of whose files tells. MisplacedFileError."""
+        `wal`: the log. `syncs`: whether a loss of power took nothing of a log none of whose files
+        tells. MisplacedFileError."""
         self.key = key
         self.first_flush = first_flush
         self.mended = 0
@@ -150,8 +151,16 @@ class LogFile:
         )
         """Whether a loss of power may have taken any of it."""
         head = self._bytes(0, FILE_HEADER_SIZE)
-        self.is_empty = log is None and (len(head) < FILE_HEADER_SIZE or _is_blank(head))
+        self.is_empty = log is None and (
+            len(head) < FILE_HEADER_SIZE or (_is_blank(head) and not self._has_more())
+        )
         """Whether nothing is known of it, nor of the log."""
+
+    def _has_more(self) -> bool:
+        """Whether anything lies behind the header."""
+        return any(
+            any(self._bytes(at, _WINDOW_BYTES)) for at in range(FILE_HEADER_SIZE, self.size, _WINDOW_BYTES)
+        )
 
     def close(self) -> None:
         self._files.close(self._fd)
@@ -177,11 +186,12 @@ class LogFile:
             return proven
         if log is not None:
             return log._replace(number=self.first_flush, first_flush=self.first_flush)
-        if not self._syncs and _is_blank(raw):
+        blank = _is_blank(raw)
+        if blank and not self._syncs:
             return None
         # What is not known to be of another boot is judged by the stricter rules.
         header = unpack_file_body(raw[:-4])
-        if header.first_flush == self.first_flush and known <= {header.nonce}:
+        if not blank and header.first_flush == self.first_flush and known <= {header.nonce}:
             return header._replace(boot=_ANY_BOOT)
         if first is None or first.number != self.first_flush:
             return None
