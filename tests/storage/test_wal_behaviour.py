@@ -266,7 +266,8 @@ async def test_a_file_that_a_loss_of_power_emptied_is_not_waited_for(tmp_path: P
     assert await logs.wal_store.seal(WAL, 0, 3) == 3
     (file,) = (path for path in (tmp_path / "wal/3/17").iterdir() if path.name.isdecimal())
     file.write_bytes(b"")
-    found = await logs.scan(0, 3)
+    later = DirectoryWalStore(store, boot=b"a later boot....")
+    found = [flush async for flush in later.scan(WAL, 0, 3)]
     assert [flush.damage is not None and flush.damage.torn for flush in found] == [True] * 3
     await store.close()
 
@@ -289,6 +290,29 @@ async def test_what_a_lease_of_this_boot_knows_was_not_taken_by_a_loss_of_power(
     damages = [flush.damage async for flush in wal_store.scan(WAL, 0, 3)]
     assert [damage is not None and damage.torn for damage in damages] == [not said, False, False]
     assert [damage is None for damage in damages] == [False, True, True]
+    await store.close()
+
+
+async def test_what_was_there_when_a_log_was_sealed_was_not_taken_by_a_loss_of_power(tmp_path: Path) -> None:
+    """As long as the machine has not been started anew."""
+    store = DirectoryStore(str(tmp_path))
+    wal_store = DirectoryWalStore(store)
+    writer = await wal_store.create(WAL)
+    assert not isinstance(writer, Fenced)
+    for number in range(3):
+        assert isinstance(await write(writer, number, b"v" * 600), Durable)
+    await writer.close()
+    assert await wal_store.seal(WAL) == 3
+    path = tmp_path / "wal" / "3" / "17" / f"{0:020d}"
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    with pytest.raises(ObjectMissingError, match="flush 0 "):
+        [flush async for flush in wal_store.scan(WAL, 0, 3)]
+    path.write_bytes(bytes(512) + whole[512:])
+    damages = [flush.damage async for flush in wal_store.scan(WAL, 0, 3)]
+    assert [damage is not None and not damage.torn for damage in damages] == [True, False, False]
+    path.write_bytes(whole)
+    assert all([flush.damage is None async for flush in wal_store.scan(WAL, 0, 3)])
     await store.close()
 
 

@@ -2,7 +2,9 @@
 
     wal/<broker>/<epoch>/open            present while the incarnation may write
     wal/<broker>/<epoch>/sealed          what `open` is renamed to
-    wal/<broker>/<epoch>/missed          flushes that were known to be durable were not there, or not whole
+    wal/<broker>/<epoch>/missed          what is not there, or not whole, was not taken by a loss of power: it
+                                         was known to be durable; or, in the boot that the file names, it
+                                         was there when the log was sealed
     wal/<broker>/<epoch>/<first flush>   the files
 
 Sealing is renaming `open` to `sealed`. The writer appends (and syncs), then looks whether `open` is still
@@ -305,12 +307,19 @@ class DirectoryWalStore:
         count, torn = await self._store.run(self._seal, wal, start, lane=Lane.LOG)
         if count < said or torn < said:
             await self._store.run(self._miss, wal, lane=Lane.LOG)
+        elif torn == _NONE and start < count:
+            # Where there is no room for the marker, only later damage is told less well.
+            with contextlib.suppress(StoreError):
+                await self._store.run(self._miss, wal, self.boot, lane=Lane.LOG)
         return max(count, said)
 
-    def _miss(self, wal: WalRef) -> None:
+    def _miss(self, wal: WalRef, boot: bytes = b"") -> None:
+        """Make the marker. With `boot`, it is for that boot alone, and does not replace one for all."""
         path = self._store.path(log_directory(wal))
         try:
-            self._files.close(self._files.open(f"{path}/{MISSED}", os.O_WRONLY | os.O_CREAT))
+            if boot and self._files.exists(f"{path}/{MISSED}"):
+                return
+            self._files.rename(self._store.write_temporary((boot,), bool(boot)), f"{path}/{MISSED}")
             self._files.sync_directory(path)
         except OSError as error:
             raise store_error(error, f"could not seal {path}") from error

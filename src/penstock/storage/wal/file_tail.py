@@ -1,5 +1,6 @@
 """The files of one log on a directory, read in order: for sealers, recovery and followers of a log."""
 
+import os
 from typing import NamedTuple
 
 from penstock.log.flush import FILE_HEADER_SIZE, FileHeader
@@ -14,8 +15,9 @@ from penstock.storage.wal.port import NAME_DIGITS, WAL_PREFIX, ScannedFlush
 OPEN = "open"
 """The file that is there while the incarnation may write."""
 MISSED = "missed"
-"""The file that is there if flushes were known to be durable and were not there, or looked torn, when the log
-was sealed. A loss of power does not explain that."""
+"""The file that is there if a loss of power does not explain that flushes are missing, or look torn: they
+were known to be durable. If it names a boot, they were there when the log was sealed, and the machine does
+not lose its power while that boot lasts."""
 
 
 def log_directory(wal: WalRef) -> str:
@@ -57,7 +59,17 @@ class LogFiles:
     def was_durable(self) -> bool:
         """Whether a loss of power took nothing of the sealed log."""
         store = self._store
-        return store.sync or store.files.exists(store.path(f"{log_directory(self._wal)}/{MISSED}"))
+        if store.sync:
+            return True
+        try:
+            fd = store.files.open(store.path(f"{log_directory(self._wal)}/{MISSED}"), os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            boot = store.files.pread(fd, len(self._boot) or 1, 0)
+        finally:
+            store.files.close(fd)
+        return not boot or (any(boot) and boot == self._boot)
 
     def is_open(self) -> bool:
         """Whether the log is not sealed."""
