@@ -12,7 +12,13 @@ from penstock.log.flush import encode_flush_header, encode_index, iter_blocks
 from penstock.metadata.image import WalRef
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
-from penstock.storage.stores.objects import ObjectMissingError, ObjectStore, StoreError, StoreUnavailableError
+from penstock.storage.stores.objects import (
+    ObjectInfo,
+    ObjectMissingError,
+    ObjectStore,
+    StoreError,
+    StoreUnavailableError,
+)
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.log_file import MisplacedFileError
 from penstock.storage.wal.objects import SEAL, ObjectWalStore
@@ -390,6 +396,38 @@ def _half(data: bytes) -> bytes:
 
 def _nothing(data: bytes) -> bytes:
     return b""
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+async def test_a_seal_is_not_mixed_up_with_a_flush(times: int) -> None:
+    """A log that is sealed once more ends where it did, whatever else is given for the seal; and a flush that
+    comes as the seal does not end it."""
+    store = Mixed()
+    logs = ObjectWalStore(store)
+    wal = WalRef(1, 1)
+    writer = await logs.create(wal)
+    assert not isinstance(writer, Fenced)
+    for number in range(2):
+        assert isinstance(await write(writer, number), Durable)
+    flush = store.objects[f"wal/1/1/{2:020d}"]
+    assert await logs.seal(wal) == 2
+    store.wrong = [lambda data: flush] * times
+    assert await logs.seal(wal) == 2
+    assert store.wrong == []
+    await writer.close()
+
+    class Late(Mixed):
+        """Its lists do not name what came."""
+
+        async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+            nothing: tuple[ObjectInfo, ...] = ()
+            for info in nothing:
+                yield info
+
+    late = Late()
+    late.objects = {key: value for key, value in store.objects.items() if value != SEAL}
+    late.wrong = [lambda data: SEAL] * times
+    assert await ObjectWalStore(late).seal(wal) == 2
 
 
 @pytest.mark.parametrize("kind", ["page", "half", "nothing", "another"])

@@ -242,13 +242,27 @@ class ObjectWalStore:
                 )
             if number not in sizes and await self._store.create(key, SEAL):
                 break
-            stored = await self._store.get(key)
-            if stored is not None:
-                if is_seal(stored):
-                    break
-                number += 1
             sizes = await self._sizes(wal)
+            sealed = await self._is_sealed_at(key, sizes.get(number))
+            if sealed:
+                break
+            if sealed is not None:
+                number += 1
         return max(number - 1, 0)
+
+    async def _is_sealed_at(self, key: str, listed: int | None) -> bool | None:
+        """Whether the object there is the seal; None if there is none. `listed`: its size, if a list names
+        it. What is read must have that size: a flush that is taken for the seal ends its log, and a seal that
+        is taken for a flush is waited for as one that is gone."""
+        for pause in (*_SALVAGE_PAUSES_SECONDS, None):
+            stored = await self._store.get(key)
+            if stored is None:
+                return None
+            if len(stored) == (listed if listed is not None else await self._store.size(key)):
+                return is_seal(stored)
+            if pause is not None:
+                await asyncio.sleep(pause)
+        raise StoreUnavailableError(f"{key} is not read as it is listed")
 
     async def _is_gone(self, wal: WalRef, number: int, sizes: Mapping[int, int]) -> bool:
         """Whether an object that is not there once was. `sizes`: what was listed, if something was."""
