@@ -20,12 +20,20 @@ from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.lanes import Lane
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import HurtRangeError, ObjectStore
+from penstock.storage.wal import objects
 from penstock.storage.wal.directory import DirectoryWalStore
 from penstock.storage.wal.objects import ObjectWalStore
 from penstock.storage.wal.port import WalStore
 from penstock.wire.batch import iter_batches, iter_records
 from tests.storage.memory_files import MemoryFiles
 from tests.storage.world import Metadata, World, append_ok, batch, own_partition
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is damaged here stays damaged."""
+    monkeypatch.setattr(objects, "_SALVAGE_PAUSES_SECONDS", (0.0,))
+
 
 BOOT, OTHER_BOOT = b"the present boot", b"a boot before it"
 PARTITIONS = 3
