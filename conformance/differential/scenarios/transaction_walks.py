@@ -2,7 +2,8 @@
 
 The seed draws the steps. Each producer keeps what it heard, as a client does: its id, its epoch, and the next
 sequence of each partition. So most requests make sense, and those of whoever was fenced meanwhile do not. Clients
-of all versions share the id. After each step is told what readers see.
+of all versions share the id, and one of their topics is deleted and created beside open transactions. After each
+step is told what readers see.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from conformance.differential.world import World
 from conformance.wire.batches import batch
 from conformance.wire.codec import Value
 
-WALKS, STEPS = 3, 30
+WALKS, STEPS = 2, 30
 PARTITIONS = 2
 RECORDS = 2
 LOOKS_WITHIN_S = 0.2
@@ -28,12 +29,14 @@ NO_EPOCH = -1
 class Walker:
     """One producer of the id: what it has heard is kept for each broker by itself."""
 
-    def __init__(self, draw: Draw, id: Id, name: str, group: str, written: str) -> None:
+    def __init__(self, draw: Draw, id: Id, name: str, group: str, written: str, passing: str) -> None:
         self.draw = draw
         self.id = id
         self.slot = f"{id.name} {name}"
         self.group = group
         self.topic = written
+        self.passing = passing
+        """A topic that is deleted and created now and then."""
         self.name = name
         self.second = draw.pick(True, False)
         """Whether it is a client of transaction version 2. Such clients add nothing: their records do."""
@@ -71,6 +74,8 @@ class Walker:
 
     def adds(self) -> Step:
         places = [{"Name": self.topic, "Partitions": self.draw.pick([0], [1], [0, 1])}]
+        if self.draw.pick(True, False, False, False):
+            places.append({"Name": self.passing, "Partitions": [0]})
         version = self.draw.pick(0, 2, 3, 5)
         if version > 3:
             verify = self.draw.pick(True, False)
@@ -84,12 +89,13 @@ class Walker:
 
     def writes(self) -> Step:
         version = self.draw.pick(12, 13) if self.second else self.draw.pick(3, 7, 9, 10, 11)
-        partition = self.draw.chance.randrange(PARTITIONS)
+        name = self.draw.pick(self.topic, self.topic, self.topic, self.passing)
+        partition = 0 if name == self.passing else self.draw.chance.randrange(PARTITIONS)
         back = self.draw.pick(0, 0, 0, 0, 0, 0, RECORDS)
         some = items(self.draw.chance, RECORDS, self.draw.past_ms())
 
         def slot(world: World) -> str:
-            return f"{self.known(world)} at {self.topic} {partition}"
+            return f"{self.known(world)} at {name} {partition} {world.topic_id(name).hex()}"
 
         def build(world: World) -> bytes:
             producer, epoch = self.known(world)
@@ -103,8 +109,8 @@ class Walker:
                 world.learned[slot(world)] = world.learned.get(slot(world), 0) + RECORDS
 
         records = Ref(f"batch of {self.name}", build)
-        body = produce_body(topic(self.topic, version), partition, records, TransactionalId=self.id.name)
-        return self._said(f"writes to {partition}, {back} back", "Produce", version, body, learn=learn)
+        body = produce_body(topic(name, version), partition, records, TransactionalId=self.id.name)
+        return self._said(f"writes to {name} {partition}, {back} back", "Produce", version, body, learn=learn)
 
     def adds_offsets(self) -> Step:
         body = {"TransactionalId": self.id.name, "GroupId": self.group, **self.given()}
@@ -176,27 +182,39 @@ def step(draw: Draw, one: Walker, group: str) -> Iterator[Step]:
         partitions = [{"PartitionIndex": draw.pick(0, 1), "Offset": -1}]
         cut: dict[str, Any] = {"Topics": [{"Name": one.topic, "Partitions": partitions}], "TimeoutMs": 5_000}
         yield Step(cut, api="DeleteRecords", version=2)
+    elif chance < 0.87:
+        yield Step({"TopicNames": [one.passing], "TimeoutMs": 10_000}, api="DeleteTopics", version=4)
+        if draw.pick(True, False):
+            yield create(new_topic(one.passing))
     else:
         yield one.ends()
 
 
 def looked_at(one: Walker, group: str) -> Iterator[Step]:
     numbers = range(PARTITIONS)
+    places = ((one.topic, numbers), (one.passing, range(1)))
     for isolation in (0, COMMITTED):
-        asked = [{"PartitionIndex": at, "CurrentLeaderEpoch": -1, "Timestamp": -1} for at in numbers]
-        body = {
-            "ReplicaId": -1,
-            "IsolationLevel": isolation,
-            "Topics": [{"Name": one.topic, "Partitions": asked}],
-        }
+        asked = [
+            {
+                "Name": name,
+                "Partitions": [
+                    {"PartitionIndex": at, "CurrentLeaderEpoch": -1, "Timestamp": -1} for at in numbers
+                ],
+            }
+            for name, numbers in places
+        ]
+        body = {"ReplicaId": -1, "IsolationLevel": isolation, "Topics": asked}
         yield Step(body, api="ListOffsets", version=7, note=f"at level {isolation}")
-        fetched = [{"Partition": at, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20} for at in numbers]
-        body = {
-            "MaxWaitMs": 0,
-            "MinBytes": 0,
-            "IsolationLevel": isolation,
-            "Topics": [{"Topic": one.topic, "Partitions": fetched}],
-        }
+        fetched = [
+            {
+                "Topic": name,
+                "Partitions": [
+                    {"Partition": at, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20} for at in numbers
+                ],
+            }
+            for name, numbers in places
+        ]
+        body = {"MaxWaitMs": 0, "MinBytes": 0, "IsolationLevel": isolation, "Topics": fetched}
         yield Step(body, api="Fetch", version=11, note=f"at level {isolation}")
     yield Step(
         {"Topics": [{"Name": one.topic, "PartitionIndexes": [0, 1]}]}, api="DescribeProducers", version=0
@@ -213,10 +231,11 @@ def transaction_walk(draw: Draw, version: int) -> Iterator[Step]:
     """The version chooses nothing here but other steps."""
     yield from ready(draw)
     for _ in range(WALKS):
-        id, written, group = Id(draw), draw.fresh("walked"), draw.fresh("group")
-        yield create(new_topic(written, PARTITIONS))
+        id, group = Id(draw), draw.fresh("group")
+        written, passing = draw.fresh("walked"), draw.fresh("passing")
+        yield create(new_topic(written, PARTITIONS), new_topic(passing))
         yield Step({"KeyType": 0, "CoordinatorKeys": [group]}, api="FindCoordinator", version=4)
-        walkers = [Walker(draw, id, name, group, written) for name in ("one", "two")]
+        walkers = [Walker(draw, id, name, group, written, passing) for name in ("one", "two")]
         for one in walkers:
             yield one.begins(goes_on=False)
         for _ in range(STEPS):
