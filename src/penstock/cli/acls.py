@@ -10,7 +10,7 @@ import click
 from penstock.admin.rules import OPERATIONS, add_rules, in_words, list_rules, remove_rules, require_principal
 from penstock.cli.access import change_store, read_store, store_option
 from penstock.cli.options import cluster_options, connected
-from penstock.cli.output import say, show, wants_json
+from penstock.cli.output import counted, say, show, wants_json
 from penstock.security.words import CLUSTER_NAME, Pattern, Permission, Resource
 
 if TYPE_CHECKING:
@@ -195,9 +195,8 @@ _COLUMNS = ("principal", "permission", "operation", "resource", "name", "pattern
 
 
 def _say(verb: str, rules: Sequence[AccessRule], as_json: bool) -> None:
-    plural = "rule" if len(rules) == 1 else "rules"
     fields = {verb.lower(): [in_words(rule) for rule in rules]}
-    say(f"{verb} {len(rules)} {plural}.", fields, as_json=wants_json(as_json))
+    say(f"{verb} {counted(len(rules), 'rule')}.", fields, as_json=wants_json(as_json))
 
 
 def _found(bootstrap: str, location: str | None, asked: _Asked) -> list[AccessRule]:

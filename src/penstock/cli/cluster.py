@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from penstock.cli.options import cluster_options, connected, security
-from penstock.cli.output import show, wants_json
+from penstock.cli.output import counted, show, wants_json
 from penstock.metadata.levels import FEATURE
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def status(bootstrap: str, as_json: bool) -> None:
     rows: list[Row] = found["brokers"]
     level = "" if found["feature_level"] is None else f", feature level {found['feature_level']}"
     click.echo(
-        f"Cluster {found['cluster_id']}: {len(rows)} brokers, controller {found['controller']}, "
-        f"{found['topics']} topics{level}."
+        f"Cluster {found['cluster_id']}: {counted(len(rows), 'broker')}, controller {found['controller']}, "
+        f"{counted(found['topics'], 'topic')}{level}."
     )
     columns = {
         "broker": "BROKER",

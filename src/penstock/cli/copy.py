@@ -11,7 +11,7 @@ import click
 
 from penstock.cli.client import Client
 from penstock.cli.options import cluster_options, connected, security, security_in, understood
-from penstock.cli.output import say, wants_json
+from penstock.cli.output import counted, say, wants_json
 from penstock.wire.compression import CODEC_NAMES
 
 if TYPE_CHECKING:
@@ -72,9 +72,12 @@ def copy(
             raise click.ClickException(
                 f"{stopped} {run.records} records were copied; --at {where} goes on from there."
             ) from None
-    plural = "record" if run.records == 1 else "records"
     fields = {"source": source, "target": target, "records": run.records, "positions": run.positions}
-    say(f"Copied {run.records} {plural} from {source} to {target}.", fields, as_json=wants_json(as_json))
+    say(
+        f"Copied {counted(run.records, 'record')} from {source} to {target}.",
+        fields,
+        as_json=wants_json(as_json),
+    )
 
 
 def _positions(text: str | None) -> dict[int, int]:

@@ -18,7 +18,7 @@ from penstock.admin.topics import create, delete
 from penstock.cli.client import Client, ClientError, Connection
 from penstock.cli.group_member import GroupMember
 from penstock.cli.options import cluster_options, connected, security
-from penstock.cli.output import wants_json
+from penstock.cli.output import counted, wants_json
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.batch import Record
 
@@ -135,7 +135,7 @@ def _report(
         ]
         print(json.dumps({"brokers": [text(one) for one in brokers], "checks": rows}, indent=2))
         return
-    click.echo(f"Asked {len(brokers)} brokers: {', '.join(text(one) for one in brokers)}.")
+    click.echo(f"Asked {counted(len(brokers), 'broker')}: {', '.join(text(one) for one in brokers)}.")
     for check, wrong in problems.items():
         click.echo(f"{click.style('wrong', fg='red') if wrong else click.style('ok', fg='green')}\t{check}")
         for problem in wrong:

@@ -27,10 +27,15 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, as_js
     table = Table(box=None, pad_edge=False, header_style="bold")
     for field, heading in columns.items():
         numeric = bool(rows) and all(isinstance(row.get(field), int) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left")
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell(_text(row.get(field))) for field in columns))
     Console().print(table)
+
+
+def counted(count: int, one: str) -> str:
+    """1 record, 2 records."""
+    return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
 def cell(text: str) -> Text:

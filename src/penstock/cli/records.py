@@ -12,7 +12,7 @@ import click
 
 from penstock.admin.records import Sender
 from penstock.cli.options import cluster_options, connected
-from penstock.cli.output import say, wants_json
+from penstock.cli.output import counted, say, wants_json
 from penstock.cli.sources import Source, record_of_json
 from penstock.wire.batch import Record
 from penstock.wire.compression import CODEC_NAMES
@@ -81,12 +81,11 @@ def produce(
             for record in records:
                 sender.send(record, partition)
             sender.flush()
-    plural = "record" if sender.count == 1 else "records"
     fields = {"topic": topic, "records": sender.count, "last_offsets": sender.last_offsets}
     if wants_json(as_json) or not sys.stdin.isatty():
         print(json.dumps(fields), file=sys.stdout if wants_json(as_json) else sys.stderr)
     else:
-        say(f"Sent {sender.count} {plural} to {topic}.", fields, as_json=False)
+        say(f"Sent {counted(sender.count, 'record')} to {topic}.", fields, as_json=False)
 
 
 def _record(

@@ -9,7 +9,7 @@ import click
 from penstock.admin.topics import SET, UNSET, add_partitions, alter_configs, create, delete
 from penstock.cli.client import AnswerError, Client, ClientError
 from penstock.cli.options import cluster_options, connected, record_options
-from penstock.cli.output import say, show, wants_json
+from penstock.cli.output import counted, say, show, wants_json
 from penstock.wire.api.create_topics import CreatableTopicConfig
 from penstock.wire.api.incremental_alter_configs import AlterableConfig
 from penstock.wire.api.metadata import MetadataResponseTopic
@@ -66,9 +66,8 @@ def create_topic(
         settings = [_config(text) for text in configs]
         result = create(client, name, partitions=partitions, replicas=replicas, configs=settings)
         count = result.num_partitions if result.num_partitions > 0 else len(client.partitions(name))
-    plural = "partition" if count == 1 else "partitions"
     fields = {"created": name, "partitions": count, "id": uuid_text(result.topic_id)}
-    say(f"Created topic {name} with {count} {plural}.", fields, as_json=wants_json(as_json))
+    say(f"Created topic {name} with {counted(count, 'partition')}.", fields, as_json=wants_json(as_json))
 
 
 @topics.command("delete")
