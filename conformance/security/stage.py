@@ -36,6 +36,7 @@ from penstock.wire.api.alter_user_scram_credentials import (
 )
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 USER, PASSWORD = "alice", "wonder,land=1"
 AUDIENCE, ISSUER = "penstock", "https://issuer.example"
 PORTS = 4
@@ -117,6 +118,8 @@ class Stage:
             "listener.name.login.plain.sasl.jaas.config": plain,
             "listener.name.naked.plain.sasl.jaas.config": plain,
             "listener.name.brief.plain.sasl.jaas.config": plain,
+            # Kafka checks no token without it.
+            "listener.name.login.oauthbearer.sasl.server.callback.handler.class": VALIDATOR,
             "sasl.oauthbearer.jwks.endpoint.url": f"file://{self.folder / 'jwks.json'}",
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "sasl.oauthbearer.expected.issuer": ISSUER,

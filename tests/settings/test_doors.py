@@ -153,6 +153,39 @@ def test_properties_as_java_reads_them() -> None:
     assert parse_properties(text) == {"a": "1", "b": "2", "c": "3", "d e": "fg", "h": "é\n", "last": ""}
 
 
+def test_a_server_properties_of_kafka_that_checks_bearer_tokens() -> None:
+    """Kafka checks them by a class that has to be named. It is Kafka's own, and its work is done."""
+    package = "org.apache.kafka.common.security.oauthbearer."
+    handler = "sasl.server.callback.handler.class"
+    text = f"""
+    listeners=CLIENT://localhost:9092
+    listener.security.protocol.map=CLIENT:SASL_SSL
+    ssl.keystore.location=/k.pem
+    listener.name.client.sasl.enabled.mechanisms=OAUTHBEARER
+    listener.name.client.oauthbearer.{handler}={package}OAuthBearerValidatorCallbackHandler
+    listener.name.client.oauthbearer.sasl.jaas.config={package}OAuthBearerLoginModule required ;
+    sasl.oauthbearer.jwt.validator.class={package}DefaultJwtValidator
+    sasl.oauthbearer.jwks.endpoint.url=https://issuer.example/keys
+    listener.name.client.oauthbearer.sasl.oauthbearer.expected.audience=penstock
+    principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
+    """
+    found = file_values("server.properties", text.encode())
+    made = load(f"{name}={value}" for name, value in found.values.items())
+    (door,) = doors(made, made.given)
+    assert door.login is not None and door.login.oauth is not None
+    assert (door.login.mechanisms, door.login.oauth.audiences) == (("OAUTHBEARER",), ("penstock",))
+    assert set(found.left_alone) == {
+        f"listener.name.client.oauthbearer.{handler}",
+        "sasl.oauthbearer.jwt.validator.class",
+        "principal.builder.class",
+    }
+    for other in (f"{package}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler", "x"):
+        text = f"listener.name.client.oauthbearer.{handler}={other}"
+        values = file_values("server.properties", text.encode()).values
+        with pytest.raises(SettingsError):
+            load(f"{name}={value}" for name, value in values.items())
+
+
 def test_a_server_properties_of_kafka() -> None:
     text = """
     process.roles=broker,controller

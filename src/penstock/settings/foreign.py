@@ -232,6 +232,30 @@ KEPT: dict[str, Setting] = by_name(
 REFUSED: dict[str, str] = {name: why for why, names in _REFUSED for name in names.split()}
 """By name, why it cannot be set."""
 
+_OAUTH = "org.apache.kafka.common.security.oauthbearer."
+_OWN_CLASSES = {
+    "principal.builder.class": (
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    ),
+    "sasl.oauthbearer.jwt.validator.class": (f"{_OAUTH}DefaultJwtValidator", f"{_OAUTH}BrokerJwtValidator"),
+    "sasl.server.callback.handler.class": (
+        f"{_OAUTH}OAuthBearerValidatorCallbackHandler",
+        f"{_OAUTH}secured.OAuthBearerValidatorCallbackHandler",
+    ),
+}
+"""Kafka's classes, by setting, whose work a broker does as they do it. Kafka checks no bearer token without
+the last ones, so each file that lets clients log in so has them."""
+
+
+def names_own_class(name: str, value: str) -> bool:
+    """Whether a setting, also one of a single listener, names a class whose work is done anyway."""
+    return any(
+        value in classes
+        and (name == setting or (name.startswith("listener.name.") and name.endswith(f".{setting}")))
+        for setting, classes in _OWN_CLASSES.items()
+    )
+
+
 _PROTECTIVE = frozenset((_CIPHERS, _TAKEN_UP, _PEM, _PLUGINS, _QUOTAS))
 """Whoever sets one of these relies on it."""
 

@@ -39,7 +39,7 @@ def parse_properties(text: str) -> dict[str, str]:
 def kafka_values(text: str) -> FileValues:
     """The settings in a file that was written for Kafka."""
     from penstock.settings.brokers import BROKER_SETTINGS
-    from penstock.settings.foreign import left_alone
+    from penstock.settings.foreign import left_alone, names_own_class
 
     values: dict[str, str] = {}
     alone: list[str] = []
@@ -48,7 +48,7 @@ def kafka_values(text: str) -> FileValues:
     theirs = tuple(f"listener.name.{one.lower()}." for one in controllers if one)
     for name, value in found.items():
         setting = BROKER_SETTINGS.get(name)
-        if name.startswith(theirs):
+        if name.startswith(theirs) or names_own_class(name, value):
             alone.append(name)
         elif name in _SAME:
             values[_SAME[name]] = value
