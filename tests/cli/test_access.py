@@ -105,7 +105,7 @@ def test_names_that_are_no_text(store: str, arguments: tuple[str, ...]) -> None:
 
 
 def test_a_password_is_never_an_argument(store: str) -> None:
-    assert "--password-stdin" in run("users", "add", "a", "--store", store, code=1)
+    assert "--password-stdin" in run("users", "add", "a", "--store", store, code=2)
     assert "No such option" in run("users", "add", "a", "--password", "x", "--store", store, code=2)
 
 
@@ -124,7 +124,7 @@ def test_rules_on_the_store(store: str) -> None:
     ]
     assert len(run("acls", "list", "--principal", "User:alice", "--store", store)) == 2
     assert run("acls", "list", "--topic", "orders", "--store", store) == [], "it is a prefix"
-    assert "Say which rules" in run("acls", "remove", "--store", store, code=1)
+    assert "Say which rules" in run("acls", "remove", "--store", store, code=2)
     assert len(run("acls", "remove", "--principal", "User:alice", "--store", store)["removed"]) == 2
     assert len(run("acls", "list", "--store", store)) == 1
     assert len(run("acls", "remove", "--all", "--store", store)["removed"]) == 1
@@ -134,7 +134,7 @@ def test_rules_on_the_store(store: str) -> None:
     "arguments", [(), ("--principal", "User:a"), ("--principal", "a", "--operation", "read", "--topic", "t")]
 )
 def test_half_a_rule_is_refused(store: str, arguments: tuple[str, ...]) -> None:
-    run("acls", "add", *arguments, "--store", store, code=1)
+    run("acls", "add", *arguments, "--store", store, code=2)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import click
 
 from penstock.admin.rules import OPERATIONS, add_rules, in_words, list_rules, remove_rules, require_principal
 from penstock.cli.access import change_store, read_store, store_option
+from penstock.cli.client import ClientError
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import counted, say, show, wants_json
 from penstock.security.words import CLUSTER_NAME, Pattern, Permission, Resource
@@ -89,7 +90,10 @@ class _Asked:
                 "A rule needs --principal, --operation and a resource: --topic, --group, --transactional-id, "
                 "--cluster, --user or --token."
             )
-        require_principal(self.principal)
+        try:
+            require_principal(self.principal)
+        except ClientError as error:
+            raise click.UsageError(str(error)) from None
         return [
             AccessRule(
                 resource,
