@@ -10,13 +10,13 @@ import sys
 from conformance import parts
 from conformance.server import ServerFailed, interrupted_cleanly
 from conformance.target import add_against
-from conformance.upstream.go import FranzGo, KafkaGo
+from conformance.upstream.go import FranzGo, KafkaGo, Watermill
 from conformance.upstream.python import Aiokafka, KafkaPython
 from conformance.upstream.sarama import Sarama
 from conformance.upstream.suite import Suite, report
 
 SUITES: dict[str, type[Suite]] = {
-    suite.name: suite for suite in (KafkaPython, Aiokafka, FranzGo, KafkaGo, Sarama)
+    suite.name: suite for suite in (KafkaPython, Aiokafka, FranzGo, KafkaGo, Sarama, Watermill)
 }
 
 

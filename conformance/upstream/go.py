@@ -1,4 +1,4 @@
-"""franz-go and kafka-go: the tests in their modules."""
+"""franz-go, kafka-go and Watermill: the tests in their modules."""
 
 import os
 import re
@@ -15,6 +15,7 @@ from conformance.upstream.suite import LOGIN, TAKEN_FOR, TIMEOUT_S, WITH_RULES, 
 ETL = "run by conformance.transactions.etl, with its chaos"
 FRANZ_GO = "github.com/twmb/franz-go"
 KAFKA_GO = "github.com/segmentio/kafka-go", "v0.4.51"
+WATERMILL = "github.com/ThreeDotsLabs/watermill-kafka/v3", "v3.0.6"
 
 
 class FranzGo(OneBroker):
@@ -81,6 +82,24 @@ class KafkaGo(OneBroker):
     def _readdressed(text: str, server: Server) -> str:
         text = text.replace('TCP("localhost")', f'TCP("{server.bootstrap}")')
         return re.sub(r"\b9092\b", str(server.port), re.sub(r"\blocalhost\b", server.host, text))
+
+
+class Watermill(OneBroker):
+    """Its Kafka module's tests: what its users expect of publishers and subscribers, on Sarama."""
+
+    name = "watermill"
+    settings = {"group.initial.rebalance.delay.ms": "0"}  # noqa: RUF012
+    reasons: dict[str, str] = {}  # noqa: RUF012
+
+    def run(self, server: Server) -> Outcome:
+        with tempfile.TemporaryDirectory(prefix="conformance-watermill-") as folder:
+            # Go writes down what the tests need, and a module in the cache is read-only.
+            source = Path(folder) / "source"
+            shutil.copytree(parts.go_module(*WATERMILL), source, copy_function=shutil.copyfile)
+            where = source / "pkg" / "kafka"
+            chosen, left = self.split(go_tests([where / "pubsub_test.go"]))
+            environment = os.environ | {"WATERMILL_TEST_KAFKA_BROKERS": server.bootstrap}
+            return go_test(where, chosen, left, environment)
 
 
 def go_tests(files: Iterable[Path]) -> list[str]:
