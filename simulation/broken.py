@@ -107,7 +107,7 @@ def no_seal() -> Changes:
     async def seal(self: ObjectWalStore, wal: WalRef, start: int = 0, said: int = 0) -> int:
         return max(await self._sizes(wal), default=0)
 
-    def count(self: DirectoryWalStore, wal: WalRef, start: int) -> int:
+    def count(self: DirectoryWalStore, wal: WalRef, start: int) -> tuple[int, int]:
         try:
             return self._count(wal, start)
         except OSError as error:

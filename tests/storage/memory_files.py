@@ -69,6 +69,9 @@ class MemoryFiles(Files):
     def inode(self, file: str | int) -> Inode:
         return 0, id(self._find(file) if isinstance(file, str) else self._open[file])
 
+    def has_name(self, fd: int, path: str) -> bool:
+        return self.contents.get(path) is self._open[fd]
+
     def ftruncate(self, fd: int, length: int) -> None:
         del self._open[fd][length:]
 
