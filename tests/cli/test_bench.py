@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
+from penstock.admin.offsets import LATEST, list_offset
 from penstock.admin.records import send_batch
 from penstock.cli import bench
 from penstock.cli.app import app
 from penstock.client import Client
 from penstock.testing import Broker
+from penstock.testing.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +78,24 @@ def test_a_batch_that_the_cluster_refuses() -> None:
         assert len(ran.output.splitlines()) == 1
         with Client(broker.bootstrap_servers) as client:
             assert [topic.name for topic in client.metadata().topics if not topic.is_internal] == []
+
+
+def test_ctrl_c_ends_it_and_leaves_nothing() -> None:
+    many = ["--records", "100000000", "--value-bytes", "10", "--batch-bytes", "100"]
+    with Broker() as broker, Client(broker.bootstrap_servers, 30.0) as client:
+        command = [sys.executable, "-m", "penstock", "bench", "--bootstrap", broker.bootstrap_servers, *many]
+
+        def written() -> bool:
+            topics = [topic.name for topic in client.metadata(None).topics if topic.name]
+            return bool(topics) and list_offset(client, topics[0], 3, LATEST) > 0
+
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+            signal.signal(signal.SIGINT, before)
+            try:
+                until(written, 60, "the last partition is written")
+                running.send_signal(signal.SIGINT)
+                assert running.wait(60) == 130
+            finally:
+                running.kill()
+        assert client.metadata(None).topics == []

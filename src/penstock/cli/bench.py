@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from random import Random
+from threading import Event
 from typing import Any, NamedTuple
 
 import click
@@ -150,10 +151,10 @@ def end_to_end(bootstrap: str, load: Load, step: Step) -> Iterator[dict[str, Any
     with (
         prepared(bootstrap, load) as writer,
         prepared(bootstrap, load) as reader,
-        ThreadPoolExecutor(1) as pool,
+        threads(1) as (pool, ended),
     ):
         start = list_offset(writer, load.topic, 0, LATEST)
-        watching = pool.submit(_watch, reader, load.topic, start, arrivals)
+        watching = pool.submit(_watch, reader, load.topic, start, arrivals, ended)
         for _ in range(ROUNDS):
             time.sleep(PAUSE_SECONDS)  # The one who waits has asked by then.
             began = time.perf_counter()
@@ -167,18 +168,29 @@ def end_to_end(bootstrap: str, load: Load, step: Step) -> Iterator[dict[str, Any
     yield from quantiles("end to end", took)
 
 
-def _watch(reader: Client, topic: str, start: int, arrivals: SimpleQueue[float]) -> None:
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[tuple[ThreadPoolExecutor, Event]]:
+    """Threads, and what tells them that nobody waits for their work any more, as after Ctrl-C."""
+    ended = Event()
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            yield pool, ended
+        finally:
+            ended.set()
+
+
+def _watch(reader: Client, topic: str, start: int, arrivals: SimpleQueue[float], ended: Event) -> None:
     """Tell when each of the records from `start` on arrives."""
     position = start
     while position < start + ROUNDS:
-        position = _next(reader, topic, position)
+        position = _next(reader, topic, position, ended)
         arrivals.put(time.perf_counter())
 
 
-def _next(reader: Client, topic: str, position: int) -> int:
+def _next(reader: Client, topic: str, position: int, ended: Event) -> int:
     """Wait for records at `position`; the offset after the first of them."""
     deadline = time.monotonic() + SILENCE_SECONDS
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not ended.is_set():
         for _at, header in iter_batches(fetch(reader, topic, 0, position, POLL_MS).records or b""):
             return header.last_offset + 1
     raise ClientError(f"What was sent did not arrive within {SILENCE_SECONDS:.0f} s.")
@@ -186,13 +198,13 @@ def _next(reader: Client, topic: str, position: int) -> int:
 
 def throughput(bootstrap: str, load: Load, step: Step) -> Iterator[dict[str, Any]]:
     """As fast as it goes, on a connection for each partition: written, then read."""
-    with ThreadPoolExecutor(load.partitions) as pool, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, threads(load.partitions) as (pool, ended):
         clients = [stack.enter_context(prepared(bootstrap, load)) for _ in range(load.partitions)]
         starts = [list_offset(one, load.topic, at, LATEST) for at, one in enumerate(clients)]
         for measure, work in (("written", _write), ("read", _read)):
             began = time.perf_counter()
             under_way = [
-                pool.submit(work, one, load, at, start, step)
+                pool.submit(work, one, load, at, start, step, ended)
                 for at, (one, start) in enumerate(zip(clients, starts, strict=True))
             ]
             for one in under_way:
@@ -203,18 +215,20 @@ def throughput(bootstrap: str, load: Load, step: Step) -> Iterator[dict[str, Any
             yield row(measure, load.total / seconds, "records/s", of)
 
 
-def _write(client: Client, load: Load, partition: int, _start: int, step: Step) -> None:
+def _write(client: Client, load: Load, partition: int, _start: int, step: Step, ended: Event) -> None:
     for _ in range(load.batches):
+        if ended.is_set():
+            return
         send_batch(client, load.topic, partition, load.batch, load.acks)
         step(1)
 
 
-def _read(client: Client, load: Load, partition: int, start: int, step: Step) -> None:
+def _read(client: Client, load: Load, partition: int, start: int, step: Step, ended: Event) -> None:
     """Everything that `_write` sent, which must be there, in order."""
     position, end = start, start + load.batches * load.records
     sent = memoryview(load.batch)[HEADER_SIZE:]
     deadline = time.monotonic() + SILENCE_SECONDS
-    while position < end:
+    while position < end and not ended.is_set():
         data = fetch(client, load.topic, partition, position, POLL_MS).records or b""
         view = memoryview(data)
         for at, header in iter_batches(data):
