@@ -69,7 +69,8 @@ def test_a_page_that_is_not_there(browser: Browser) -> None:
 
 def test_a_cluster_that_is_not_there_is_told_in_a_sentence() -> None:
     browser = Browser(ConsoleOptions(bootstrap="127.0.0.1:1"))
-    assert "No broker answers at 127.0.0.1:1" in text_of(browser.get("/topics", 502))
+    page = text_of(browser.get("/topics", 502))
+    assert page.startswith("No answer ") and "No broker answers at 127.0.0.1:1" in page
     browser.close()
 
 

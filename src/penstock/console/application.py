@@ -217,7 +217,7 @@ class Console:
 
     def _problem(self, request: Request, status: int, sentence: str) -> Response:
         visit = self.visit(request) or self.stranger(request)
-        title = HTTPStatus(status).phrase
+        title = "No answer" if status == HTTPStatus.BAD_GATEWAY else HTTPStatus(status).phrase
         return visit.render("problem.html", status, title=title, sentence=sentence)
 
     async def _client_error(self, request: Request, error: Exception) -> Response:
