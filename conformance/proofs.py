@@ -10,6 +10,7 @@ be had, and with anything else if it failed. This module needs nothing but Pytho
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import shutil
@@ -32,6 +33,10 @@ END_LIMIT_S = 60.0
 FIGURES = 8
 """So many of the last lines of a step are in the report: proofs end with their figures."""
 PROBLEMS_MAX = 40
+LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
+"""pytest writes it."""
+AGAIN_MAX = 3
+"""A change that breaks something breaks more tests, or breaks them each time."""
 TELLING = ("FAILED", "BROKEN", "brokers with", "not run", "skipped", "SKIPPED", "ERROR", "Traceback")
 """Lines that begin so are in the report, wherever they stand."""
 
@@ -234,7 +239,26 @@ def in_turn(steps: Iterable[str]) -> int:
     return 0
 
 
+def again(code: int) -> int:
+    """The code of the tests, after the few that failed were run once more, alone. What fails twice has failed.
+    What holds then is named: a test that needs a quiet machine is a defect, but none of the change under test.
+    """
+    try:
+        failed = sorted(json.loads(LAST_FAILED.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return code
+    if not 0 < len(failed) <= AGAIN_MAX:
+        return code
+    print(f"== again, alone: {' '.join(failed)}", flush=True)
+    command = [str(ROOT / ".venv" / "bin" / "pytest"), *failed]
+    second = subprocess.run(command, cwd=ROOT, env=environment(), check=False).returncode
+    for name in failed if second == 0 else ():
+        print(f"FAILED once, and held alone: {name}", flush=True)
+    return second
+
+
 def each_push() -> int:
+    LAST_FAILED.unlink(missing_ok=True)
     for name, steps in EACH_PUSH.items():
         if name == "upgrade" and lacks_history():
             print("== upgrade skipped: this clone has no history to take the last version from", flush=True)
@@ -242,6 +266,8 @@ def each_push() -> int:
         print(f"== {name}", flush=True)
         began = time.monotonic()
         code = in_turn(steps)
+        if code and steps is TEST:
+            code = again(code)
         print(f"== {name} {'failed after' if code else 'took'} {time.monotonic() - began:.0f} s", flush=True)
         if code:
             return 1

@@ -1,5 +1,6 @@
 """The list of proofs is the README's, and a night in which one fails goes on and says so."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -51,6 +52,41 @@ def test_each_push_ends_with_the_first_that_fails(
     monkeypatch.setattr(proofs, "EACH_PUSH", {"one": ("exit 3", "echo 1"), "two": ("echo 2",)})
     assert proofs.each_push() == 1
     assert re.sub(r"\d+ s", "0 s", capfd.readouterr().out) == "== one\n== one failed after 0 s\n"
+
+
+def test_each_push_tries_the_few_tests_that_failed_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bin_, failed = tmp_path / ".venv" / "bin", tmp_path / "lastfailed"
+    bin_.mkdir(parents=True)
+    (bin_ / "pytest").write_text('#!/bin/sh\necho "alone $@"\ncase "$*" in *always*) exit 1;; esac\n')
+    (bin_ / "pytest").chmod(0o755)
+    monkeypatch.setattr(proofs, "ROOT", tmp_path)
+    monkeypatch.setattr(proofs, "LAST_FAILED", failed)
+
+    def said_of(*names: str) -> tuple[int, list[str]]:
+        told = json.dumps(dict.fromkeys(names, True))
+        test = (f"echo {shlex.quote(told)} >{failed}; exit 2",)
+        monkeypatch.setattr(proofs, "TEST", test)
+        monkeypatch.setattr(proofs, "EACH_PUSH", {"test": test, "two": ("true",)})
+        return proofs.each_push(), re.findall(
+            r"^(?:alone|FAILED|== two$).*", capfd.readouterr().out, re.MULTILINE
+        )
+
+    assert said_of("a.py::b", "a.py::c[1 2]") == (
+        0,
+        [
+            "alone a.py::b a.py::c[1 2]",
+            "FAILED once, and held alone: a.py::b",
+            "FAILED once, and held alone: a.py::c[1 2]",
+            "== two",
+        ],
+    )
+    assert said_of("a.py::always") == (1, ["alone a.py::always"])
+    assert said_of("a", "b", "c", "d") == (1, []), "so many are no accident"
+    monkeypatch.setattr(proofs, "EACH_PUSH", {"test": ("exit 2",)})
+    monkeypatch.setattr(proofs, "TEST", ("exit 2",))
+    assert proofs.each_push() == 1, "nothing says which failed"
 
 
 def test_a_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
