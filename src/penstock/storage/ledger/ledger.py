@@ -45,6 +45,7 @@ from penstock.storage.reader.manifests import Loaded, load_manifests
 from penstock.storage.settling.change import key_of
 from penstock.storage.settling.committing import Committer
 from penstock.storage.settling.garbage import Garbage
+from penstock.storage.settling.hurt_sources import HurtSources
 from penstock.storage.settling.moving import Mover
 from penstock.storage.settling.rewriting import Rewriter
 from penstock.storage.settling.segment_writer import SegmentWriter
@@ -126,7 +127,8 @@ class Ledger:
             self._garbage,
             on_image=lambda image: self.follow(holdings.image, image),
         )
-        rewriter = Rewriter(self._committer, self._reader, self._segment_writer)
+        hurt = HurtSources(clock)
+        rewriter = Rewriter(self._committer, self._reader, self._segment_writer, hurt)
         self._settler = Settler(holdings, self._segment_writer, self._committer, rewriter)
         self._mover = Mover(holdings, self._garbage, self._committer, rewriter, self._settler.cleaning)
         self._repaired = Repaired(

@@ -12,7 +12,8 @@ is bounded by the size of one settling.
 
 Bytes are checked before they are written: the source is deleted later, and a bit that was flipped on the way
 would be flipped for ever. So the kernel does not copy by itself. Where it would share blocks with the source
-instead, it could share some that a failed write has never reached.
+instead, it could share some that a failed write has never reached. What is hurt in the source itself may yet
+be brought back there, so whoever copies says whether it is copied all the same (`IfHurt`).
 
 A new object survives a loss of power, on a directory too and whatever its durability: once the metadata log
 refers to it, other objects are deleted that hold the same records.
@@ -24,17 +25,23 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from penstock.log.checking import Facts
 from penstock.log.verifying import ExtentBytes, all_whole
 from penstock.storage.stores.files import store_error
 from penstock.storage.stores.local import LocalDirectory
-from penstock.storage.stores.objects import ObjectStore, Range, StoreError, StoreUnavailableError
+from penstock.storage.stores.objects import (
+    DamagedObjectError,
+    ObjectStore,
+    Range,
+    StoreError,
+    StoreUnavailableError,
+)
 from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
@@ -69,11 +76,32 @@ class CopyRange(NamedTuple):
         return self[:3]
 
 
-async def compose(store: ObjectStore, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> None:
-    """Create `key`, which only this incarnation uses, from ranges of other objects and `tail`."""
+IfHurt: TypeAlias = Callable[[str], bool]
+"""Whether hurt bytes of this object are copied as they are. May be asked in any thread."""
+
+
+class HurtSourceError(DamagedObjectError):
+    """Something that is to be copied is hurt."""
+
+    def __init__(self, wanted: CopyRange) -> None:
+        super().__init__(
+            f"{wanted.key} is hurt between byte {wanted.position} and byte {wanted.position + wanted.length}"
+        )
+        self.key = wanted.key
+
+
+def at_once(_key: str) -> bool:
+    return True
+
+
+async def compose(
+    store: ObjectStore, key: str, ranges: Sequence[CopyRange], tail: Buffer, if_hurt: IfHurt = at_once
+) -> None:
+    """Create `key`, which only this incarnation uses, from ranges of other objects and `tail`.
+    HurtSourceError."""
     if store.local is None:
-        await create(store, key, *await _gather(store, ranges), tail)
-    elif not await _compose_file(store.local, key, ranges, tail):
+        await create(store, key, *await _gather(store, ranges, if_hurt), tail)
+    elif not await _compose_file(store.local, key, ranges, tail, if_hurt):
         raise StoreError(f"{key} exists, although its name was never used")
 
 
@@ -106,7 +134,7 @@ def _sync_file(store: LocalDirectory, path: str) -> None:
         store.files.close(fd)
 
 
-async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffer]:
+async def _gather(store: ObjectStore, ranges: Sequence[CopyRange], if_hurt: IfHurt) -> list[Buffer]:
     """The bytes of the ranges, from as few requests as possible."""
     requests: list[Range] = []
     for wanted in sorted(ranges, key=lambda one: one.place):
@@ -132,7 +160,7 @@ async def _gather(store: ObjectStore, ranges: Sequence[CopyRange]) -> list[Buffe
         if await _are_whole(cut, together):
             parts += cut
             continue
-        looks = (_surely(store, wanted, part) for part, wanted in zip(cut, together, strict=True))
+        looks = (_surely(store, wanted, part, if_hurt) for part, wanted in zip(cut, together, strict=True))
         parts += await asyncio.gather(*looks)
     return parts
 
@@ -159,10 +187,10 @@ async def _are_whole(parts: Iterable[Buffer], ranges: Iterable[CopyRange]) -> bo
     return True
 
 
-async def _surely(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer:
+async def _surely(store: ObjectStore, wanted: CopyRange, part: Buffer, if_hurt: IfHurt) -> Buffer:
     """The bytes of a range, or what a source that looks hurt gives when it is asked again, for a while. It is
-    hurt indeed if it gives the same bytes each time; then it is copied as it is, and readers find that out
-    and say so, there as here."""
+    hurt indeed if it gives the same bytes each time; if it is copied then, readers find that out and say so,
+    there as here."""
     if await _are_whole((part,), (wanted,)):
         return part
     seen = {bytes(part)}
@@ -174,15 +202,19 @@ async def _surely(store: ObjectStore, wanted: CopyRange, part: Buffer) -> Buffer
         seen.add(again)
     if len(seen) > 1:
         raise StoreUnavailableError(f"{wanted.key} is read differently each time")
-    _tell_hurt(wanted)
+    _take_hurt(wanted, if_hurt)
     return part
 
 
-def _tell_hurt(wanted: CopyRange) -> None:
+def _take_hurt(wanted: CopyRange, if_hurt: IfHurt) -> None:
+    if not if_hurt(wanted.key):
+        raise HurtSourceError(wanted)
     logger.warning("hurt bytes were copied as they are key=%s position=%d length=%d", *wanted.place)
 
 
-async def _compose_file(store: LocalDirectory, key: str, ranges: Sequence[CopyRange], tail: Buffer) -> bool:
+async def _compose_file(
+    store: LocalDirectory, key: str, ranges: Sequence[CopyRange], tail: Buffer, if_hurt: IfHurt
+) -> bool:
     files = store.files
     path = store.path(key)
     try:
@@ -192,7 +224,7 @@ async def _compose_file(store: LocalDirectory, key: str, ranges: Sequence[CopyRa
     try:
         target = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            position = await _Copier(store, target).copy(ranges)
+            position = await _Copier(store, target, if_hurt).copy(ranges)
             await store.run(files.write_all, target, (tail,), position)
             await store.run(files.fdatasync, target)
         finally:
@@ -208,8 +240,9 @@ async def _compose_file(store: LocalDirectory, key: str, ranges: Sequence[CopyRa
 class _Copier:
     """Copies ranges to the end of one file."""
 
-    def __init__(self, store: LocalDirectory, target: int) -> None:
+    def __init__(self, store: LocalDirectory, target: int, if_hurt: IfHurt) -> None:
         self._store = store
+        self._if_hurt = if_hurt
         self._files = store.files
         self._target = target
         self._position = 0
@@ -289,7 +322,7 @@ class _Copier:
             if self._are_whole((again,), (wanted,)):
                 return again
             if bytes(again) in seen:
-                _tell_hurt(wanted)
+                _take_hurt(wanted, self._if_hurt)
                 return again
             seen.add(bytes(again))
         raise StoreUnavailableError(f"{wanted.key} is read differently each time")

@@ -2,12 +2,13 @@
 
 A stretch of segments becomes one. `settler` (merging) and `moving` choose the stretches.
 Settling, retention and compaction go on meanwhile. If one of them took a segment of the stretch away, its
-copy is dropped.
+copy is dropped. Segments that are hurt are left alone (`hurt_sources`).
 """
 
 import logging
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,8 @@ from penstock.storage.partitions.partition import Partition
 from penstock.storage.partitions.reading import Reader, facts_of
 from penstock.storage.settling.change import Base, Change, key_of
 from penstock.storage.settling.committing import Committer
+from penstock.storage.settling.composing import HurtSourceError
+from penstock.storage.settling.hurt_sources import HurtSources
 from penstock.storage.settling.segment_writer import Run, SegmentWriter, Written
 from penstock.storage.stores.objects import StoreError
 
@@ -35,14 +38,34 @@ class Stretch(NamedTuple):
 
 
 class Rewriter:
-    def __init__(self, committer: Committer, reader: Reader, writer: SegmentWriter) -> None:
+    def __init__(
+        self, committer: Committer, reader: Reader, writer: SegmentWriter, hurt: HurtSources
+    ) -> None:
         self._committer = committer
         self._reader = reader
         self._writer = writer
+        self.hurt = hurt
 
     async def rewrite(self, stretches: Sequence[Stretch]) -> int:
         """Copy each stretch into one new segment: in how many partitions that was done. A partition whose
-        indexes cannot be read is left alone."""
+        indexes cannot be read is left alone. A segment that is hurt parts its stretch."""
+        while True:
+            whole = [part for stretch in stretches for part in self._whole(stretch)]
+            if not whole:
+                return 0
+            try:
+                return await self._rewrite(whole)
+            except HurtSourceError as error:
+                logger.warning("an object is not rewritten: %s", error)
+                self.hurt.leave_alone(error.key)
+
+    def _whole(self, stretch: Stretch) -> Iterator[Stretch]:
+        """The parts of a stretch that are not known to be hurt."""
+        for is_hurt, segments in groupby(stretch.segments, self.hurt.is_hurt):
+            if not is_hurt:
+                yield Stretch(stretch.partition, tuple(segments))
+
+    async def _rewrite(self, stretches: Sequence[Stretch]) -> int:
         with self._committer.attempt() as attempt:
             sources: list[Stretch] = []
             runs: list[Run] = []
@@ -54,7 +77,7 @@ class Rewriter:
                     sources.append(stretch)
                     kind, facts = lifetime(partition.policy), facts_of(partition)
                     runs.append(Run(*key_of(partition), joined, kind, facts))
-            copies = await self._writer.copy(runs, keys.__getitem__, attempt)
+            copies = await self._writer.copy(runs, keys.__getitem__, attempt, lambda _key: False)
             together: dict[PartitionKey, list[tuple[Stretch, Written]]] = {}
             for stretch, copy in zip(sources, copies, strict=True):
                 together.setdefault(key_of(stretch.partition), []).append((stretch, copy))

@@ -23,7 +23,7 @@ from penstock.log.manifest import Manifest, SegmentRef, encode_manifest
 from penstock.log.segment import Footer, PieceRef, encode_footer
 from penstock.log.settling import Layout, pack
 from penstock.metadata.image import ManifestRef, PartitionKey, WalRef
-from penstock.storage.settling.composing import CopyRange, adopt, compose, create
+from penstock.storage.settling.composing import CopyRange, IfHurt, adopt, compose, create
 from penstock.storage.stores.objects import ObjectStore
 from penstock.wire.buffers import Buffer
 
@@ -104,9 +104,9 @@ class SegmentWriter:
             self._pieces -= len(forgotten)
 
     async def copy(
-        self, runs: Sequence[Run], key_of: Callable[[int], str], attempt: Attempt
+        self, runs: Sequence[Run], key_of: Callable[[int], str], attempt: Attempt, if_hurt: IfHurt
     ) -> list[Written]:
-        """Copy runs into new objects: the new segments in the order of the runs."""
+        """Copy runs into new objects: the new segments in the order of the runs. HurtSourceError."""
         written: dict[int, Written] = {}
         sizes = [run.extents.total_bytes() for run in runs]
         for numbers in pack(sizes, [run.kind for run in runs]):
@@ -127,7 +127,7 @@ class SegmentWriter:
                 runs[n]._replace(extents=layout.extents) for n, layout in zip(numbers, layouts, strict=True)
             ]
             tail, segments = self._indexes(placed, key, key, position)
-            await compose(self._store, key, ranges, tail)
+            await compose(self._store, key, ranges, tail, if_hurt)
             self.bytes_copied += position
             for number, run, segment in zip(numbers, placed, segments, strict=True):
                 written[number] = Written(segment, run.extents)

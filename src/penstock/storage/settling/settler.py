@@ -122,7 +122,7 @@ class Settler:
             await _give_way(number)
             for stretch in stretches(job.extents, adopted):
                 runs += _runs(key, job, stretch)
-        copies = await self._writer.copy(runs, self._files.key, attempt)
+        copies = await self._writer.copy(runs, self._files.key, attempt, self._rewriter.hurt.give_up)
         for run, written in zip(runs, copies, strict=True):
             segments.setdefault((run.topic_id, run.partition), []).append(written)
 
@@ -236,6 +236,8 @@ class Settler:
         # What is clean stays apart from what is dirty; compaction itself keeps it in few segments.
         clean_end = partition.manifest.compacted_end if policy.compact else 0
         first = bisect_right(segments, clean_end, key=lambda segment: segment.end_offset)
+        # What is hurt is not copied; what follows it is merged on.
+        first = max(first, self._rewriter.hurt.after(segments))
         found = merge_range(segments[first:], self._settings.merge_count, limit, policy.segment_ms)
         if found is None:
             return None
