@@ -15,6 +15,8 @@ Signatures are not looked at. `faults` are used up in order, one per request who
     ("GET", "cut")      close the connection in the middle of the body
     ("GET", "short")    send half of the body as if it were all
     ("GET", "other")    send the bytes before those that were asked for, and say so
+    ("GET", "swapped")  send what belongs to the object that was written last
+    ("GET", "again")    a list never ends: its page says that more follow, and comes again
 """
 
 import asyncio
@@ -32,6 +34,8 @@ _NO_BUCKET = b"<Error><Code>NoSuchBucket</Code><Message>There is no such bucket.
 _EXISTS = b"<Error><Code>PreconditionFailed</Code><Message>It exists.</Message></Error>"
 _DENIED = b"<Error><Code>AccessDenied</Code><Message>Not you.</Message></Error>"
 _PAGE = f'ETag: "65a1f2c3-1f"\r\nLast-Modified: {formatdate(1, usegmt=True)}\r\nContent-Type: text/html\r\n'
+_WHOLE_LIST = b"<IsTruncated>false</IsTruncated>"
+_PART_OF_A_LIST = b"<IsTruncated>true</IsTruncated><NextContinuationToken>more</NextContinuationToken>"
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 
 
@@ -56,6 +60,8 @@ class FakeS3(FakeHttp):
         self.hanging = 0
         """How many hang now."""
         self.read_only = False
+        self._metadata: dict[str, str] = {}
+        """The headers with which objects were written that come back with them."""
         self._atomic = atomic
         self._conditional = conditional
         self._looked: dict[str, int] = {}
@@ -102,6 +108,8 @@ class FakeS3(FakeHttp):
                 headers["range"] = _before(headers["range"])
             if fault == "whole":
                 headers.pop("range", None)
+            if fault == "swapped":
+                path = f"/bucket/{next(reversed(self.objects))}"
             await self._act(method, urllib.parse.unquote(path), query, headers, body)
         except Answer as given:
             answer = given
@@ -111,6 +119,8 @@ class FakeS3(FakeHttp):
             answer.body = answer.body[: len(answer.body) // 2]
         if fault == "repeated":
             answer = Answer(412, _EXISTS)
+        if fault == "again":
+            answer.body = answer.body.replace(_WHOLE_LIST, _PART_OF_A_LIST)
         if fault == "lose":
             return False
         if fault == "silent":
@@ -139,10 +149,12 @@ class FakeS3(FakeHttp):
             if self.read_only:
                 raise Answer(403, _DENIED)
             await self._put(key, body, "if-none-match" in headers)
+            kept = [f"{name}: {value}\r\n" for name, value in headers.items() if "x-amz-meta-" in name]
+            self._metadata[key] = "".join(kept)
             raise Answer(200, b"", f"ETag: {_tag(body)}\r\n")
         if key not in self.objects:
             raise Answer(404, _NOT_FOUND)
-        raise self._contents(self.objects[key], headers.get("range", ""))
+        raise self._contents(self.objects[key], headers.get("range", ""), self._metadata.get(key, ""))
 
     async def _put(self, key: str, body: bytes, conditional: bool) -> None:
         if conditional and self._conditional:
@@ -156,8 +168,8 @@ class FakeS3(FakeHttp):
                         await asyncio.sleep(0.001)
         self.objects[key] = body
 
-    def _contents(self, stored: bytes, wanted: str) -> Answer:
-        stamps = f"ETag: {_tag(stored)}\r\nLast-Modified: {formatdate(0, usegmt=True)}\r\n"
+    def _contents(self, stored: bytes, wanted: str, metadata: str) -> Answer:
+        stamps = f"ETag: {_tag(stored)}\r\nLast-Modified: {formatdate(0, usegmt=True)}\r\n{metadata}"
         if not wanted:
             return Answer(200, stored, stamps)
         first, _, last = wanted.removeprefix("bytes=").partition("-")

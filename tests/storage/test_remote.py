@@ -257,6 +257,41 @@ async def test_a_page_of_somebody_else_is_no_object(world: World, fault: str) ->
         await store.size("k")
 
 
+@pytest.mark.parametrize("written", ["put", "create"])
+async def test_what_comes_for_another_object_is_asked_for_again(world: World, written: str) -> None:
+    """Most of what is stored would pass for its neighbour: a manifest for the one that it replaced."""
+    store = world.open()
+    for key in ("manifests/1/2/3", "manifests/1/2/4"):
+        await (store.put if written == "put" else store.create)(key, key.encode())
+    reads: list[Awaitable[object]] = [
+        store.get("manifests/1/2/3"), store.get_range("manifests/1/2/3", 14, 1), store.size("manifests/1/2/3")
+    ]  # fmt: skip
+    for read, expected in zip(reads, (b"manifests/1/2/3", b"3", 15), strict=True):
+        world.server.faults = [("GET", "swapped")]
+        assert await read == expected
+    world.server.faults = [("GET", "swapped")] * 100
+    with pytest.raises(StoreUnavailableError, match="another object came"):
+        await store.get("manifests/1/2/3")
+
+
+async def test_what_was_written_without_a_name_is_read(world: World) -> None:
+    """By an earlier version, or by whoever brought an object back."""
+    store = world.open()
+    world.server.objects["prefix/k"] = b"0123456789"
+    assert await store.get("k") == b"0123456789"
+
+
+async def test_a_list_without_an_end_is_no_list(world: World) -> None:
+    """A page whose continuation leads to itself would be asked for, and kept, until memory is full."""
+    store = world.open()
+    world.server.objects = {f"prefix/wal/1/1/{number:03d}": b"x" for number in range(300)}
+    world.server.faults = [("GET", "again")] * 2
+    assert len(await keys_of(store, "wal/")) == 300
+    world.server.faults = [("GET", "again")] * 10_000
+    with pytest.raises(StoreUnavailableError, match="its pages repeat themselves"):
+        await keys_of(store, "wal/")
+
+
 @pytest.mark.parametrize("fault", ["login", "away"])
 @pytest.mark.parametrize("name", ["put", "create"])
 async def test_a_page_is_no_receipt(world: World, name: str, fault: str) -> None:

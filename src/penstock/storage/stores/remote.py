@@ -66,7 +66,10 @@ _UNKNOWN_BYTES = SMALL_BYTES + 1
 """What a whole object is taken for: entries are small, snapshots are not."""
 _PAGE = "text/html"
 """No object that is written here has this type."""
-_LIST_CHUNK = 1000
+_NAME = "penstockkey"
+"""What every object says it is, beside its contents. Azure takes no hyphen in such names."""
+_LIST_CHUNK = 200
+"""A page that repeats itself is noticed after so many objects."""
 _LIST_SECONDS = 300.0
 """A store may hold hundreds of thousands of objects; each page of a list has its own time-out."""
 
@@ -114,7 +117,9 @@ class RemoteStore(Unproven):
         attempts = Attempts()
 
         async def put() -> None:
-            answer = await obstore.put_async(store, key, contents, mode="create", use_multipart=False)
+            answer = await obstore.put_async(
+                store, key, contents, attributes={_NAME: key}, mode="create", use_multipart=False
+            )
             await self._require_written(store, key, contents, answer["e_tag"])
 
         try:
@@ -140,7 +145,9 @@ class RemoteStore(Unproven):
         store = self._backends[lane]
 
         async def put() -> None:
-            answer = await obstore.put_async(store, key, contents, use_multipart=False)
+            answer = await obstore.put_async(
+                store, key, contents, attributes={_NAME: key}, use_multipart=False
+            )
             await self._require_written(store, key, contents, answer["e_tag"])
 
         try:
@@ -170,7 +177,7 @@ class RemoteStore(Unproven):
             async with asyncio.timeout(SMALL_SECONDS):
                 answer = await obstore.get_async(store, key)
             found = bytes(await answer.bytes_async())
-            _require(len(found), answer)
+            _require(key, len(found), answer)
             return found
 
         try:
@@ -204,7 +211,7 @@ class RemoteStore(Unproven):
                 if await _size(store, key) > start:
                     raise
                 return b""
-            _require(len(found), answer, start, length)
+            _require(key, len(found), answer, start, length)
             return found
 
         try:
@@ -221,7 +228,7 @@ class RemoteStore(Unproven):
             # Not HEAD: its answer has no body, so it does not say whether it is the object that is missing.
             try:
                 answer = await obstore.get_async(store, key, options={"range": (0, 1)})
-                _require(len(await answer.bytes_async()), answer, 0, 1)
+                _require(key, len(await answer.bytes_async()), answer, 0, 1)
             except exceptions.GenericError as error:
                 if not concerns_range(error) or await _size(store, key):
                     raise
@@ -262,17 +269,22 @@ class RemoteStore(Unproven):
         directory = prefix.rpartition("/")[0]
 
         async def everything() -> list[DatedObject]:
-            found: list[DatedObject] = []
+            found: dict[str, ObjectMeta] = {}
             pages = aiter(obstore.list(store, directory or None, chunk_size=_LIST_CHUNK))
             while True:
                 async with asyncio.timeout(LARGE_SECONDS):
                     chunk = await anext(pages, None)
                 if chunk is None:
-                    return found
-                for meta in chunk:
-                    if meta["path"].startswith(prefix):
-                        written_ms = int(meta["last_modified"].timestamp() * 1000)
-                        found.append(DatedObject(meta["path"], meta["size"], written_ms))
+                    break
+                known = len(found)
+                found.update((meta["path"], meta) for meta in chunk)
+                if len(found) - known < len(chunk) // 2:
+                    raise ForeignAnswerError("a list comes to no end: its pages repeat themselves")
+            return [
+                DatedObject(path, meta["size"], int(meta["last_modified"].timestamp() * 1000))
+                for path, meta in found.items()
+                if path.startswith(prefix)
+            ]
 
         try:
             found = await self._callers[lane].call(everything, hedge=False, seconds=_LIST_SECONDS)
@@ -303,9 +315,11 @@ class RemoteStore(Unproven):
         return StoreRefusedError(sentence)
 
 
-def _require(found: int, answer: "GetResult", start: int = 0, length: int | None = None) -> None:
+def _require(key: str, found: int, answer: "GetResult", start: int = 0, length: int | None = None) -> None:
     """That so many bytes are those that were asked for. `length`: at most, if the object ends before."""
     _require_object(answer.meta)
+    if answer.attributes.get(_NAME, key) != key:
+        raise ForeignAnswerError("another object came")
     if answer.attributes.get("Content-Type", "").startswith(_PAGE):
         raise ForeignAnswerError("it was not the store that answered: a page came")
     promised = answer.meta["size"] - start
