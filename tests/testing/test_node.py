@@ -106,11 +106,12 @@ class Refusing(MemoryStore):
         return await super().get(key)
 
 
+@pytest.mark.parametrize("prefix", ["meta/log/", "meta/snapshot/", "wal/"])
 async def test_a_store_that_refuses_in_the_midst_of_a_start_is_asked_again(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, prefix: str
 ) -> None:
     settings = Settings().with_values({"listeners": "PLAINTEXT://127.0.0.1:0"})
-    node = Node(settings, open_store=lambda settings: Refusing("wal/", 3))
+    node = Node(settings, open_store=lambda settings: Refusing(prefix, 3))
     await node.start()
     assert node.broker.image.is_live(1)
     assert len([line for line in caplog.messages if "could not start yet" in line]) == 1, caplog.messages

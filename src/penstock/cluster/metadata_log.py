@@ -114,6 +114,8 @@ class MetadataLog:
         self._unreadable: str | None = None
         self._damaged_since: float | None = None
         """Since when only damage was read (monotonic)."""
+        self.found = False
+        """The store has said which cluster it is, or was given one."""
         self.unavailable_since: float | None = None
         """When the store began to fail while the log was followed (monotonic), None while it works."""
         self.complete_as_of_ms = 0
@@ -138,6 +140,7 @@ class MetadataLog:
         author = self._token().hex()
         try:
             home = await join(self._home, self._metadata, lambda: uuid_text(self._token()), self._elsewhere)
+            self.found = True
             self._use(home.metadata_store, author)
             self.image = await self._reader.chain.find() or ClusterImage(cluster_id=home.cluster_id)
             await self._read_on(heals=True)

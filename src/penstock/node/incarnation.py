@@ -89,8 +89,6 @@ class Incarnation:
         self._membership: Membership | None = None
         self._ledger: Ledger | None = None
         self._broker: Broker | None = None
-        self.found_cluster = False
-        """The metadata log was read."""
         self.serves = False
         """It accepts, and has not begun to end."""
 
@@ -98,6 +96,11 @@ class Incarnation:
     def broker(self) -> Broker:
         assert self._broker is not None, "the broker has not started"
         return self._broker
+
+    @property
+    def found_cluster(self) -> bool:
+        """The store gave a cluster to this incarnation, whatever came then."""
+        return self._metadata is not None and self._metadata.found
 
     # -- start ---------------------------------------------------------------------------------------
 
@@ -110,7 +113,6 @@ class Incarnation:
         )
         self._metadata = metadata = self._new_metadata_log()
         await metadata.open()
-        self.found_cluster = True
         self._membership = membership = self._new_membership(wal_store, metadata)
         info = await membership.register()
         self._ledger = ledger = self._new_ledger(wal_store, metadata, info)
