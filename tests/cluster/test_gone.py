@@ -1,19 +1,23 @@
 """Entries and snapshots that are gone: the log is not taken for one that ends there, nor for a new one."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from penstock.cluster.leases import Lease, encode_lease, lease_key
+from penstock.cluster.leases import Lease, encode_lease, flushes_said, lease_key
 from penstock.cluster.metadata_log import MetadataLog
-from penstock.cluster.reading import ImageReader
+from penstock.cluster.reading import ImageReader, view_of
 from penstock.cluster.snapshots import HINT_KEY, LOG_PREFIX, SNAPSHOT_PREFIX, entry_key, snapshot_key
 from penstock.metadata.codec import FormatError
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.node.node import StartError
+from penstock.storage.reader.view import Chosen
 from penstock.storage.stores.memory import MemoryStore
-from penstock.storage.stores.objects import ObjectInfo, ObjectStore
+from penstock.storage.stores.objects import ObjectInfo, ObjectMissingError, ObjectStore
+from penstock.storage.wal.objects import flush_key
 
 from .rig import FaultyStore, creating, open_log, registering
 from .ward import Ward
@@ -207,6 +211,50 @@ async def test_a_log_and_leases_from_an_older_copy(ward: Ward) -> None:
         await store.put(key, stored)
     await ward.start()
     assert (await ward.read("orders", 0))[-1] == (17, b"later")
+
+
+@pytest.fixture
+async def beating(tmp_path: Path) -> AsyncIterator[Ward]:
+    """A broker that says often how much of its log is durable."""
+    made = Ward("memory", tmp_path, "broker.heartbeat.interval.ms=20")
+    yield made
+    await made.kill()
+
+
+@pytest.mark.parametrize("lost", range(4))
+async def test_a_reader_does_not_take_a_flush_that_is_gone_for_the_end(beating: Ward, lost: int) -> None:
+    """Of a log that its broker still writes to. What was acknowledged would be missing without a word."""
+    ward = beating
+    await ward.start()
+    await ward.create("t")
+    await ward.write("t", 0, *([b"%d" % number] for number in range(4)))
+    partition = ward.partition("t")
+    key, wal = (partition.topic_id, partition.index), partition.wals[-1]
+    following, late = (view_of(ward.open(), lambda image: chosen(image, "t")) for _ in range(2))
+    assert (await following.refresh())[key].end == 4
+    async with asyncio.timeout(60):
+        while await flushes_said(ward.open(), wal, b"") < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    kept = ward.objects.pop(flush_key(wal, lost))
+    with pytest.raises(ObjectMissingError, match=f"flush {lost} .* the broker said that there are 4"):
+        await late.refresh()
+    ward.objects[flush_key(wal, lost)] = kept
+    assert (await late.refresh())[key].end == 4
+    # Who follows the log learns of it, too.
+    await ward.write("t", 0, [b"4"], [b"5"])
+    kept = ward.objects.pop(flush_key(wal, 4))
+    async with asyncio.timeout(60):
+        with pytest.raises(ObjectMissingError, match=r"flush 4 .* the broker said that there are 6"):
+            while True:
+                assert (await following.refresh())[key].end == 4
+    ward.objects[flush_key(wal, 4)] = kept
+    assert (await following.refresh())[key].end == 6
+
+
+def chosen(image: ClusterImage, name: str) -> dict[PartitionKey, Chosen]:
+    topic = image.topic(name)
+    assert topic is not None
+    return {(topic.id, number): Chosen(topic, number, info) for number, info in enumerate(topic.partitions)}
 
 
 async def contents(store: ObjectStore, *prefixes: str) -> dict[str, bytes]:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.cluster.home import find, open_elsewhere
+from penstock.cluster.leases import flushes_said
 from penstock.cluster.tail import LogReader
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, WalRef
 from penstock.storage.reader.view import Choose, LogView
 from penstock.storage.stores.objects import ObjectStore
 
@@ -55,6 +56,11 @@ class ImageReader:
             await self._log.require_whole(lambda: self.image, self._advance, {})
         return self.image
 
+    async def flushes_said(self, wal: WalRef) -> int:
+        """How many flushes a log on an object store holds at least, by what its broker last said. Known after
+        the first `refresh`. StoreError."""
+        return await flushes_said(self._store, wal, b"")
+
     def _advance(self, image: ClusterImage) -> None:
         self.image = image
 
@@ -71,4 +77,8 @@ class ImageReader:
 
 def view_of(store: ObjectStore, choose: Choose) -> LogView:
     """The partitions of a store that `choose` names, from the store alone."""
-    return LogView(store, ImageReader(store), choose)
+    images = ImageReader(store)
+    if store.local is not None:
+        # The end of a file is not an object that may be gone, and a hurt one is judged by its sealer.
+        return LogView(store, images, choose)
+    return LogView(store, images, choose, images.flushes_said)

@@ -10,13 +10,17 @@ those flushes count. If objects vanish, or offsets do not join, the image is old
 It does the same if the image names other places of records after a look at the logs than before it. If
 offsets do not join with the newest image either, records are lost: the view says which.
 
+An object that is gone looks like the end of a log that is still written to. So whoever knows what the log's
+broker said of it is asked, when a log is read for the first time and while nothing comes. Records that were
+acknowledged and are not there are an error, and not the end.
+
 A view of sealed logs ends where a broker that takes the partition over begins to write: records that a
 damaged flush may have held are lost. If a log is still written to, only its writer knows what a damaged flush
 held: those records are lost when a later batch shows it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.log.checking import Facts
@@ -40,6 +44,8 @@ ATTEMPTS_MAX = 40
 over a dead one's log needs far less between the seal and the command that says where the log ends."""
 PAUSE_FIRST_SECONDS = 0.005
 PAUSE_MAX_SECONDS = 0.4
+_LOOKS_PER_QUESTION = 10
+"""Looks that find nothing new, for each question whether there should be something."""
 
 
 class EndUnknownError(StoreError):
@@ -198,6 +204,8 @@ class _Log:
         self.flushes: list[ScannedFlush] = []
         self.contents = LogContents()
         """Of the partitions that somebody wants. Emptied when those are in a manifest."""
+        self.idle = 0
+        """Looks since something came."""
 
     def add(self, flushes: Iterable[ScannedFlush]) -> None:
         for flush in flushes:
@@ -219,6 +227,12 @@ def _same_places(one: PartitionInfo, other: PartitionInfo) -> bool:
 
 
 Choose = Callable[[ClusterImage], Mapping[PartitionKey, Chosen]]
+Said = Callable[[WalRef], Awaitable[int]]
+"""How many flushes a log holds at least, as its broker said; 0 if it said nothing."""
+
+
+async def _nothing_said(_wal: WalRef) -> int:
+    return 0
 
 
 class Images(Protocol):
@@ -233,9 +247,12 @@ class Images(Protocol):
 class LogView:
     """The partitions that `choose` names, brought up to date by each `refresh`."""
 
-    def __init__(self, store: ObjectStore, images: Images, choose: Choose) -> None:
+    def __init__(
+        self, store: ObjectStore, images: Images, choose: Choose, said: Said = _nothing_said
+    ) -> None:
         self._store = store
         self._choose = choose
+        self._said = said
         self._images = images
         self._logs: dict[WalRef, _Log] = {}
         self.partitions: dict[PartitionKey, PartitionView] = {}
@@ -315,6 +332,8 @@ class LogView:
             log.want(keys)
             end = image.sealed.get(wal)
             found, certain = await log.tail.read_on(end)
+            if end is None:
+                found += await self._overlooked(wal, log, bool(found))
             if end is None and not certain:
                 raise EndUnknownError(
                     f"the write-ahead log of broker {wal.broker}, epoch {wal.epoch} was sealed, and the"
@@ -327,6 +346,25 @@ class LogView:
                 )
             log.add(found)
             log.forget_below(start)
+
+    async def _overlooked(self, wal: WalRef, log: _Log, came: bool) -> list[ScannedFlush]:
+        """What is there of a log that is still written to, and was not found. ObjectMissingError if its
+        broker wrote more than can be found. `came`: whether this look found something."""
+        first = not log.flushes and not log.idle
+        log.idle = 0 if came else log.idle + 1
+        if not first and log.idle % _LOOKS_PER_QUESTION != 1:
+            return []
+        said = await self._said(wal)
+        found: list[ScannedFlush] = []
+        if said > log.tail.next_flush:
+            # It may have come since.
+            found, _certain = await log.tail.read_on()
+        if said > log.tail.next_flush:
+            raise ObjectMissingError(
+                f"flush {log.tail.next_flush} of the write-ahead log of broker {wal.broker}, epoch"
+                f" {wal.epoch} is not there, and the broker said that there are {said}"
+            )
+        return found
 
     def _begin_again(self, keys: Iterable[PartitionKey]) -> None:
         """These partitions counted the blocks of a log that is now read anew."""
