@@ -108,6 +108,17 @@ async def test_the_first_commit_asks_and_takes_effect_with_the_marker(
     assert await fetched(rig) == (0, 6)
 
 
+async def test_who_was_silent_for_a_while_commits_after_a_look_at_the_log(
+    rig: Rig, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage a broker is sure of nothing for a session time-out, and looks each time."""
+    monkeypatch.setattr(type(rig.broker), "leads_surely", False)
+    assert await commit(rig, 5) == NONE
+    assert await commit(rig, 6) == NONE
+    await end(rig)
+    assert await fetched(rig) == (0, 6)
+
+
 @pytest.mark.parametrize(
     ("said", "old", "four", "new"),
     [

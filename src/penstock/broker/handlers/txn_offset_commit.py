@@ -20,13 +20,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.broker.groups.offset_items import Codes, merged, without
 from penstock.broker.rights import READ_GROUP, READ_TOPIC, WRITE_TRANSACTION
-from penstock.broker.shards.live import LiveShard
+from penstock.broker.shards.live import LiveShard, answered
 from penstock.groups.offsets.requests import txn_commit_refused
 from penstock.groups.shard import GroupShard
 from penstock.log.guards import Guard
@@ -91,19 +92,13 @@ async def _commit(broker: Broker, message: TxnOffsetCommitRequest, version: int)
         if isinstance(found, ErrorCode):
             return txn_commit_refused(message, denied_offsets(found, manner_of_offsets(version)))
         guard = found
-        now = broker.services.groups.shard(message.group_id)
+        now = await broker.services.groups.found(message.group_id)
         if not isinstance(now, LiveShard) or now.partition is not partition:
             # The guard is of a partition that was led here until a moment ago.
             return txn_commit_refused(message, ErrorCode.NOT_COORDINATOR)
-    answer = broker.services.groups.call(
-        message.group_id,
-        TxnOffsetCommitResponse,
-        lambda code: txn_commit_refused(message, code),
-        GroupShard.commit_offsets_in_transaction,
-        message,
-        guard,
-    )
-    return answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
+        live = now
+    answer = live.ask(GroupShard.commit_offsets_in_transaction, message, guard)
+    return answered(await answer if isinstance(answer, Awaitable) else answer, TxnOffsetCommitResponse)
 
 
 async def _admitted(
