@@ -83,6 +83,21 @@ async def test_refused(
     assert count(rig, "orders") == 2
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+@pytest.mark.parametrize("validate_only", [False, True])
+async def test_topics_of_coordinators_keep_the_number_by_which_groups_and_ids_are_found(
+    rig: Rig, name: str, validate_only: bool
+) -> None:
+    await rig.topic(name, 4)
+    ((told, code, message),) = await ask(rig, (name, 8, None), validate_only=validate_only)
+    assert (told, code) == (name, ErrorCode.INVALID_PARTITIONS)
+    assert message == (
+        f"The number of partitions of {name} cannot change: it says where each group or transactional id is "
+        "coordinated."
+    )
+    assert count(rig, name) == 4
+
+
 async def test_a_topic_that_is_named_twice_is_refused_once(rig: Rig) -> None:
     await rig.topic("orders", 1)
     results = await ask(rig, ("orders", 2, None), ("orders", 3, None))

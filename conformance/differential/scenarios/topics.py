@@ -296,6 +296,13 @@ def partitions_odd(draw: Draw, version: int) -> Iterator[Step]:
     yield Step({"Topics": [], **TIMEOUT})
 
 
+@scenario("CreatePartitions")
+def partitions_of_coordinators(draw: Draw, version: int) -> Iterator[Step]:
+    """Decided, and not carried out: Kafka would not find its groups after its next start."""
+    asked = {"Name": "__consumer_offsets", "Count": 200, "Assignments": None}
+    yield Step({"Topics": [asked], "ValidateOnly": True, **TIMEOUT})
+
+
 # DescribeTopicPartitions --------------------------------------------------------------------------
 
 

@@ -5,6 +5,9 @@
 - `assignments`, if not null, names the brokers of each new partition: INVALID_REPLICA_ASSIGNMENT if their
   number, the brokers or the replication factor do not fit.
 - More than 10,000 new partitions in one topic is POLICY_VIOLATION.
+- INVALID_PARTITIONS for the topics of the coordinators. A group or a transactional id is found by a hash over
+  the number of partitions: with another one, committed offsets and open transactions would not be found any
+  more. Kafka accepts the request, goes on with the old number, and loses sight of them at its next start.
 - A topic that is named twice is INVALID_REQUEST, answered once.
 - `validate_only` decides and changes nothing. A timeout that is not positive is REQUEST_TIMED_OUT and
   nothing is done, as in Kafka.
@@ -98,6 +101,12 @@ def _plan(image: ClusterImage, topic: CreatePartitionsTopic) -> CreatePartitions
     found = image.topics.get(topic.name)
     if found is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    if found.internal:
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The number of partitions of {found.name} cannot change: it says where each group or "
+            "transactional id is coordinated.",
+        )
     assignments = None
     if topic.assignments is not None:
         assignments = [assignment.broker_ids for assignment in topic.assignments]
