@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.shards.live import LiveShard
 from penstock.broker.shards.loading import load
 from penstock.groups.classic.embedded import write_assignment
 from penstock.groups.classic.group import ClassicGroup, ClassicMember
@@ -237,6 +238,55 @@ async def test_many_groups_are_fetched_at_once(rig: Rig) -> None:
         *((f"g{n}", n) for n in range(6)),
         ("g6", -1),
     ]
+
+
+def moved_while_looking_for(rig: Rig, other: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While `other` is looked for, the partition of `group` goes to another broker."""
+    groups = rig.broker.services.groups
+    found = groups.found
+
+    async def slowly(key: str) -> LiveShard[GroupShard] | ErrorCode:
+        if key == other:
+            live = await found(group)
+            assert isinstance(live, LiveShard)
+            live.partition.closed = True
+            live.close()
+        return await found(key)
+
+    monkeypatch.setattr(groups, "found", slowly)
+    monkeypatch.setattr(groups, "shard", lambda _key: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+async def test_a_group_that_moves_while_another_is_looked_for_is_not_fetched_from_its_old_coordinator(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await find(rig)
+    for name, offset in (("g1", 1), ("g2", 2)):
+        await commit(rig, 9, {("t", 0): offset}, group=name)
+    moved_while_looking_for(rig, "g2", "g1", monkeypatch)
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("g1", "g2")]
+    )
+    answer = await rig.ask(request, OffsetFetchResponse, 9)
+    told = {
+        group.group_id: (group.error_code, group.topics[0].partitions[0].committed_offset)
+        for group in answer.groups
+    }
+    assert told == {"g1": (ErrorCode.NOT_COORDINATOR, -1), "g2": (ErrorCode.NONE, 2)}
+
+
+async def test_a_group_that_moves_while_another_is_looked_for_is_not_deleted_and_that_is_said(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await find(rig)
+    for name in ("g1", "g2"):
+        await commit(rig, 9, {("t", 0): 1}, group=name)
+    moved_while_looking_for(rig, "g2", "g1", monkeypatch)
+    async with asyncio.timeout(60):
+        answer = await rig.ask(DeleteGroupsRequest(groups_names=["g1", "g2"]), DeleteGroupsResponse, 2)
+    told = {one.group_id: one.error_code for one in answer.results}
+    assert told == {"g1": ErrorCode.NOT_COORDINATOR, "g2": ErrorCode.NONE}
 
 
 @pytest.mark.parametrize("version", range(7))

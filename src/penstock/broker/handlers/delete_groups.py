@@ -39,6 +39,10 @@ async def handle(
         else:
             wanted.setdefault(found, []).append(group_id)
     for live, group_ids in wanted.items():
+        if not live.serves:
+            # It went to another broker while others were looked for, or deleted.
+            codes.update(dict.fromkeys(group_ids, ErrorCode.NOT_COORDINATOR))
+            continue
         waiting = live.ask(GroupShard.delete_groups, group_ids)
         response = answered(await waiting if hasattr(waiting, "__await__") else waiting, DeleteGroupsResponse)
         codes.update({result.group_id: result.error_code for result in response.results})

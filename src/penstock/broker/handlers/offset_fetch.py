@@ -77,6 +77,13 @@ async def _fetch_later(
         permit.refusal(DESCRIBE_GROUP, group.group_id) or await coordinator.found(group.group_id)
         for group in groups
     ]
+    if len(groups) > 1:
+        # While one was waited for, another may have got a new coordinator, which knows newer offsets.
+        sure = broker.leads_surely or await broker.confirmed()
+        shards = [
+            shard if isinstance(shard, ErrorCode) or (sure and shard.serves) else ErrorCode.NOT_COORDINATOR
+            for shard in shards
+        ]
     return _answer(broker, request, message, groups, shards, permit)
 
 

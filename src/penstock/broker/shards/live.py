@@ -88,7 +88,9 @@ class LiveShard(Generic[S]):
         *arguments: P.args,
         **options: P.kwargs,
     ) -> object | Awaitable[object]:
-        """Send a request to the shard: its answer, or what to wait for."""
+        """Send a request to the shard: its answer, or what to wait for. It must serve: nothing that is closed
+        is told of a write, and whoever waits for one would wait for ever."""
+        assert not self.closed
         self._next_ticket += 1
         ticket = self._next_ticket
         try:
