@@ -12,7 +12,7 @@ from collections.abc import Generator
 from http.client import HTTPException
 from typing import IO, TYPE_CHECKING, Any
 from urllib.error import URLError
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.security.proving import NotProvenError, Proof, bearer_proof, plain_proof, scram_proof
@@ -94,8 +94,9 @@ def fetch_token(source: TokenSource) -> str:
             with open(unquote(place.path), encoding="ascii") as file:
                 return file.read(ANSWER_BYTES_MAX).strip()
         form = {"grant_type": "client_credentials"} | ({"scope": source.scope} if source.scope else {})
-        pair = f"{quote(source.client_id, safe='')}:{quote(source.client_secret, safe='')}"
-        headers = {"Authorization": "Basic " + b64encode(pair.encode()).decode()}
+        pair = (source.client_id, source.client_secret)
+        written = ":".join(map(quote_plus, pair) if source.url_encoded else pair)
+        headers = {"Authorization": "Basic " + b64encode(written.encode()).decode()}
         request = Request(source.url, urlencode(form).encode(), headers)
         with build_opener(_NoRedirect).open(request, timeout=FETCH_SECONDS) as answer:
             document = json.loads(answer.read(ANSWER_BYTES_MAX))

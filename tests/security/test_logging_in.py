@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.logging_in import LoginError, fetch_token
 from penstock.settings import SettingsError
@@ -61,6 +63,36 @@ def issuers() -> Iterator[tuple[Issuer, Issuer]]:
 
 def test_an_issuer_gives_a_token(issuers: tuple[Issuer, Issuer]) -> None:
     assert fetch_token(issuers[0].source()) == "t"
+
+
+def test_name_and_secret_are_written_as_kafkas_clients_write_them(issuers: tuple[Issuer, Issuer]) -> None:
+    source = replace(issuers[0].source(), client_secret="a+b/c= d")
+    fetch_token(source)
+    fetch_token(replace(source, url_encoded=True))
+    shown = [b64decode((one or "").removeprefix("Basic ")) for one in issuers[0].shown]
+    assert shown == [b"me:a+b/c= d", b"me:a%2Bb%2Fc%3D+d"]
+
+
+def test_a_file_for_javas_clients_may_name_kafkas_own_classes() -> None:
+    package = "org.apache.kafka.common.security.oauthbearer."
+    given = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{package}OAuthBearerLoginModule required clientId='me' clientSecret='pencil';",
+        "sasl.login.callback.handler.class": f"{package}secured.OAuthBearerLoginCallbackHandler",
+        "sasl.login.refresh.buffer.seconds": "60",
+        "sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
+        "sasl.oauthbearer.header.urlencode": "TRUE",
+    }
+    tokens = client_security(given).tokens
+    assert tokens is not None
+    assert (tokens.client_id, tokens.client_secret, tokens.url_encoded) == ("me", "pencil", True)
+    for name, text in (
+        ("sasl.login.callback.handler.class", "com.example.Handler"),
+        ("sasl.oauthbearer.header.urlencode", "perhaps"),
+    ):
+        with pytest.raises(SettingsError, match=name):
+            client_security(given | {name: text})
 
 
 def test_the_secret_is_not_shown_where_an_issuer_sends_us(issuers: tuple[Issuer, Issuer]) -> None:

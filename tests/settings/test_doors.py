@@ -148,9 +148,25 @@ def test_what_is_written_as_jaas_is_read_again() -> None:
             parse_jaas(wrong, "PLAIN", "x")
 
 
+def test_jaas_as_java_reads_it() -> None:
+    """Templates of cloud services have single quotes, and names beyond letters stand in quotes."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    for text, options in (
+        ("username='KEY' password='SEC\"RET/+==';", {"username": "KEY", "password": 'SEC"RET/+=='}),
+        ("\"user_a@b c\"=\"x\" 'user_q' = 'it\\'s' ;", {"user_a@b c": "x", "user_q": "it's"}),
+        ('/* user_x="1" */ user_y="\\101\\n" // that is all\n;// end', {"user_y": "A\n"}),
+        ("/* required ';' */;", {}),
+    ):
+        assert parse_jaas(f"// whose\n{module} {text}", "PLAIN", "x") == options
+    for wrong in ('a="x', "a='x\";", "/* ;", "// ;", "a=b'c';", "'a';"):
+        with pytest.raises(SettingsError):
+            parse_jaas(f"{module} {wrong}", "PLAIN", "x")
+
+
 def test_properties_as_java_reads_them() -> None:
     text = "# no\n! no\na=1\nb : 2\n c\t3\nd\\ e=f\\\n   g\nh=\\u00e9\\n\nlast"
     assert parse_properties(text) == {"a": "1", "b": "2", "c": "3", "d e": "fg", "h": "é\n", "last": ""}
+    assert parse_properties("a=1\x852\u2028\r\nb=\x1c3\rc=4") == {"a": "1\x852\u2028", "b": "\x1c3", "c": "4"}
 
 
 def test_a_server_properties_of_kafka_that_checks_bearer_tokens() -> None:

@@ -25,6 +25,8 @@ class TokenSource(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     client_secret: str
     scope: str
+    url_encoded: bool = False
+    """Whether name and secret are encoded as in a form, as RFC 6749 has it; Kafka's clients do so if told."""
 
     def __repr__(self) -> str:
         return f"TokenSource({HIDDEN})"
@@ -55,17 +57,37 @@ _KNOWN = frozenset(
         "sasl.oauthbearer.client.credentials.client.id",
         "sasl.oauthbearer.client.credentials.client.secret",
         "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.header.urlencode",
         *(f"ssl.keystore.{one}" for one in ("type", "location", "key", "certificate.chain")),
         *(f"ssl.truststore.{one}" for one in ("type", "location", "certificates")),
         *(f"ssl.{one}" for one in ("key.password", "ca.location", "enabled.protocols", "protocol")),
         "ssl.endpoint.identification.algorithm",
     )
 )
+_TUNING = (
+    "sasl.login.refresh.",
+    "sasl.login.retry.",
+    "sasl.login.connect.",
+    "sasl.login.read.",
+    "sasl.kerberos.",
+)
+"""What these say protects nobody: when a token is fetched again, and mechanisms that this client lacks."""
+_OAUTH = "org.apache.kafka.common.security.oauthbearer."
+_OWN_CLASSES = {
+    "sasl.login.callback.handler.class": (
+        f"{_OAUTH}OAuthBearerLoginCallbackHandler",
+        f"{_OAUTH}secured.OAuthBearerLoginCallbackHandler",
+    ),
+}
+"""Kafka's classes whose work is done here. Its clients get no bearer token without the first ones, so each
+file for them names one."""
 
 
 def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     """SettingsError if what is said about security is not understood, or is half of it."""
-    for name in properties:
+    for name, text in properties.items():
+        if name.startswith(_TUNING) or text in _OWN_CLASSES.get(name, ()):
+            continue
         if name.startswith(_SECURE) and name not in _KNOWN:
             raise SettingsError(f"{name} is not known to this client, and security may depend on it.")
     protocol = PROTOCOLS.get(properties.get("security.protocol", "PLAINTEXT").upper())
@@ -114,11 +136,15 @@ def _tokens(properties: Mapping[str, str], options: Mapping[str, str]) -> TokenS
             "user in it."
         )
     credentials = f"{prefix}client.credentials.client"
+    url_encoded = properties.get(f"{prefix}header.urlencode", "false").strip().lower()
+    if url_encoded not in ("true", "false"):
+        raise SettingsError("sasl.oauthbearer.header.urlencode is true or false.")
     return TokenSource(
         url=url,
         client_id=properties.get(f"{credentials}.id") or options.get("clientId", ""),
         client_secret=properties.get(f"{credentials}.secret") or options.get("clientSecret", ""),
         scope=properties.get(f"{prefix}scope") or options.get("scope", ""),
+        url_encoded=url_encoded == "true",
     )
 
 

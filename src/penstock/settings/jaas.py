@@ -3,8 +3,9 @@
     org.apache.kafka.common.security.plain.PlainLoginModule required
         username="broker" password="secret" user_alice="her secret";
 
-Only the class name's last part counts here, and it must fit the mechanism. No class is ever loaded. No
-problem quotes a value, because values are secrets.
+Java reads it by its StreamTokenizer: names and values may stand in double or in single quotes, and comments
+are those of Java. Only the class name's last part counts here, and it must fit the mechanism. No class is
+ever loaded. No problem quotes a value, because values are secrets.
 """
 
 import re
@@ -19,13 +20,16 @@ _MODULES = {
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
 }
+_SPACE = r"(?>(?:\s|//[^\r\n]*|/\*.*?\*/)*)"
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _TOKEN = re.compile(
-    r'\s*(?:(?P<name>[\w.$\-/]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"=]+))|'
-    r"(?P<word>[\w.$]+)|(?P<end>;))",
+    rf"(?P<name>{_QUOTED}|[\w.$\-][\w.$\-/]*){_SPACE}={_SPACE}(?P<value>{_QUOTED}|[^\s;\"'=]+)|"
+    r"(?P<word>[\w.$]+)|(?P<end>;)",
     re.DOTALL,
 )
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_SKIPPED = re.compile(_SPACE, re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([0-3]?[0-7]{1,2})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
 def parse_jaas(text: str, mechanism: str, name: str) -> Mapping[str, str]:
@@ -33,16 +37,15 @@ def parse_jaas(text: str, mechanism: str, name: str) -> Mapping[str, str]:
     have the form, or its module does not fit the mechanism."""
     words: list[str] = []
     options: dict[str, str] = {}
-    at = 0
+    at = _skipped(text, 0)
     ended = False
-    while text[at:].strip():
+    while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None or ended:
             raise SettingsError(f"{name} is not one login module in Kafka's syntax, with a ; at its end.")
-        at = found.end()
+        at = _skipped(text, found.end())
         if found["name"] is not None:
-            quoted = found["quoted"]
-            options[found["name"]] = found["bare"] if quoted is None else _unescaped(quoted)
+            options[_unquoted(found["name"])] = _unquoted(found["value"])
         elif found["word"] is not None:
             words.append(found["word"])
         else:
@@ -66,8 +69,19 @@ def jaas_text(mechanism: str, options: Mapping[str, str]) -> str:
     return f"org.apache.kafka.common.security.{package}.{_MODULES[mechanism]} required{shown};"
 
 
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)
+def _skipped(text: str, at: int) -> int:
+    """Where the next token begins."""
+    found = _SKIPPED.match(text, at)
+    return at if found is None else found.end()
+
+
+def _unquoted(token: str) -> str:
+    return _ESCAPE.sub(_unescaped, token[1:-1]) if token[0] in "\"'" else token
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    octal, letter = found.groups()
+    return chr(int(octal, 8)) if octal else _ESCAPED.get(letter, letter)
 
 
 def _escaped(text: str) -> str:

@@ -5,12 +5,15 @@ A `server.properties` that secures Kafka secures Penstock. Names that mean somet
 by `Settings`.
 """
 
+import re
 from typing import NamedTuple
 
 from penstock.settings.setting import SettingsError
 
 _SEPARATORS = "=: \t\f"
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_LINE_END = re.compile(r"\r\n|\r|\n")
+"""Java's. Others that Python knows may stand in a password."""
 _SAME = {"node.id": "broker.id"}
 
 
@@ -75,7 +78,7 @@ def _logical_lines(text: str) -> list[str]:
     """Lines without comments, each joined with those that it goes on in."""
     lines: list[str] = []
     begun: str | None = None
-    for raw in text.splitlines():
+    for raw in _LINE_END.split(text):
         line = raw.lstrip(" \t\f")
         if begun is None and (not line or line[0] in "#!"):
             continue
