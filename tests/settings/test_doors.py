@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from penstock.settings import SettingsError, load
@@ -200,6 +202,21 @@ def test_a_server_properties_of_kafka_that_checks_bearer_tokens() -> None:
         values = file_values("server.properties", text.encode()).values
         with pytest.raises(SettingsError):
             load(f"{name}={value}" for name, value in values.items())
+
+
+def test_what_is_set_for_one_listener_is_told_as_for_all() -> None:
+    for name, told in (
+        ("ssl.cipher.suites", "has no meaning here. OpenSSL chooses"),
+        ("ssl.keystore.password", "has no meaning here. Java's key stores are not read"),
+        ("plain.sasl.server.callback.handler.class", "has no meaning here. A broker loads no Java classes"),
+        ("max.connections", "is not a setting; here max.connections holds for all listeners together"),
+        ("ssl.client.auht", "did you mean"),
+    ):
+        found = file_values("server.properties", f"listener.name.plaintext.{name}=x".encode())
+        with pytest.raises(SettingsError, match=rf"^listener\.name\.plaintext\.{re.escape(name)} .*{told}"):
+            load(f"{name}={value}" for name, value in found.values.items())
+    name = "listener.name.plaintext.num.network.threads"
+    assert file_values("server.properties", f"{name}=5".encode()) == ({}, (name,))
 
 
 def test_a_server_properties_of_kafka() -> None:

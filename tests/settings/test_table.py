@@ -70,7 +70,9 @@ def test_settings_that_only_kafka_has() -> None:
     assert not KEPT.keys() & REFUSED.keys()
     assert all(why.endswith(".") for why in REFUSED.values())
     assert foreign_setting("ssl.cipher.suites") is None
-    assert foreign_setting("listener.name.out.ssl.client.auth") is None
+    for name in ("ssl.client.auth", "ssl.cipher.suites", "max.connections", "max.connection.creation.rate"):
+        assert foreign_setting(f"listener.name.out.{name}") is None
+    assert foreign_setting("listener.name.out.num.network.threads") is not None
     unknown = foreign_setting("plugin.token")
     assert unknown is not None and unknown.sensitive and unknown.moot
 

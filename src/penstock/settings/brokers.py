@@ -19,7 +19,7 @@ from penstock.settings.doors import doors, inter_broker
 from penstock.settings.groups import COORDINATOR_SETTINGS
 from penstock.settings.http import is_loopback, parse_http_address
 from penstock.settings.listeners import parse_listeners
-from penstock.settings.listening import LISTENING_SETTINGS, prefixed
+from penstock.settings.listening import LISTENING_SETTINGS, of_all_listeners, prefixed
 from penstock.settings.setting import (
     DOUBLE_MAX,
     HIDDEN,
@@ -554,6 +554,9 @@ def _why_not(name: str, setting: Setting | None) -> str:
     for other in BROKER_SETTINGS.values():
         if name in other.kafka:
             return f"{name} is not a setting; here it is {other.name}."
+    whole = of_all_listeners(name)
+    if whole != name and whole in BROKER_SETTINGS:
+        return f"{name} is not a setting; here {whole} holds for all listeners together."
     from penstock.settings.foreign import why_foreign
 
     why = why_foreign(name)
@@ -562,5 +565,5 @@ def _why_not(name: str, setting: Setting | None) -> str:
     import difflib
 
     known = (one.name for one in BROKER_SETTINGS.values() if not (one.moot or one.fixed))
-    close = difflib.get_close_matches(name, known, 1, 0.6)
+    close = difflib.get_close_matches(whole, known, 1, 0.6)
     return f"{name} is not a setting; did you mean {close[0]}?" if close else f"{name} is not a setting."

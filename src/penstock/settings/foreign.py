@@ -10,7 +10,7 @@ own tests rely on it, so it is the same here. Of the settings that Kafka does de
   so are those that Kafka cannot change either while it runs.
 """
 
-from penstock.settings.listening import prefixed
+from penstock.settings.listening import LIMITS, of_all_listeners, prefixed
 from penstock.settings.setting import Kind, Setting, Update, by_name
 
 _LOG_DIRS = "Records live in the store (`store`), not in directories of brokers."
@@ -262,6 +262,7 @@ _PROTECTIVE = frozenset((_CIPHERS, _TAKEN_UP, _PEM, _PLUGINS, _QUOTAS))
 
 def left_alone(name: str) -> bool:
     """Whether a setting means something to Kafka's own parts only, so that a file for Kafka may have it."""
+    name = of_all_listeners(name)
     return name in KEPT or REFUSED.get(name, _PLUGINS) not in _PROTECTIVE
 
 
@@ -269,14 +270,19 @@ _UNDEFINED = "No broker defines this setting. It is kept, because other tools ma
 
 
 def why_foreign(name: str) -> str:
-    """Why nothing here reads a setting that Kafka has; "" if Kafka has none of this name."""
+    """Why nothing here reads a setting that Kafka has, for one listener too; "" if Kafka has none of this
+    name."""
+    name = of_all_listeners(name)
     kept = KEPT.get(name)
     return kept.moot if kept is not None else REFUSED.get(name, "")
 
 
 def foreign_setting(name: str) -> Setting | None:
     """What a running broker makes of a setting that it does not have itself; None if it cannot be set."""
-    if name in REFUSED or prefixed(name) is not None:
+    whole = of_all_listeners(name)
+    if name in REFUSED or (
+        whole != name and (whole in REFUSED or whole in LIMITS or prefixed(name) is not None)
+    ):
         return None
     return KEPT.get(name) or Setting(
         name=name, kind=Kind.UNKNOWN, default=None, doc="", update="cluster-wide", moot=_UNDEFINED

@@ -21,6 +21,7 @@ BOOLEAN, STRING, INT, LONG, LIST, PASSWORD = (
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The SASL mechanisms that a broker can offer."""
+_KAFKAS_MECHANISMS = (*MECHANISMS, "GSSAPI")
 
 row = Rows("broker", "read-only")
 
@@ -209,6 +210,8 @@ class ListeningSettings(AccessSettings, frozen=True, kw_only=True):
 LISTENING_SETTINGS: dict[str, Setting] = row.named(ListeningSettings)
 
 _PREFIX = "listener.name."
+LIMITS = ("max.connections", "max.connection.creation.rate")
+"""What Kafka can bound for one listener, too."""
 _OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms", "sasl.oauthbearer.")
 _OF_LISTENERS = ("ssl.", "sasl.", "connections.max.reauth.ms", "connection.failed.authentication.delay.ms")
 
@@ -225,6 +228,15 @@ def prefixed(name: str) -> Setting | None:
     if setting is None or not rest.startswith(_OF_LISTENERS):
         return None
     return replace(setting, name=name)
+
+
+def of_all_listeners(name: str) -> str:
+    """The name of a setting without the listener, and without the mechanism, that it is given for."""
+    if not name.startswith(_PREFIX):
+        return name
+    _listener, _, rest = name.removeprefix(_PREFIX).partition(".")
+    mechanism, _, after = rest.partition(".")
+    return after if mechanism.upper() in _KAFKAS_MECHANISMS else rest
 
 
 def listener_names(listener: str, name: str, mechanism: str = "") -> tuple[str, ...]:
