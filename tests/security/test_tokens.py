@@ -145,6 +145,23 @@ def test_a_key_that_signs_nothing_is_passed_over() -> None:
         assert isinstance(validate(made(OTHER, kid="two"), keys, EXPECTED, NOW), UnknownKey)
 
 
+def test_a_short_key_is_passed_over() -> None:
+    short = rsa_entry(rsa.generate_private_key(65537, 1024), kid="two")
+    keys = KeySet({"keys": [short, rsa_entry(RSA, kid="one")]})
+    assert keys.find("two") is None and isinstance(validate(made(), keys, EXPECTED, NOW), BearerToken)
+    with pytest.raises(BadKeySetError):
+        KeySet({"keys": [short]})
+
+
+def test_a_token_for_somebody_else_opens_nothing_where_no_audience_is_expected() -> None:
+    """One issuer makes tokens for many services."""
+    anybody = EXPECTED._replace(audiences=())
+    for audience in ("billing", ["billing", "penstock"], [], {"a": 1}):
+        found = validate(made(aud=audience), KEYS, anybody, NOW)
+        assert isinstance(found, BearerRefused) and found.reason == "another audience"
+    assert isinstance(validate(made(aud=None), KEYS, anybody, NOW), BearerToken)
+
+
 def test_another_claim_names_the_user() -> None:
     token = made(sub=None, client="app")
     assert validate(token, KEYS, EXPECTED._replace(subject_claim="client"), NOW) == BearerToken(

@@ -7,7 +7,10 @@ A token is accepted only if all of this holds:
 - its algorithm is on the allow-list, which holds public-key algorithms only: never `none`, and never an HMAC,
   whose key would be a public one (CVE-2026-33557 and its like);
 - it has `exp` and `iat`, and is neither expired nor from the future, beyond the allowed skew of clocks;
-- its issuer and audience are those that are expected, where the settings name any;
+- its issuer is the one that is expected, where the settings name one;
+- its audience is one of those that are expected. A token that names an audience is for that one: where the
+  settings name none, it is for somebody else, and only a token without an audience is accepted (RFC 7519,
+  4.1.3, and so does Kafka);
 - it names somebody (`sub`, or the claim of `sasl.oauthbearer.sub.claim.name`).
 
 The key set is fetched elsewhere: this room reads no network and no clock.
@@ -26,6 +29,8 @@ ALGORITHMS: Final = frozenset(
 """What a key may sign with. A setting may allow fewer of them, never others."""
 KEYS_MAX: Final = 256
 """Issuers publish a handful of keys. A longer set is no key set."""
+RSA_BITS_MIN: Final = 2048
+"""RFC 7518 asks for so many, and who can factor a shorter key can make tokens for anybody."""
 TOKEN_BYTES_MAX: Final = 64 * 1024
 """A token is decoded before its signature is known to be right."""
 _TIME_MAX: Final = 2**53
@@ -161,7 +166,7 @@ def _judged(claims: Mapping[str, Any], expected: Expected, now_ms: int) -> Beare
         return BearerRefused("it expires before it was issued")
     if expected.issuer is not None and claims.get("iss") != expected.issuer:
         return BearerRefused("another issuer")
-    if expected.audiences and not _for_us(claims.get("aud"), expected.audiences):
+    if not _for_us(claims.get("aud"), expected.audiences):
         return BearerRefused("another audience")
     subject = claims.get(expected.subject_claim)
     if not isinstance(subject, str) or not subject.strip():
@@ -173,6 +178,8 @@ def _judged(claims: Mapping[str, Any], expected: Expected, now_ms: int) -> Beare
 
 
 def _for_us(audience: object, expected: tuple[str, ...]) -> bool:
+    if audience is None:
+        return not expected
     named = audience if isinstance(audience, list) else [audience]
     return any(one in expected for one in named if isinstance(one, str))
 
@@ -189,6 +196,8 @@ def _public_key(entry: object) -> Key | None:
     try:
         made = jwt.PyJWK(public)
     except (jwt.PyJWTError, TypeError, ValueError, NotImplementedError):  # The last one is for `none`.
+        return None
+    if entry["kty"] == "RSA" and made.key.key_size < RSA_BITS_MIN:
         return None
     named = entry.get("kid")
     return Key(named if isinstance(named, str) else None, entry["kty"], entry.get("alg"), made.key)

@@ -193,7 +193,9 @@ class ListeningSettings(AccessSettings, frozen=True, kw_only=True):
         LONG, 10000, "The longest such wait.", at_least(1)
     )
     sasl_oauthbearer_expected_audience: str | None = row(
-        LIST, None, "The audiences of which a token must name one; empty: any."
+        LIST,
+        None,
+        "The audiences of which a token must name one; empty: tokens that name an audience are for others.",
     )
     sasl_oauthbearer_expected_issuer: str | None = row(
         STRING, None, "The issuer that a token must name; empty: any."
