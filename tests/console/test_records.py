@@ -13,6 +13,7 @@ from threading import Thread
 
 import fastavro
 import pytest
+from confluent_kafka import Producer
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -65,6 +66,83 @@ def test_newest_and_oldest_and_pages_of_them(browser: Browser, client: Client) -
         page = browser.get(link(page, "Later"))
         seen += rows(page)
     assert len(seen) == len(set(seen)) == 120
+
+
+@pytest.mark.parametrize(("start", "on"), [("oldest", "Later"), ("newest", "Earlier")])
+def test_pages_leave_no_record_out_whose_time_is_before_that_of_the_one_ahead_of_it(
+    browser: Browser, client: Client, start: str, on: str
+) -> None:
+    times = [900, 1, 2, 950, 3, 4, 5, 6, 960, 7]
+    name = f"unordered-{start}"
+    send(client, name, [(number % 2, at(times[number // 2] + number % 2)) for number in range(20)], 2)
+    page = browser.get(f"/topics/{name}/records?from={start}&count=3")
+    seen = rows(page)
+    while f"{on}</a>" in page:
+        page = browser.get(link(page, on))
+        seen += rows(page)
+    assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(10)]
+    for partition in range(2):
+        offsets = [offset for one, offset in seen if one == partition]
+        assert offsets == sorted(offsets, reverse=start == "newest")
+
+
+def test_a_page_of_large_records_has_fewer_and_the_next_ones_have_the_others(
+    browser: Browser, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.console.reading.HELD_BYTES_MAX", 10_000)
+    sizes = [900, 900, 20_000, 900, 3000, 3000, 3000, 3000]
+    records = [(number % 2, at(number, value=b"x" * size)) for number, size in enumerate(sizes)]
+    send(client, "bulky", records, 2)
+    for start, on in (("oldest", "Later"), ("newest", "Earlier")):
+        page = browser.get(f"/topics/bulky/records?from={start}")
+        seen = rows(page)
+        assert "fewer records here than were asked for" in page
+        assert 0 < len(seen) < len(sizes)
+        while f"{on}</a>" in page:
+            page = browser.get(link(page, on))
+            assert rows(page)
+            seen += rows(page)
+        assert sorted(seen) == [(partition, offset) for partition in range(2) for offset in range(4)]
+        assert len(seen) == len(sizes)
+    assert len(browser.answer("/topics/bulky/value?partition=0&offset=1").content) == 20_000
+
+
+def test_what_transactions_did_not_commit_is_marked_and_their_markers_take_no_place(
+    browser: Browser, client: Client
+) -> None:
+    make(client, "paid")
+    producer = Producer(
+        {"bootstrap.servers": browser.console.options.bootstrap, "transactional.id": "paid", "linger.ms": 0}
+    )
+    producer.init_transactions(30)
+    for number in range(60):
+        producer.begin_transaction()
+        producer.produce("paid", b"value-%d" % number, b"key-%d" % number)
+        if number % 10 == 9:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    producer.begin_transaction()
+    producer.produce("paid", b"value-60", b"key-60")
+    producer.flush(30)
+    page = browser.get("/topics/paid/records?count=25")
+    # Each transaction has a record and a marker, so those of even offsets are records.
+    assert rows(page) == [(0, 2 * number) for number in range(60, 35, -1)]
+    assert re.findall(r'<span class="state warn">(\w+)</span> value-(\d+)', page) == [
+        ("uncommitted", "60"),
+        ("aborted", "59"),
+        ("aborted", "49"),
+        ("aborted", "39"),
+    ]
+    for key, state in (("key-59", ["aborted"]), ("key-58", []), ("key-60", ["uncommitted"])):
+        found = [
+            data
+            for name, data in events(browser, f"/topics/paid/search?by=key&find={key}")
+            if name == "records"
+        ]
+        assert re.findall(r'<span class="state warn">(\w+)</span>', "".join(found)) == state
+    producer.abort_transaction(30)
 
 
 def test_from_an_offset_or_a_time_of_one_partition(browser: Browser, client: Client) -> None:

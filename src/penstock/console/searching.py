@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.admin.filters import found_at, same, steps_of
 from penstock.admin.records import fetch
 from penstock.client import Client, ClientError
-from penstock.console.reading import Bounds, Found
+from penstock.console.reading import Bounds, Found, states_of
 from penstock.wire.batch import Record, iter_batches, iter_records, open_block
 
 FOUND_MAX = 500
@@ -74,6 +74,8 @@ def _by_field(text: str) -> Search:
         )
 
     def matches(record: Record) -> bool:
+        if not could(record.value or b""):
+            return False
         try:
             document = json.loads(record.value or b"null")
         except (ValueError, RecursionError):
@@ -97,12 +99,15 @@ def searched(client: Client, topic: str, limits: Bounds, search: Search) -> Iter
                 lambda at=at, one=partition: fetch(client, topic, one, at, 0, bytes_max=FETCH_BYTES)  # type: ignore[misc]
             )
             records = data.records or b""
+            states: dict[int, str] | None = None
             for pos, header in iter_batches(records):
                 if not header.is_control and search.in_block(bytes(open_block(records, pos, header))):
                     for record in iter_records(records, pos):
                         if position <= record.offset < end and search.matches(record):
+                            if states is None:
+                                states = states_of(client, topic, partition, at, data)
                             found += 1
-                            yield Found(partition, record)
+                            yield Found(partition, record, states.get(header.base_offset, ""))
                             if found >= FOUND_MAX:
                                 yield Progress(passed, total, found, size)
                                 return

@@ -37,6 +37,8 @@ STREAM_SECONDS = 30.0
 """How long a stream waits for a broker that does not answer."""
 ROWS_MAX = 100
 """Of the records that come between two messages to a page that follows, the newest are shown."""
+WAITING_BYTES_MAX = 32 * 1024 * 1024
+"""Of the values of these records: of larger ones the page shows fewer."""
 PAUSE_SECONDS = 0.3
 """Between two messages with records: a page is drawn so often at most."""
 
@@ -49,6 +51,7 @@ class RowOf:
         self.command = commands.one_record(visit, found.partition, found.record.offset)
         self.partition = found.partition
         self.record = found.record
+        self.state = found.state
         self.key: Shown = decoding.shown(found.record.key, way)
         self.value: Shown = decoding.shown(found.record.value, way)
         self.headers = [(name, decoding.shown(value, way)) for name, value in found.record.headers]
@@ -136,12 +139,12 @@ def value(visit: Visit) -> Response:
         described(client, name)
         deadline = time.monotonic() + STREAM_SECONDS
         try:
-            found = next(read(client, name, partition, offset, offset + 1, 1, deadline), None)
+            found = read(client, name, partition, offset, offset + 1, 1, deadline).records
         except AnswerError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             return None
-        return None if found is None else found.record
+        return found[0].record if found else None
 
     record = visit.cluster.ask(ask)
     if record is None or record.value is None:
@@ -163,14 +166,16 @@ def tail(visit: Visit) -> Iterator[Event | None]:
         reader = ReaderPositions(client, name, _chosen(visit, partitions), "end", committed=False)
         yield Event("ready", "")
         waiting: list[Found] = []
-        count = 0
+        count = held = 0
         told_at = time.monotonic()
         for found in reader.records(follow=True, pauses=True):
             if found is not None:
                 count += 1
                 waiting.append(Found(*found))
-                if len(waiting) > 2 * ROWS_MAX:
-                    del waiting[:-ROWS_MAX]
+                held += len(found[1].value or b"")
+                if len(waiting) > 2 * ROWS_MAX or held > WAITING_BYTES_MAX:
+                    del waiting[: max(1, len(waiting) - ROWS_MAX)]
+                    held = sum(len(one.record.value or b"") for one in waiting)
                 continue
             now = time.monotonic()
             if now - told_at < PAUSE_SECONDS:
@@ -179,7 +184,7 @@ def tail(visit: Visit) -> Iterator[Event | None]:
             if waiting:
                 yield Event("records", _html(visit, waiting[: -ROWS_MAX - 1 : -1]))
                 yield Event("count", str(count))
-                waiting = []
+                waiting, held = [], 0
             else:
                 yield None
 
