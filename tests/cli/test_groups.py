@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.admin.resetting import datetime_ms
 from penstock.testing import Broker
 from penstock.testing.waiting import until
 from tests.cli.test_commands import run, run_json
@@ -86,6 +87,20 @@ def test_offsets_are_moved_in_all_ways(broker: Broker, tmp_path: Path) -> None:
     path.write_text("moved,0,3\nmovers,moved,1,99\nsomebody,moved,0,9\n")
     assert reset(broker, "--from-file", str(path), "--execute") == [(0, 5, 3), (1, None, 0)]
     assert consume(broker, "moved", "movers") == [str(n) for n in range(3, 10)]
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("1969-12-31T23:59:59.999", 0),
+        ("1969-12-31T23:59:59.998Z", 0),
+        ("0001-01-01T00:00:00+14:00", 0),
+        ("1970-01-01T00:00:00.001", 1),
+        ("2026-01-31T12:00:00+01:00", 1_769_857_200_000),
+    ],
+)
+def test_times_before_1970_are_not_the_ends_of_a_partition(text: str, time_ms: int) -> None:
+    assert datetime_ms(text) == time_ms
 
 
 def test_groups_are_listed_and_deleted(broker: Broker) -> None:

@@ -25,6 +25,14 @@ from penstock.cli.app import app
         ("consume orders --max -1", "-1 is not in the range x>=0"),
         ("topics tail orders --max -1", "-1 is not in the range x>=0"),
         ("acls add --principal User:bob", "A rule needs --principal, --operation and a resource"),
+        ("groups reset-offsets g --all-topics --by-duration 1h", "A duration is PnDTnHnMnS"),
+        ("groups reset-offsets g --all-topics --by-duration PT" + "9" * 400 + "S", "A duration is"),
+        ("groups reset-offsets g --all-topics --to-datetime 1700000000000", "A date and time is"),
+        ("groups reset-offsets g --all-topics --to-datetime soon", "A date and time is"),
+        ("groups reset-offsets g --all-topics --to \N{SUPERSCRIPT TWO}", "--to takes earliest"),
+        ("groups reset-offsets g --topic orders:\N{SUPERSCRIPT TWO} --to-latest", "--topic takes TOPIC or"),
+        ("groups reset-offsets g --from-file wrong.properties", "Line 1 is not topic,partition,offset"),
+        ("groups reset-offsets g --from-file latin", "Line 1 is not topic,partition,offset"),
         ("acls remove", "Say which rules to remove, or --all."),
         ("users add bob", "Give the password by --password-stdin"),
     ],
@@ -32,6 +40,7 @@ from penstock.cli.app import app
 def test_a_mistake(line: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("wrong.properties").write_text("security.protocol=TLS\n")
+    Path("latin").write_bytes(b"\xfcber,0,\n")
     result = CliRunner().invoke(app, line.split())
     assert words in result.stderr
     assert (result.exit_code, result.stdout) == (2, "")

@@ -39,6 +39,7 @@ def lines(broker: Broker, *arguments: str) -> list[str]:
     [
         ("%t %p %o %T\\n", b"topic 3 7 1234\n"),
         ("%k|%K|%s|%S", b"k|1|v\xff|2"),
+        ("%R%s", b"\0\0\0\x02v\xff"),
         ("%h", b"a=1,b="),
         ("100%% \\t\\x41\\\\%", b"100% \tA\\%"),
     ],
@@ -49,6 +50,7 @@ def test_formats_are_those_of_kcat(form: str, written: bytes) -> None:
 
 def test_what_is_not_there_has_the_length_minus_one() -> None:
     assert formats.compiled("[%k%K][%s%S]")("t", 0, Record(0, 0, None, None, ())) == b"[-1][-1]"
+    assert formats.compiled("%R")("t", 0, Record(0, 0, None, None, ())) == b"\xff" * 4
 
 
 @pytest.mark.parametrize("form", ["%x", "\\q"])
@@ -119,8 +121,29 @@ def test_produce_from_files_and_from_json(broker: Broker, tmp_path: Path) -> Non
     run_json(broker, "produce", "copied", "--input", "json", text="\n".join(printed) + "\n")
     copies = [json.loads(line) for line in lines(broker, "copied", "--json")]
     assert copies == [json.loads(line) | {"topic": "copied"} for line in printed]
-    bad = run(broker, "produce", "copied", "--input", "json", text="{}\n[]\n")
+    bad = run(broker, "produce", "copied", "--input", "json", text='{"value": null}\n[]\n')
     assert (bad.exit_code, "Line 2 is not a record in JSON" in bad.output) == (1, True)
+    for line, words in (
+        ('{"key": "k", "payload": "v"}', "it has no value; null is that of a record without one"),
+        ("[" * 100_000, "it is too deep"),
+    ):
+        bad = run(broker, "produce", "copied", "--input", "json", text=line + "\n")
+        assert (bad.exit_code, bad.stderr) == (1, f"Error: Line 1 is not a record in JSON: {words}.\n")
+    far = '{"value": "v", "timestamp": 99999999999999999999}\n'
+    assert run_json(broker, "produce", "far", "--input", "json", text=far)["records"] == 1
+
+
+def test_a_field_is_looked_for_in_a_value_that_is_too_deep(broker: Broker) -> None:
+    values = "[" * 100_000 + '\n{"a": 1}\n'
+    run_json(broker, "produce", "deep", text=values)
+    assert lines(broker, "deep", "--field", "a=1") == ['{"a": 1}']
+
+
+def setting(broker: Broker, topic: str, name: str) -> tuple[str, str]:
+    (found,) = (
+        one for one in run_json(broker, "topics", "describe", topic, "--settings") if one["name"] == name
+    )
+    return found["value"], found["source"]
 
 
 def test_topics_are_altered(broker: Broker) -> None:
@@ -130,7 +153,11 @@ def test_topics_are_altered(broker: Broker) -> None:
     assert len(run_json(broker, "topics", "describe", "altered")) == 1
     run_json(broker, "topics", "alter", "altered", "--partitions", "3", "--config", "retention.ms=1000")
     assert len(run_json(broker, "topics", "describe", "altered")) == 3
+    assert setting(broker, "altered", "retention.ms") == ("1000", "set for this topic")
     run_json(broker, "topics", "alter", "altered", "--unset", "retention.ms")
+    both = run(broker, "topics", "alter", "altered", "--partitions", "2", "--config", "retention.ms=1000")
+    assert (both.exit_code, "would not be an increase" in both.output) == (1, True)
+    assert setting(broker, "altered", "retention.ms") == ("604800000", "default")
     for options, sentence in (
         (("--partitions", "2"), "partitions"),
         (("--config", "no.such=1"), "no.such"),

@@ -23,8 +23,8 @@ DOCUMENTED = 3
 """The first version that says what settings mean."""
 OWN = (1, 2, 8)
 """Set for the resource itself: such a value can be taken back."""
-BROKER = 4
-"""A broker among the resources that have settings; a topic is 2."""
+TOPIC, BROKER = 2, 4
+"""Kinds of resources that have settings."""
 
 
 class Config(NamedTuple):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from penstock.admin.resetting import is_number
 from penstock.client import ClientError
 from penstock.wire.batch import Record
 
@@ -57,7 +58,7 @@ def _field(text: str) -> Matches:
     def matches(record: Record) -> bool:
         try:
             document = json.loads(record.value or b"null")
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         return any(same(one, value) for one in found_at(document, steps))
 
@@ -93,7 +94,7 @@ def found_at(document: Any, steps: Sequence[str]) -> Iterator[Any]:
         if step == "*":
             for one in document:
                 yield from found_at(one, rest)
-        elif step.isdigit() and int(step) < len(document):
+        elif is_number(step) and int(step) < len(document):
             yield from found_at(document[int(step)], rest)
 
 

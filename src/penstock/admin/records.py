@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.admin.offsets import EARLIEST, LATEST, list_offset
-from penstock.admin.resetting import WayError, datetime_ms
+from penstock.admin.resetting import WayError, datetime_ms, is_number
 from penstock.client import AnswerError, Client, ClientError
 from penstock.wire.api.fetch import (
     FetchPartition,
@@ -236,11 +236,11 @@ def position(client: Client, topic: str, partition: int, start: str, *, committe
         return ask(EARLIEST)
     if start == "end":
         return ask(LATEST)
-    if start.isdigit():
+    if is_number(start):
         return int(start)
-    if start[:1] == "-" and start[1:].isdigit():
+    if start[:1] == "-" and is_number(start[1:]):
         return max(ask(EARLIEST), ask(LATEST) - int(start[1:]))
-    if start[:1] == "@" and start[1:].isdigit():
+    if start[:1] == "@" and is_number(start[1:]):
         time_ms = int(start[1:])
     else:
         try:

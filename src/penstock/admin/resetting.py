@@ -17,9 +17,11 @@ from penstock.admin.groups import WITHOUT_MEMBERS, describe_group
 from penstock.admin.offsets import EARLIEST, LATEST, Offsets, Place, list_offset, list_offsets
 from penstock.client import Client, ClientError
 
+DIGITS_MAX = 18
 _DURATION = re.compile(
-    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
-    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+    r"P(?:(?P<weeks>\d{1,18})W)?(?:(?P<days>\d{1,18})D)?(?:T(?:(?P<hours>\d{1,18})H)?"
+    r"(?:(?P<minutes>\d{1,18})M)?(?:(?P<seconds>\d{1,18}(?:\.\d{1,18})?)S)?)?",
+    re.ASCII,
 )
 _UNITS_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 
@@ -76,11 +78,11 @@ def parse_to(text: str) -> Way:
     """The short form: earliest, latest, current, an offset, +N, -N, @MILLISECONDS, or a date and time."""
     if text in ("earliest", "latest", "current"):
         return Way(text)
-    if text[:1] in "+-" and text[1:].isdigit():
+    if text[:1] in ("+", "-") and is_number(text[1:]):
         return Way("shift", offset=int(text))
-    if text[:1] == "@" and text[1:].isdigit():
+    if text[:1] == "@" and is_number(text[1:]):
         return Way("time", time_ms=int(text[1:]))
-    if text.isdigit():
+    if is_number(text):
         return Way("offset", offset=int(text))
     try:
         return Way("time", time_ms=datetime_ms(text))
@@ -91,13 +93,22 @@ def parse_to(text: str) -> Way:
         ) from None
 
 
+def is_number(text: str) -> bool:
+    """Whether it is a number of digits that fits where Kafka has 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+
+
 def datetime_ms(text: str) -> int:
-    """A date and time in ISO 8601, in UTC unless it says otherwise."""
+    """A date and time in ISO 8601, in UTC unless it says otherwise.
+
+    What is before 1970 is 1970: numbers below zero are no times to Kafka, and two are ends.
+    """
     try:
-        found = datetime.fromisoformat(text)
+        # Digits alone may be a date in ISO 8601, too: whoever writes them means milliseconds, or an offset.
+        found = datetime.fromisoformat("" if text.isdigit() else text)
     except ValueError:
         raise WayError(f"A date and time is YYYY-MM-DDThh:mm:ss[.sss][Z or +hh:mm], not {text!r}.") from None
-    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(0, round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def duration_ms(text: str) -> int:
@@ -117,7 +128,7 @@ def topics_of(texts: Iterable[str]) -> dict[str, list[int] | None]:
             found[name] = None
             continue
         parts = numbers.split(",")
-        if not all(part.isascii() and part.isdigit() for part in parts):
+        if not all(map(is_number, parts)):
             raise WayError(f"--topic takes TOPIC or TOPIC:0,1, not {text!r}.")
         chosen = found.setdefault(name, [])
         if chosen is not None:
@@ -137,7 +148,7 @@ def read_plan(lines: Iterable[str], group: str) -> Offsets:
             if fields[0] != group:
                 continue
             fields = fields[1:]
-        if len(fields) != 3 or not fields[1].isdigit() or not fields[2].isdigit():
+        if len(fields) != 3 or not is_number(fields[1]) or not is_number(fields[2]):
             raise WayError(f"Line {number} is not topic,partition,offset: {','.join(row)!r}.")
         plan[fields[0], int(fields[1])] = int(fields[2])
     if not plan:

@@ -34,7 +34,8 @@ from penstock.log.isolation import Isolation
 @click.option("--committed", is_flag=True, help="The same as --isolation read_committed.")
 @click.option("--format", "form", metavar="TEXT",
               help="How to print a record, as kcat does: %t topic, %p partition, %o offset, %T timestamp, "
-              "%k key, %s value, %h headers, %K and %S lengths; \\n, \\t, \\xHH.")  # fmt: skip
+              "%k key, %s value, %h headers, %K and %S lengths, %R the value's as four bytes; "
+              "\\n, \\t, \\xHH.")  # fmt: skip
 @click.option("--key", "keys", multiple=True, help="Only records with this key; may be repeated.")
 @click.option("--grep", "greps", metavar="REGEX", multiple=True, help="Only values in which this is found.")
 @click.option("--field", "fields", metavar="PATH=VALUE", multiple=True,

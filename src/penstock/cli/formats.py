@@ -4,6 +4,7 @@ The format is kcat's. In it stand for themselves, in each record:
 
     %t topic   %p partition   %o offset   %T timestamp (ms)   %h headers, name=value,...
     %k key     %K its length   %s value    %S its length       %% a percent sign
+    %R the length of the value as four bytes, the first of them the highest
 
 A length is -1 where there is no key or value. \\n, \\r, \\t, \\\\ and \\xHH are characters.
 """
@@ -36,6 +37,9 @@ _FIELDS: dict[bytes, _Piece] = {
     b"K": lambda topic, partition, record: b"%d" % (-1 if record.key is None else len(record.key)),
     b"s": lambda topic, partition, record: record.value or b"",
     b"S": lambda topic, partition, record: b"%d" % (-1 if record.value is None else len(record.value)),
+    b"R": lambda topic, partition, record: (-1 if record.value is None else len(record.value)).to_bytes(
+        4, "big", signed=True
+    ),
     b"h": lambda topic, partition, record: b",".join(
         name.encode() + b"=" + (value or b"") for name, value in record.headers
     ),

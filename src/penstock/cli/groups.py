@@ -97,7 +97,11 @@ def describe_group(bootstrap: str, as_json: bool, group: str) -> None:
               "+hh:mm.")  # fmt: skip
 @click.option("--by-duration", metavar="DURATION", help="To the first record of the last PnDTnHnMnS.")
 @click.option("--shift-by", type=int, metavar="N", help="By N records, forwards or backwards.")
-@click.option("--from-file", type=click.File(), help="To what a CSV file says: topic,partition,offset.")
+@click.option(
+    "--from-file",
+    type=click.File(encoding="utf-8", errors="surrogateescape"),
+    help="To what a CSV file says: topic,partition,offset.",
+)
 @click.option("--export", is_flag=True, help="Print the plan as CSV for --from-file.")
 @click.option("--dry-run", is_flag=True, help="Commit nothing. This is what happens without --execute.")
 @click.option("--execute", is_flag=True, help="Commit the offsets.")
@@ -128,7 +132,12 @@ def reset_offsets(
         raise click.UsageError("--execute and --dry-run contradict each other.")
     if export and as_json:
         raise click.UsageError("--export prints CSV: it and --json contradict each other.")
-    way = _way(ways)
+    try:
+        way = _way(ways)
+        wanted = resetting.topics_of(names)
+        plan = None if from_file is None else resetting.read_plan(from_file, group)
+    except resetting.WayError as error:
+        raise click.UsageError(str(error)) from None
     if (way is None) == (from_file is None):
         raise click.UsageError(
             "Say where to, in one way: --to, --to-..., --by-duration, --shift-by or --from-file."
@@ -139,10 +148,11 @@ def reset_offsets(
         resetting.require_no_members(client, group)
         before = committed(client, group)
         if way is None:
-            assert from_file is not None
-            after = resetting.planned(client, resetting.read_plan(from_file, group))
+            assert plan is not None
+            after = resetting.planned(client, plan)
         else:
-            wanted = {topic: None for topic, _ in before} if all_topics else resetting.topics_of(names)
+            if all_topics:
+                wanted = {topic: None for topic, _ in before}
             after = resetting.moved(client, way, resetting.places_of(client, wanted, chosen), before)
         if execute and after:
             commit(client, group, after)
@@ -163,7 +173,7 @@ def _way(given: Mapping[str, Any]) -> resetting.Way | None:
         ways.append(resetting.Way("time", time_ms=resetting.datetime_ms(given["to_datetime"])))
     if given["by_duration"] is not None:
         before_ms = resetting.duration_ms(given["by_duration"])
-        ways.append(resetting.Way("time", time_ms=time.time_ns() // 1_000_000 - before_ms))
+        ways.append(resetting.Way("time", time_ms=max(0, time.time_ns() // 1_000_000 - before_ms)))
     if len(ways) > 1:
         raise click.UsageError("Say where to, in one way.")
     return ways[0] if ways else None

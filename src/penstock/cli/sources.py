@@ -15,6 +15,8 @@ import click
 from penstock.cli.formats import unreadable
 from penstock.wire.batch import Record
 
+TIMESTAMP_MAX = 2**53
+"""Of what is beyond, JSON's readers do not agree on the last digits."""
 STEP_BYTES = 100_000
 """How much is read between two looks at the progress."""
 
@@ -76,19 +78,26 @@ class Source:
 
 
 def record_of_json(line: bytes, number: int) -> Record:
-    """A record as `consume --json` prints it. What is not there is null; offsets are given anew."""
+    """A record as `consume --json` prints it. Offsets are given anew.
+
+    What is not there is null, but for the value, which has to be: null deletes its key.
+    """
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
             raise ValueError("it is no object")
+        if "value" not in fields:
+            raise ValueError("it has no value; null is that of a record without one")
         headers = tuple((str(name), unreadable(value)) for name, value in fields.get("headers") or ())
-        timestamp = fields.get("timestamp")
+        now_ms, given = time.time_ns() // 1_000_000, fields.get("timestamp")
         return Record(
             0,
-            timestamp if isinstance(timestamp, int) and timestamp >= 0 else time.time_ns() // 1_000_000,
+            given if isinstance(given, int) and 0 <= given <= TIMESTAMP_MAX else now_ms,
             unreadable(fields.get("key")),
             unreadable(fields.get("value")),
             headers,
         )
+    except RecursionError:
+        raise click.ClickException(f"Line {number} is not a record in JSON: it is too deep.") from None
     except (ValueError, TypeError) as error:
         raise click.ClickException(f"Line {number} is not a record in JSON: {error}.") from None

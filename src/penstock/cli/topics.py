@@ -116,6 +116,9 @@ def alter_topic(
     with connected(bootstrap) as client:
         client.partitions(name)
         if changes:
+            if partitions is not None:
+                # A refusal of the second change comes before the first one is made.
+                add_partitions(client, name, partitions, True)
             alter_configs(client, name, changes, dry_run)
         if partitions is not None:
             add_partitions(client, name, partitions, dry_run)
@@ -155,12 +158,17 @@ def tail_topic(
 @topics.command("describe")
 @cluster_options
 @click.argument("name")
-def describe_topic(bootstrap: str, as_json: bool, name: str) -> None:
+@click.option("--settings", is_flag=True, help="Show its settings instead, and where each comes from.")
+def describe_topic(bootstrap: str, as_json: bool, name: str, settings: bool) -> None:
     """Show the partitions of a topic: leaders, offsets, failover order.
 
     \b
     penstock topics describe orders
+    penstock topics describe orders --settings
     """
+    if settings:
+        _show_settings(bootstrap, name, as_json=wants_json(as_json))
+        return
     with connected(bootstrap) as client:
         (topic,) = client.metadata([name]).topics
         if topic.error_code:
@@ -177,6 +185,15 @@ def describe_topic(bootstrap: str, as_json: bool, name: str) -> None:
         "end_offset": "END",
     }
     show(rows, columns, as_json=wants_json(as_json))
+
+
+def _show_settings(bootstrap: str, name: str, *, as_json: bool) -> None:
+    from penstock.admin.configs import TOPIC, describe_configs
+
+    with connected(bootstrap) as client:
+        found = describe_configs(client, TOPIC, name)
+    rows = [{"name": one.name, "value": one.value, "source": one.source} for one in found]
+    show(rows, {"name": "SETTING", "value": "VALUE", "source": "WHERE FROM"}, as_json=as_json)
 
 
 def _partition_rows(client: Client, topic: MetadataResponseTopic) -> list[dict[str, Any]]:

@@ -229,7 +229,7 @@ def _way(way: str, value: str) -> resetting.Way:
             return resetting.Way("time", time_ms=resetting.datetime_ms(value))
         case "duration":
             ago_ms = resetting.duration_ms(value)
-            return resetting.Way("time", time_ms=time.time_ns() // 1_000_000 - ago_ms)
+            return resetting.Way("time", time_ms=max(0, time.time_ns() // 1_000_000 - ago_ms))
     raise resetting.WayError("Choose a way to move the offsets.")
 
 
