@@ -7,8 +7,10 @@ in one sentence. What reads a store is in tests/storage/test_without_linux.py.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import urllib.request
 
 from penstock.testing import Broker
 
@@ -64,6 +66,35 @@ def test_commands_that_talk_to_brokers_run() -> None:
         for command in (("topics", "describe", "orders"), ("groups", "describe", "readers"), ("doctor",)):
             done = penstock(*command, *cluster)
             assert done.returncode == 0, done.stderr
+
+
+CONSOLE = """
+import asyncio
+
+def add_signal_handler(self, number, callback):
+    raise NotImplementedError
+
+asyncio.SelectorEventLoop.add_signal_handler = add_signal_handler
+from penstock.cli.entry import main
+sys.exit(main())
+"""
+
+
+def test_the_console_serves_and_ends() -> None:
+    with Broker() as broker:
+        arguments = ("console", "--bootstrap", broker.bootstrap_servers, "--listen", "127.0.0.1:0")
+        command = [sys.executable, "-c", WINDOWS + CONSOLE, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as console:
+            assert console.stdout is not None
+            line = console.stdout.readline()
+            try:
+                assert line.startswith("penstock console is at http://127.0.0.1:")
+                for page in ("/", "/topics", "/groups", "/store"):
+                    with urllib.request.urlopen(line.split()[-1] + page, timeout=30) as answer:
+                        assert answer.status == 200
+            finally:
+                console.send_signal(signal.SIGINT)
+            assert console.wait(30) == 0
 
 
 def test_a_broker_does_not_start_and_says_so() -> None:

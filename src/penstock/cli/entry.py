@@ -94,7 +94,7 @@ def _main() -> int:
             raise
         print(
             "penstock: Brokers run on Linux and macOS only. Commands that talk to brokers (topics, produce, "
-            "consume, groups, doctor, ...) run here.",
+            "consume, groups, doctor, console, ...) run here.",
             file=sys.stderr,
         )
         return 1

@@ -27,9 +27,7 @@ async def serve(options: ConsoleOptions, listen: str, tls: str | None, connectio
     except (ListenError, PipelineError, TlsError) as error:
         raise ClientError(str(error)) from None
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+    _end_by_signals(ended)
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     print(f"penstock console is at {'http' if tls is None else 'https'}://{shown}", flush=True)
     try:
@@ -37,3 +35,12 @@ async def serve(options: ConsoleOptions, listen: str, tls: str | None, connectio
     finally:
         await server.close()
         console.close()
+
+
+def _end_by_signals(ended: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, ended.set)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(ended.set))

@@ -6,15 +6,18 @@ import asyncio
 import time
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
 from penstock.admin.stores import audit
 from penstock.client import AnswerError, ClientError
-from penstock.cluster.audit import Report
 from penstock.console.reports import keep, kept
 from penstock.console.stores import ABSENT, required_store, store_of
 from penstock.console.visit import Visit, page
+
+if TYPE_CHECKING:
+    from penstock.cluster.audit import Report
 
 SHOWN_MAX = 20
 GIB = 2**30
@@ -78,6 +81,8 @@ def compare(visit: Visit) -> Response:
         raise
     except ClientError as error:
         return _show(visit, str(error))
+    except ModuleNotFoundError as error:  # Windows
+        return _show(visit, f"The store cannot be read here: {error.name} is not installed.")
     keep(visit.cluster, "store", report, began)
     missing = len(report.missing)
     plural = "" if missing == 1 else "s"
