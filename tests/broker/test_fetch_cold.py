@@ -207,6 +207,29 @@ async def test_nothing_is_read_while_no_memory_is_left(slow: Rig, store: GatedSt
         assert b"".join(await finished)
 
 
+async def test_what_compaction_forgets_during_a_read_is_told_of_the_records_that_were_read(
+    slow: Rig, store: GatedStore
+) -> None:
+    store.gate.set()
+    await slow.topic("kept")
+    aborted = batch(b"aborted", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    await fill(slow, "kept", aborted, marker_batch(ABORT, 7, 0, 0, 5))
+    await fill(slow, "hot", batch(b"newer"))
+    store.gate.clear()
+    partition = slow.broker.ledger.partition(slow.broker.image.topics["kept"].id, 0)
+    assert partition is not None
+    assert of(await fetch(slow, 11, [("kept", 0, 0)], max_wait_ms=1, isolation_level=1)) == [[]]
+    # Two passes of the cleaner have taken the records and their marker away, from where later reads look.
+    partition.forget_aborted(partition.aborted)
+    store.gate.set()
+    async with asyncio.timeout(60):
+        (found,) = await fetch(slow, 11, [("kept", 0, 0)], max_wait_ms=60_000, isolation_level=1)
+    assert b"aborted" in values(found)
+    told = found.aborted_transactions
+    assert told is not None
+    assert [(one.producer_id, one.first_offset) for one in told] == [(7, 0)]
+
+
 async def test_read_committed_after_a_wait_tells_aborted_transactions_from_its_offset_on(
     slow: Rig, store: GatedStore
 ) -> None:

@@ -12,9 +12,11 @@ from penstock.metadata.commands import AnyCommand, SettlePartitions
 from penstock.metadata.image import BROKER_CONFIG, TOPIC_CONFIG, ClusterImage
 from penstock.node.settings import Policies
 from penstock.settings import Settings
+from penstock.storage.partitions.answers import Slice
 from penstock.storage.partitions.settings import CleanerSettings
 from penstock.storage.settling import cleaner_pass
 from penstock.storage.settling.cleaner import Throttle
+from penstock.storage.stores.directory import DirectoryStore
 from penstock.wire.batch import DELETE_HORIZON, iter_batches, iter_records
 from penstock.wire.errors import ErrorCode
 from penstock.wire.markers import ABORT, COMMIT, marker_batch
@@ -180,6 +182,36 @@ async def test_tombstones_go_after_delete_retention_ms(local: World) -> None:
     local.clock.advance(1)
     await write(ledger, partition, ("z", "2"))
     assert await settle_and_clean() == [(1, "b", "1"), (5, "z", "2")]
+
+
+async def test_a_read_that_compaction_overtakes_knows_what_was_aborted_of_its_records(local: World) -> None:
+    policy = msgspec.structs.replace(COMPACT, delete_retention_ms=0, file_delete_delay_ms=DAY)
+    ledger, topic = await compacted(local, policy)
+    partition = own_partition(ledger, topic)
+
+    def within(sequence: int, *pairs: tuple[str, str | None]) -> bytearray:
+        return updates(*pairs, producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
+
+    await append_ok(ledger, partition, within(0, ("a", "aborted")), marker_batch(ABORT, 7, 0, 1, NOW))
+    await append_ok(ledger, partition, within(1, ("b", "1")), marker_batch(COMMIT, 7, 0, 1, NOW))
+    await ledger.settle()
+    while ledger._cache._order:
+        ledger._cache._evict()
+    assert isinstance(local.store, DirectoryStore)
+    local.store._read_cached = lambda fd, start, buffer: None  # type: ignore[method-assign]
+    planned = ledger.read(partition, 0, 1 << 20, limit_offset=4)
+    assert not isinstance(planned, Slice)
+    for number in range(3):
+        await write(ledger, partition, ("z", str(number)))
+        await ledger.settle()
+        local.clock.advance(1)
+        await ledger.clean()
+    assert partition.aborted == []
+    found = await planned
+    assert pairs_of(list(iter_records(b"".join(found.buffers), 0))) == [(0, "a", "aborted")]
+    assert found.aborted is not None
+    assert [(one.producer_id, one.first_offset, one.last_offset) for one in found.aborted] == [(7, 0, 1)]
+    assert (await read(ledger, partition, 0)).aborted == []
 
 
 async def test_open_transactions_are_waited_for_and_aborted_ones_go(local: World) -> None:

@@ -424,9 +424,12 @@ class PartitionLog:
     def end_of_epoch(self, epoch: int) -> EpochStart:
         return epoch_table.end_of_epoch(self.epochs, epoch, self.high_watermark)
 
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Aborted ranges that touch offsets in [start, end), for read_committed fetches."""
-        aborted = self.aborted
+    def aborted_transactions(
+        self, start: int, end: int, among: Sequence[AbortedTransaction] | None = None
+    ) -> list[AbortedTransaction]:
+        """Aborted ranges that touch offsets in [start, end), for read_committed fetches. `among`: those that
+        were known at another time, instead of those that are known now."""
+        aborted = self.aborted if among is None else among
         if not aborted:
             return []
         if self._beginnings is None and len(aborted) >= MANY_ABORTED:

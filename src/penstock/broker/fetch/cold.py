@@ -79,7 +79,7 @@ class ColdRead:
         if found.size <= max_bytes and found.next_offset <= limit_offset:
             return found
         pieces = [memoryview(buffer) for buffer in found.buffers]
-        return Slice(*cut(pieces, self.offset, max_bytes, limit_offset))
+        return Slice(*cut(pieces, self.offset, max_bytes, limit_offset), found.aborted)
 
 
 class ColdReads:

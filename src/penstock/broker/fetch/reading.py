@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.broker.fetch.cold import ColdRead, cold_reads_of, make_cold_reads
 from penstock.broker.fetch.results import Result
@@ -38,6 +38,8 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 CONSUMER = -1
 DEBUGGING = -2
+_Found: TypeAlias = "Slice | tuple[Sequence[Buffer], int, int]"
+"""Buffers, their size, and the next offset: of a read from the store, or of the tail cache."""
 _EMPTY = Slice([], 0, 0)
 _STORED_SHARE = 2
 """Reads of the store, with those under way, are so many times what one answer may hold: so that some are at
@@ -257,17 +259,16 @@ def _completed(
     return _result(reader, partition, data if fits else _EMPTY, wanted.offset)
 
 
-def _result(
-    reader: Reader, partition: Partition, data: tuple[Sequence[Buffer], int, int], offset: int
-) -> Result:
-    buffers, size, next_offset = data
+def _result(reader: Reader, partition: Partition, data: _Found, offset: int) -> Result:
+    buffers, size, next_offset = data[0], data[1], data[2]
     aborted = None
     if reader.committed:
         aborted = []
         if size:
+            among = data.aborted if isinstance(data, Slice) else None
             aborted = [
                 (one.producer_id, one.first_offset)
-                for one in partition.aborted_transactions(offset, next_offset)
+                for one in partition.aborted_transactions(offset, next_offset, among)
             ]
     return Result(
         ErrorCode.NONE,

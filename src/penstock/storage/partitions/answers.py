@@ -82,6 +82,10 @@ class Slice(NamedTuple):
     """The bytes in `buffers`."""
     next_offset: int
     """The offset after the last record in the slice; the offset asked for if the slice is empty."""
+    aborted: Sequence[AbortedTransaction] | None = None
+    """The transactions that the partition knew to be aborted when it chose the place to read from. While the
+    store is read, compaction may take their records away and forget them, but this slice has the records.
+    None: those that it knows now."""
 
 
 class TimestampOffset(NamedTuple):

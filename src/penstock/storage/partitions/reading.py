@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from penstock.log.checking import Facts
 from penstock.log.extents import Extents
 from penstock.log.manifest import SegmentRef
+from penstock.log.markers import AbortedTransaction
 from penstock.log.slicing import Range, cut, plan_ranges
 from penstock.log.verifying import ExtentBytes, Sums, Verification
 from penstock.storage.partitions.answers import OffsetOutOfRangeError, Slice
@@ -71,7 +72,7 @@ class Reader:
             )
         tail = partition.tail
         if 0 <= tail.start <= offset < limit_offset:
-            return Slice(*tail.read(offset, max_bytes, limit_offset))
+            return Slice(*tail.read(offset, max_bytes, limit_offset), partition.aborted)
         if offset >= limit_offset:
             return Slice([], 0, offset)
         if partition.hurt:
@@ -133,7 +134,8 @@ class Reader:
         first = extents.find(offset)
         ranges = plan_ranges(extents, first, max_bytes, limit_offset)
         keys = [self.file_key(planned.file) for planned in ranges]
-        wanted = _Wanted(partition, extents, first, ranges, offset, max_bytes, limit_offset)
+        aborted = partition.aborted
+        wanted = _Wanted(partition, extents, first, ranges, offset, max_bytes, limit_offset, aborted)
         return self._read_ranges(keys, wanted)
 
     def _read_settled(
@@ -144,12 +146,19 @@ class Reader:
             # Compaction took the end of the settled part: the next record is unsettled.
             return self._read_unsettled(partition, offset, max_bytes, limit_offset)
         extents = self._cached_index(segment)
+        aborted = partition.aborted
         if extents is None:
-            return self._read_with_index(partition, segment, offset, max_bytes, limit_offset)
-        return self._read_segment(partition, segment, extents, offset, max_bytes, limit_offset)
+            return self._read_with_index(partition, segment, offset, max_bytes, limit_offset, aborted)
+        return self._read_segment(partition, segment, extents, offset, max_bytes, limit_offset, aborted)
 
     async def _read_with_index(
-        self, partition: Partition, segment: SegmentRef, offset: int, max_bytes: int, limit_offset: int
+        self,
+        partition: Partition,
+        segment: SegmentRef,
+        offset: int,
+        max_bytes: int,
+        limit_offset: int,
+        aborted: Sequence[AbortedTransaction],
     ) -> Slice:
         try:
             extents = await self.index(segment)
@@ -157,7 +166,7 @@ class Reader:
             raise HurtRangeError(
                 partition.topic, partition.index, segment.base_offset, segment.end_offset, str(error)
             ) from error
-        answer = self._read_segment(partition, segment, extents, offset, max_bytes, limit_offset)
+        answer = self._read_segment(partition, segment, extents, offset, max_bytes, limit_offset, aborted)
         return answer if isinstance(answer, Slice) else await answer
 
     def _read_segment(
@@ -168,13 +177,15 @@ class Reader:
         offset: int,
         max_bytes: int,
         limit_offset: int,
+        aborted: Sequence[AbortedTransaction],
     ) -> Slice | Awaitable[Slice]:
+        """`aborted`: the partition's when it named this segment."""
         first = extents.find(offset)
         if first == len(extents):
             # Compaction took the end of this segment.
             return self.read(partition, segment.end_offset, max_bytes, limit_offset)
         ranges = plan_ranges(extents, first, max_bytes, limit_offset)
-        wanted = _Wanted(partition, extents, first, ranges, offset, max_bytes, limit_offset)
+        wanted = _Wanted(partition, extents, first, ranges, offset, max_bytes, limit_offset, aborted)
         return self._read_ranges([segment.key] * len(ranges), wanted)
 
     def _read_ranges(self, keys: Sequence[str], wanted: "_Wanted") -> Slice | Awaitable[Slice]:
@@ -306,6 +317,7 @@ class _Wanted(NamedTuple):
     offset: int
     max_bytes: int
     limit_offset: int
+    aborted: Sequence[AbortedTransaction]
 
 
 def facts_of(partition: Partition) -> Facts:
@@ -319,12 +331,13 @@ def _checked(wanted: _Wanted, check: Verification) -> Slice:
     offset, limit_offset = wanted.offset, wanted.limit_offset
     after = next((lost for lost in check.lost if lost.end > offset), None)
     if after is None or after.start >= limit_offset:
-        return Slice(*cut(check.runs, offset, wanted.max_bytes, limit_offset))
+        return Slice(*cut(check.runs, offset, wanted.max_bytes, limit_offset), wanted.aborted)
     partition = wanted.partition
     hurt = HurtRangeError(partition.topic, partition.index, *after)
     if after.start <= offset:
         raise hurt
-    return _something(Slice(*cut(check.runs, offset, wanted.max_bytes, after.start)), hurt)
+    found = cut(check.runs, offset, wanted.max_bytes, after.start)
+    return _something(Slice(*found, wanted.aborted), hurt)
 
 
 def _something(found: Slice, hurt: HurtRangeError) -> Slice:
