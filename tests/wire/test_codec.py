@@ -21,7 +21,7 @@ from penstock.wire.api.list_offsets import (
 )
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from penstock.wire.codec import decode, decode_versioned, encode, encode_pieces, encode_versioned
+from penstock.wire.codec import ITEMS_MAX, decode, decode_versioned, encode, encode_pieces, encode_versioned
 from penstock.wire.errors import WireError
 from penstock.wire.schema import ApiMessage
 from penstock.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
@@ -164,3 +164,24 @@ def test_a_message_behind_its_version() -> None:
     for bad in (newer, b"\xff\xff" + data[2:], b"\0"):
         with pytest.raises(WireError):
             decode_versioned(ConsumerProtocolSubscription, bad)
+
+
+def test_what_clients_send_has_a_bounded_number_of_items() -> None:
+    """Items cost far more memory and time than bytes. Nested arrays count together."""
+    parts = [FetchPartition()] * 4
+    topics = [FetchTopic(topic="t", partitions=parts)] * (ITEMS_MAX // 5)
+    data = encode(FetchRequest(topics=topics), 4)
+    message, _ = decode(FetchRequest, 4, data)
+    assert sum(1 + len(topic.partitions) for topic in message.topics) == ITEMS_MAX
+    for version in (4, 12):
+        more = FetchRequest(topics=[*topics, FetchTopic(topic="t")])
+        with pytest.raises(WireError, match=f"more than {ITEMS_MAX} items"):
+            decode(FetchRequest, version, encode(more, version))
+    names = [str(number) for number in range(ITEMS_MAX + 1)]
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    with pytest.raises(WireError, match="items"):
+        decode(MetadataRequest, 1, encode(asked, 1))
+    with pytest.raises(WireError, match="items"):
+        decode(ConsumerProtocolSubscription, 0, encode(ConsumerProtocolSubscription(topics=names), 0))
+    found = FetchResponse(responses=[FetchableTopicResponse(topic=name) for name in names])
+    assert decode(FetchResponse, 4, encode(found, 4))[0] == found

@@ -17,6 +17,13 @@ from penstock.wire.schema import TopMessage
 
 M = TypeVar("M", bound=TopMessage)
 
+ITEMS_MAX = 250_000
+"""So many items may all arrays of a request hold together. A client that asks for 100,000 partitions at once
+has room. A frame of 100 MB has room for 30 million: they would take gigabytes, and minutes in which nobody
+else is answered."""
+_OF_CLIENTS = ("Request", "Subscription")
+"""How the names of messages end that anybody may send. Answers and stored records are as long as they are."""
+
 _decoders: dict[tuple[type[TopMessage], int], Decoder] = {}
 _encoders: dict[tuple[type[TopMessage], int], Encoder] = {}
 _VERSION = Struct(">h")
@@ -30,7 +37,9 @@ def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> tuple[M, in
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:
-        decoder = _decoders[cls, version] = make_decoder(layout_of(cls, version))
+        decoder = _decoders[cls, version] = make_decoder(
+            layout_of(cls, version), ITEMS_MAX if cls.__name__.endswith(_OF_CLIENTS) else None
+        )
     message: tuple[M, int] = decoder(buf if type(buf) is memoryview else memoryview(buf), pos)
     return message
 

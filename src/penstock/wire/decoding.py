@@ -1,7 +1,9 @@
 """Writes the decoder of one message at one version as straight-line Python, and compiles it.
 
 Consecutive values of fixed size, and the length that follows them, are read by one `struct` call. Nothing is
-allocated on the word of a count or a length before it has been compared with the bytes that remain.
+allocated on the word of a count or a length before it has been compared with the bytes that remain. An item
+takes three bytes on the wire and hundreds in memory, and each costs time in which nobody else is served, so
+the items of what clients send are bounded, too.
 """
 
 from collections.abc import Callable
@@ -17,14 +19,16 @@ from penstock.wire.source import Source
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
 
-def make_decoder(layout: Layout) -> Decoder:
-    return _DecoderSource(layout).compile()
+def make_decoder(layout: Layout, items_max: int | None = None) -> Decoder:
+    """`items_max`: a message whose arrays hold more than so many items together is malformed."""
+    return _DecoderSource(layout, items_max).compile()
 
 
 class _DecoderSource(Source):
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, items_max: int | None) -> None:
         super().__init__()
         self.layout = layout
+        self.items_max = items_max
         self.pending: list[tuple[str, int, str]] = []
         """Format, size and variable of fixed-size values that are still to be read, together."""
         self.scope |= {
@@ -44,6 +48,7 @@ class _DecoderSource(Source):
             [
                 "def decode(buf, pos):",
                 "    end = len(buf)",
+                f"    left = {self.items_max}",
                 "    try:",
                 *self.lines,
                 f"        return {result}, pos",
@@ -110,6 +115,9 @@ class _DecoderSource(Source):
     def array(self, element: WireType, count: str, result: str, what: str) -> None:
         least = max(1, smallest(element, self.layout.flexible))
         self.line(f"if {count} * {least} > end - pos: raise WireError('{what} has more than fits')")
+        if self.items_max is not None:
+            self.line(f"left -= {count}")
+            self.line(f"if left < 0: raise WireError('more than {self.items_max} items')")
         if element.kind in FIXED:
             code, size = FIXED[element.kind]
             if element.kind == "uuid":
