@@ -253,6 +253,18 @@ def test_bounds_by_time(spark: SparkSession, workshop: Workshop) -> None:
     assert offsets(startingTimestamp=TIME + 999, startingOffsetsByTimestampStrategy="latest") == []
 
 
+def test_a_start_beyond_its_end(spark: SparkSession, workshop: Workshop) -> None:
+    """Spark's connector says so; nothing would look like a topic without news."""
+    workshop.create("events")
+    workshop.write("events", [b"x"] * 10)
+    start, end = (
+        {f"{side}Offsets": f'{{"events": {{"0": {at}}}}}'} for side, at in (("starting", 7), ("ending", 5))
+    )
+    for bounds in ({**start, **end}, {"startingTimestamp": TIME + 7, "endingTimestamp": TIME + 5}):
+        with pytest.raises(Exception, match="start at offset 7, which is beyond its end at offset 5"):
+            read(spark, workshop.store, "events", **bounds).count()
+
+
 def test_one_frame_filtered_in_two_ways(spark: SparkSession, workshop: Workshop) -> None:
     """Spark keeps one plan for a frame of a Python source, so pushing filters into it loses rows."""
     workshop.create("events")

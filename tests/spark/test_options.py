@@ -43,6 +43,46 @@ def test_bounds_by_partition_and_time() -> None:
     assert options.end == Bound(partitions={"events": {0: 5}}, by_timestamp=True)
 
 
+def test_one_timestamp_comes_before_timestamps_by_partition_and_these_before_offsets() -> None:
+    """As in Spark's connector, which documents it."""
+    offsets = {**EVENTS, "startingOffsets": '{"events": {"0": 7}}', "endingOffsets": '{"events": {"0": 9}}'}
+    by_partition = {
+        **offsets,
+        "startingOffsetsByTimestamp": '{"events": {"0": 5}}',
+        "endingOffsetsByTimestamp": '{"events": {"0": 6}}',
+    }
+    read = read_options(by_partition, streaming=False)
+    assert (read.start.partitions, read.end.partitions) == ({"events": {0: 5}}, {"events": {0: 6}})
+    assert read.start.by_timestamp
+    assert read.end.by_timestamp
+    read = read_options({**by_partition, "startingTimestamp": "3", "endingTimestamp": "4"}, streaming=False)
+    assert read.start == Bound(everywhere=3, by_timestamp=True)
+    assert read.end == Bound(everywhere=4, by_timestamp=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("5000", 5000), ("250ms", 250), ("30s", 30_000), ("2min", 120_000), ("1h", 3_600_000)]
+)
+def test_a_time_without_a_unit_is_in_milliseconds(text: str, ms: int) -> None:
+    options = {**EVENTS, "minOffsetsPerTrigger": "10", "maxTriggerDelay": text}
+    assert read_options(options, streaming=True).max_trigger_delay_ms == ms
+
+
+def test_what_the_connector_reads_in_any_case_or_without_the_space_around_it() -> None:
+    options = {**STORE, "subscribePattern": " a.* ", "startingOffsetsByTimestampStrategy": "LATEST"}
+    read = read_options(options, streaming=True)
+    assert (read.selection, read.timestamp_without_match) == (Selection(pattern="a.*"), "latest")
+    assert write_options({**STORE, "topic": " out "}).topic == "out"
+
+
+@pytest.mark.parametrize("name", ["kafka.auto.offset.reset", "Kafka.Value.Deserializer"])
+def test_settings_of_a_client_that_ask_for_other_rows_are_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=f"The option '{name}' is not taken"):
+        read_options({**EVENTS, name: "earliest"}, streaming=True)
+    with pytest.raises(OptionError, match=r"give the rows a column 'partition'"):
+        write_options({**STORE, "kafka.partitioner.class": "org.example.Mine"})
+
+
 def test_a_directory_is_known_by_its_whole_path() -> None:
     assert str(read_options({**EVENTS, "store": "data"}, streaming=False).store).startswith("/")
     assert read_options({**EVENTS, "store": "s3://bucket/x"}, streaming=False).store == "s3://bucket/x"
@@ -82,6 +122,12 @@ def test_a_job_keeps_the_settings_that_it_had_for_the_connector() -> None:
         ({**EVENTS, "endingOffsets": "earliest"}, "endingOffsets is 'latest' or JSON"),
         ({**EVENTS, "failOnDataLoss": "no"}, "The option 'failOnDataLoss' is 'true' or 'false', not 'no'."),
         ({**EVENTS, "minPartitions": "many"}, "The option 'minPartitions' is a whole number, not 'many'."),
+        (
+            {**EVENTS, "minPartitions": "0"},
+            "The option 'minPartitions' is a whole number from 1 on, not '0'.",
+        ),
+        ({**EVENTS, "maxOffsetsPerTrigger": "²"}, "The option 'maxOffsetsPerTrigger' is a whole number, not"),
+        ({**STORE, "subscribePattern": " "}, "The option 'subscribePattern' is empty."),
         ({**EVENTS, "kafka.isolation.level": "x"}, "kafka.isolation.level is 'read_committed' or"),
         ({**EVENTS, "isolation.level": "READ_COMMITTED"}, "isolation.level is 'read_committed' or"),
         (

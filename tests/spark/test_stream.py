@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from penstock.spark.options import read_options
+from penstock.spark.read.schema import full_schema
+from penstock.spark.read.stream import StreamReader
 from penstock.testing import Broker
 from tests.spark.streams import started
 from tests.spark.test_batch import create, produce
@@ -132,6 +135,24 @@ def test_available_now_in_bounded_batches(spark: SparkSession, workshop: Worksho
     assert len(by_bytes.run()) == 100
     assert 2 <= len(by_bytes.batches) <= 6
     assert by_bytes.rows == by_records.rows
+
+
+def test_only_what_follows_the_first_batch_waits_for_a_number_of_records(workshop: Workshop) -> None:
+    workshop.create("events")
+    workshop.write("events", [b"x"] * 3)
+    asked = {"store": workshop.store, "subscribe": "events", "startingOffsets": "earliest"}
+    options = read_options({**asked, "minOffsetsPerTrigger": "10"}, streaming=True)
+    reader = StreamReader(options, full_schema(headers=False), 2)
+
+    def admitted(start: dict[str, dict[str, int | str]]) -> dict[str, dict[str, int | str]]:
+        return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+    first = admitted(reader.initialOffset())
+    assert first["events"]["0"] == 3
+    workshop.write("events", [b"x"] * 3)
+    assert admitted(first) == first
+    workshop.write("events", [b"x"] * 7)
+    assert admitted(first)["events"]["0"] == 13
 
 
 def test_what_comes_after_the_start_of_available_now_waits(

@@ -1,6 +1,6 @@
 """docs/spark-options.md: the table of options of `format("penstock")`."""
 
-from penstock.spark.option_table import MOOT, READING, WRITING
+from penstock.spark.option_table import MOOT, READING, REFUSED, WRITING
 
 _INTRODUCTION = """\
 # Options of format("penstock")
@@ -18,7 +18,10 @@ _REST = """
 
 Options that begin with `kafka.` are settings of Kafka's clients. Those that say how to reach a secured cluster have
 their effect (`kafka.security.protocol`, `kafka.sasl.mechanism`, `kafka.sasl.jaas.config`, `kafka.ssl.truststore.location`
-and so on). Others are taken and change nothing: there is no Kafka client that they could tune.
+and so on). Others are taken and change nothing: there is no Kafka client that they could tune. But these are refused,
+because a job that sets them asks for other rows than there would be:
+
+{refused}
 
 ## Options that change nothing
 
@@ -28,8 +31,10 @@ format:
 
 
 def markdown() -> str:
+    refused = "".join(f"| `{name}` | {instead} |\n" for name, instead in REFUSED.items())
+    rest = _REST.format(refused=f"| option | instead |\n|---|---|\n{refused}".rstrip())
     return (
-        f"{_INTRODUCTION}## Reading\n\n{_table(READING)}\n## Writing\n\n{_table(WRITING)}{_REST}"
+        f"{_INTRODUCTION}## Reading\n\n{_table(READING)}\n## Writing\n\n{_table(WRITING)}{rest}"
         f"{', '.join(f'`{name}`' for name in MOOT)}.\n"
     )
 

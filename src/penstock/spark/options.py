@@ -16,7 +16,7 @@ from penstock.arrow.errors import OptionError
 from penstock.log.isolation import Isolation
 from penstock.settings import SettingsError
 from penstock.settings.clients import OPEN_CLIENT, ClientSecurity, client_security
-from penstock.spark.option_table import MOOT, READING, WRITING
+from penstock.spark.option_table import MOOT, READING, REFUSED, WRITING
 from penstock.wire.compression import CODEC_NAMES
 
 _T = TypeVar("_T")
@@ -63,9 +63,10 @@ def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     store, bootstrap = options.get("store"), options.get("kafka.bootstrap.servers")
     if not store and not bootstrap:
         raise OptionError("Set the option 'store' (a directory or URL), or 'kafka.bootstrap.servers'.")
-    strategy = options.get("startingoffsetsbytimestampstrategy", "error")
+    given = options.get("startingoffsetsbytimestampstrategy", "error")
+    strategy = given.lower()
     if strategy not in ("error", "latest"):
-        raise OptionError(f"startingOffsetsByTimestampStrategy is 'error' or 'latest', not {strategy!r}.")
+        raise OptionError(f"startingOffsetsByTimestampStrategy is 'error' or 'latest', not {given!r}.")
     most, least = _count(options, "maxOffsetsPerTrigger"), _count(options, "minOffsetsPerTrigger")
     if most and least > most:
         raise OptionError(
@@ -117,7 +118,7 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
         raise OptionError(f"kafka.compression.type is one of {', '.join(CODEC_NAMES)}, not {codec!r}.")
     _flag(options, "includeHeaders", default=True)
     return WriteOptions(
-        topic=options.get("topic"),
+        topic=options["topic"].strip() if "topic" in options else None,
         store=_location(store),
         bootstrap=bootstrap,
         codec=codec,
@@ -138,10 +139,14 @@ def _known(raw: Mapping[str, str], names: Collection[str]) -> None:
     """Refuse what nothing here reads: an option that is ignored silently is a trap.
 
     Settings of Kafka's clients (`kafka.`) are let through: they say how to reach brokers, and a job that
-    reads the log itself keeps them from the day when it used Spark's connector.
+    reads the log itself keeps them from the day when it used Spark's connector. But some ask for other rows.
     """
     from difflib import get_close_matches
 
+    for name in raw:
+        instead = REFUSED.get(name.lower())
+        if instead is not None:
+            raise OptionError(f"The option {name!r} is not taken: {instead}.")
     known = {name.lower() for name in (*names, *MOOT)}
     for name in raw:
         if name.lower() not in known and not name.lower().startswith("kafka."):
@@ -179,6 +184,9 @@ def _selection(options: Mapping[str, str]) -> Selection:
                 raise OptionError("The option 'subscribe' names no topic.")
             return Selection(names=names)
         case "subscribePattern":
+            text = text.strip()
+            if not text:
+                raise OptionError("The option 'subscribePattern' is empty.")
             try:
                 re.compile(text)
             except re.error as error:
@@ -196,16 +204,17 @@ def _selection(options: Mapping[str, str]) -> Selection:
 
 
 def _bound(options: Mapping[str, str], side: str, *, default: int, streaming: bool) -> Bound:
-    """The starting or ending bound: timestamps by partition, one timestamp, offsets; in that order."""
+    """The starting or ending bound: one timestamp, timestamps by partition, offsets; the first that is given,
+    as in Spark's connector."""
     by_timestamp, timestamp, offsets = (
         f"{side}OffsetsByTimestamp", f"{side}Timestamp", f"{side}Offsets",
     )  # fmt: skip
+    if timestamp.lower() in options:
+        return Bound(everywhere=_whole(options[timestamp.lower()], timestamp), by_timestamp=True)
     if by_timestamp.lower() in options:
         return Bound(
             partitions=_by_partition(options[by_timestamp.lower()], by_timestamp, least=0), by_timestamp=True
         )
-    if timestamp.lower() in options:
-        return Bound(everywhere=_count(options, timestamp), by_timestamp=True)
     text = options.get(offsets.lower())
     if text is None:
         return Bound(everywhere=default)
@@ -243,7 +252,7 @@ def _by_partition(text: str, name: str, *, least: int) -> dict[str, dict[int, in
     result: dict[str, dict[int, int]] = {}
     for topic, entries in found.items():
         for index, value in entries.items():
-            if not index.isdigit() or value < least:
+            if not (index.isascii() and index.isdigit()) or value < least:
                 raise OptionError(f"The option '{name}' has a bad entry for {topic!r}: {index!r}: {value}.")
             result.setdefault(topic, {})[int(index)] = value
     if not result:
@@ -267,20 +276,31 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def _count(options: Mapping[str, str], name: str) -> int:
-    text = options.get(name.lower(), "0").strip()
-    if not text.isdigit():
+    """How many; 0 if it is not given."""
+    text = options.get(name.lower())
+    if text is None:
+        return 0
+    count = _whole(text, name)
+    if not count:
+        raise OptionError(f"The option '{name}' is a whole number from 1 on, not {text!r}.")
+    return count
+
+
+def _whole(text: str, name: str) -> int:
+    text = text.strip()
+    if not (text.isascii() and text.isdigit()):
         raise OptionError(f"The option '{name}' is a whole number, not {text!r}.")
     return int(text)
 
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
-    """As Spark reads times: a number with a unit, seconds if there is none."""
+    """As Spark reads times: a number with a unit, milliseconds if there is none."""
     text = options.get(name.lower(), default).strip().lower()
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = text[len(number) :]
-    if not number.isdigit() or unit not in _UNITS_MS:
+    if not (number.isascii() and number.isdigit()) or unit not in _UNITS_MS:
         raise OptionError(f"The option '{name}' is a time such as '30s' or '15m', not {text!r}.")
     return int(number) * _UNITS_MS[unit]

@@ -1,19 +1,23 @@
 """`spark.read.format("penstock")`: planned once, on the driver; read by tasks, from the store."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.arrow.asked import LATEST
+from penstock.arrow.errors import OptionError
 from penstock.spark.options import ReadOptions
 from penstock.spark.plain import all_plainly, plainly
 from penstock.spark.read.schema import columns_of
 
 if TYPE_CHECKING:
     from penstock.arrow.reading import ReadSettings
+    from penstock.metadata.image import PartitionKey
     from penstock.storage.reader.stretches import Stretch
+    from penstock.storage.reader.view import PartitionView
 
 
 class Split(InputPartition):
@@ -79,12 +83,29 @@ class BatchReader(DataSourceReader):
         session = ReadSession(open_blocking(store), options)
         views = session.refresh()
         starts, ends = session.starts(views), session.ends(views)
+        self._require_order(views, starts, ends)
         ranges = [OffsetRange(view, starts[key], ends[key]) for key, view in views.items()]
         deal = Deal(
             options.split_bytes, self._parallelism, options.min_partitions, options.max_records_per_partition
         )
         settings = settings_of(options, store, self._schema)
         return [Split(stretches, settings) for stretches in splits(ranges, deal, options.isolation)]
+
+    def _require_order(
+        self,
+        views: "Mapping[PartitionKey, PartitionView]",
+        starts: "Mapping[PartitionKey, int]",
+        ends: "Mapping[PartitionKey, int]",
+    ) -> None:
+        """As Spark's connector: where both bounds were asked for, a start beyond its end is a mistake."""
+        if self._options.end.everywhere == LATEST and not self._options.end.by_timestamp:
+            return
+        for key, view in views.items():
+            if starts[key] > ends[key]:
+                raise OptionError(
+                    f"Reading of topic {view.topic!r} partition {view.index} is asked to start at offset"
+                    f" {starts[key]}, which is beyond its end at offset {ends[key]}."
+                )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_split(partition)

@@ -48,7 +48,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: ReadSession | None = None
         self._progress: GroupProgress | None = None
         self._store = ""
-        self._triggered = time.monotonic()
+        self._triggered: float | None = None
+        """When `minOffsetsPerTrigger` last admitted a micro-batch; the first after a start does not wait."""
         columns_of(schema)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -196,10 +197,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         if options.min_offsets_per_trigger and self._target is None:
             available = sum(one.high - one.low for one in ranges)
-            waited_ms = (time.monotonic() - self._triggered) * 1000
-            if available < options.min_offsets_per_trigger and waited_ms < options.max_trigger_delay_ms:
+            now = time.monotonic()
+            due = self._triggered is None or (now - self._triggered) * 1000 >= options.max_trigger_delay_ms
+            if available < options.min_offsets_per_trigger and not due:
                 return [one._replace(high=one.low) for one in ranges]
-            self._triggered = time.monotonic()
+            self._triggered = now
         if options.max_offsets_per_trigger:
             ranges = admit_records(ranges, options.max_offsets_per_trigger)
         if options.max_bytes_per_trigger:
