@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
+import msgspec
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from penstock.client import ClientError
 from penstock.spark.options import WriteOptions
@@ -30,8 +36,15 @@ def store(broker: Broker) -> Iterator[BlockingStore]:
 class Target:
     """A topic to write to, and what it holds."""
 
-    def __init__(self, broker: Broker, store: BlockingStore, topic: str, partitions: int = 3) -> None:
-        create(broker, topic, partitions)
+    def __init__(
+        self,
+        broker: Broker,
+        store: BlockingStore,
+        topic: str,
+        partitions: int = 3,
+        config: dict[str, str] | None = None,
+    ) -> None:
+        create(broker, topic, partitions, config)
         self.broker = broker
         self.store = store
         self.topic = topic
@@ -71,6 +84,17 @@ class Target:
             return [info.key async for info in self.store.store.list(prefix)]
 
         return self.store.run(collect())
+
+
+def alter(broker: Broker, topic: str, config: dict[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    changes = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
 
 
 def numbers(first: int, last: int) -> list[str]:
@@ -215,10 +239,87 @@ def test_little_is_kept(broker: Broker, store: BlockingStore, monkeypatch: pytes
     assert all(len(store.run(store.store.get(key)) or b"") < 400 for key in kept)
 
 
-def test_a_record_that_is_too_large(broker: Broker, store: BlockingStore) -> None:
-    target = Target(broker, store, "too-large", 1)
-    with pytest.raises(WriteError, match="Topic 'too-large' partition 0 refused records: MESSAGE_TOO_LARGE"):
-        target.committer().commit(0, target.stage(["x" * 2_000_000]))
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_topic_that_takes_small_batches(broker: Broker, store: BlockingStore, codec: str) -> None:
+    """Rows that fit are written, in batches that fit, also if the topic came to take less since they were
+    staged."""
+    target = Target(broker, store, f"small-{codec}", 1, {"max.message.bytes": "20000"})
+    target.options = msgspec.structs.replace(target.options, codec=codec)
+    runs = target.stage(numbers(0, 500), size=700)
+    alter(broker, target.topic, {"max.message.bytes": "3000"})
+    target.committer().commit(0, runs)
+    target.committer().commit(1, target.stage(numbers(500, 600), 1, size=700))
+    found = target.values()
+    assert found[0:250] + found[500:550] == numbers(0, 600)[::2]
+    assert found[250:500] + found[550:] == numbers(0, 600)[1::2]
+
+
+@pytest.mark.parametrize("fails_after", range(1, 12, 2))
+def test_a_driver_that_dies_while_batches_are_parted(
+    broker: Broker, store: BlockingStore, fails_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one goes on in the middle of a batch as it was staged."""
+    target = Target(broker, store, f"parted-{fails_after}", 1)
+    runs = target.stage(numbers(0, 40), size=500)
+    alter(broker, target.topic, {"max.message.bytes": "3000"})
+    whole_request = Sender._request
+    requests = 0
+
+    def mortal(self: Sender, leader: int, places: Sequence[tuple[str, int]]) -> bool:
+        nonlocal requests
+        requests += 1
+        if requests > fails_after:
+            raise KeyboardInterrupt
+        return whole_request(self, leader, places)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sender, "_request", mortal)
+        with pytest.raises(KeyboardInterrupt):
+            target.committer().commit(0, runs)
+    target.committer().commit(0, target.stage(["other"]))
+    target.committer().commit(1, target.stage(numbers(40, 44), 1))
+    assert target.values() == [*numbers(0, 40)[::2], *numbers(0, 40)[1::2], "40", "42", "41", "43"]
+
+
+def rows_of(values: Sequence[str], **columns: pa.Array) -> pa.RecordBatch:
+    keys = pa.array([value.encode() for value in values], pa.binary())
+    return pa.record_batch({"key": keys, "value": pa.array(values), **columns})
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "bad", "sentence"),
+    [
+        ("large", {}, rows_of(["1", "x" * 2_000_000]), "max.message.bytes is 1048588."),
+        ("keyless", {"cleanup.policy": "compact"}, rows_of(["1"]).drop_columns(["key"]), "it has no key"),
+        (
+            "old",
+            {"message.timestamp.before.max.ms": "3600000"},
+            rows_of(["1"], timestamp=pa.array([datetime(2020, 1, 1, tzinfo=UTC)])),
+            "is older than message.timestamp.before.max.ms allows.",
+        ),
+        (
+            "late",
+            {"message.timestamp.after.max.ms": "1000"},
+            rows_of(["1"], timestamp=pa.array([datetime(2120, 1, 1, tzinfo=UTC)])),
+            "is later than message.timestamp.after.max.ms allows.",
+        ),
+    ],
+)
+def test_a_row_that_the_topic_would_refuse(
+    broker: Broker,
+    store: BlockingStore,
+    name: str,
+    config: dict[str, str],
+    bad: pa.RecordBatch,
+    sentence: str,
+) -> None:
+    """Nothing of the micro-batch is written, and a job that leaves the row out goes on with this batch."""
+    target = Target(broker, store, f"minded-{name}", 1, config)
+    with pytest.raises(WriteError, match=re.escape(sentence)):
+        target.committer().commit(0, list(stage_rows(iter([bad]), target.options, target.query, 0)))
+    assert target.values() == []
+    target.committer().commit(0, target.stage(["2"]))
+    assert target.values() == ["2"]
 
 
 def test_no_broker_to_write_to(broker: Broker, store: BlockingStore) -> None:

@@ -31,6 +31,7 @@ from penstock.log.isolation import Isolation
 from penstock.metadata.image import ClusterImage, PartitionKey
 from penstock.spark.brokers import CONNECT_SECONDS, addresses
 from penstock.spark.options import WriteOptions
+from penstock.spark.write.demands import require_acceptable
 from penstock.spark.write.sending import SEQUENCES, Place, Sender, WriteError, last_sequences, new_producer_id
 from penstock.spark.write.staging import STAGE_PREFIX, StagedRun, keys_of, read_runs
 from penstock.storage.reader.stretches import stretch_of, windows
@@ -139,6 +140,7 @@ class Committer:
 
     def _make(self, client: Client, batch: int, staged: Sequence[StagedRun]) -> tuple[Plan, bool]:
         """The plan, and whether it is the one made here."""
+        require_acceptable(client, staged)
         producer = self._producer(client)
         previous = self._previous(batch)
         sequences = dict(previous.next_sequences) if previous is not None else {}

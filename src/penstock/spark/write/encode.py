@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from penstock.arrow.errors import SourceError
 from penstock.spark.write import kernels
+from penstock.spark.write.staging import Traits
+from penstock.wire.batch import HEADER_SIZE
 from penstock.wire.compression import compress
 
 BATCH_BYTES = 512 * 1024
@@ -28,6 +30,7 @@ class EncodedBatch(NamedTuple):
     partition: int
     records: int
     data: bytes
+    traits: Traits
 
 
 class RowError(SourceError, ValueError):
@@ -50,8 +53,10 @@ def encode_partitions(
     keyless: Callable[[str, int], int],
     now_ms: int,
     codec: int = 0,
+    batch_bytes: Callable[[str], int] = lambda _topic: BATCH_BYTES,
 ) -> Iterator[EncodedBatch]:
-    """Encode the rows. `keyless(topic, partitions)` chooses where rows without key and partition go."""
+    """Encode the rows. `keyless(topic, partitions)` chooses where rows without key and partition go,
+    `batch_bytes(topic)` says how large a batch of several rows may be."""
     columns = {name: table.column(i) for i, name in enumerate(table.schema.names)}
     if "value" not in columns:
         raise RowError("The rows to write have no column 'value'.")
@@ -71,7 +76,7 @@ def encode_partitions(
         _explicit(columns.get("partition"), chosen, topic, count)
         order = selected[np.argsort(chosen[selected], kind="stable")].astype(np.int32)
         for partition, group in _runs(order, chosen):
-            for first, last in _cuts(sizes[group]):
+            for first, last in _cuts(sizes[group], batch_bytes(topic) - HEADER_SIZE):
                 out = np.empty(int(sizes[group[first:last]].sum()), dtype=np.uint8)
                 base = int(times[group[first]])
                 written = kernels.encode_records(
@@ -79,9 +84,13 @@ def encode_partitions(
                     value.ends, value.data, value.valid, header_ends, names.ends, names.data,
                     header_values.ends, header_values.data, header_values.valid, out,
                 )  # fmt: skip
-                top = int(times[group[first:last]].max())
-                data = frame(memoryview(out.data)[:written], last - first, base, top, codec)
-                yield EncodedBatch(topic, int(partition), last - first, data)
+                stamps, count = times[group[first:last]], last - first
+                top = int(stamps.max())
+                data = frame(memoryview(out.data)[:written], count, base, top, codec)
+                without_key = not key.valid[group[first:last]].all()
+                given = (int(stamps.min()), top) if "timestamp" in columns else None
+                traits = Traits(len(data) if count == 1 else 0, without_key, given)
+                yield EncodedBatch(topic, int(partition), count, data, traits)
 
 
 def frame(records: memoryview, count: int, base_timestamp: int, max_timestamp: int, codec: int) -> bytes:
@@ -177,12 +186,12 @@ def _runs(order: Any, chosen: Any) -> Iterator[tuple[int, Any]]:
         yield int(parts[start]), np.ascontiguousarray(order[start:end])
 
 
-def _cuts(sizes: Any) -> Iterator[tuple[int, int]]:
+def _cuts(sizes: Any, most: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows that fit one batch; a row larger than that is a batch of its own."""
     total = np.cumsum(sizes)
     first = 0
     while first < len(sizes):
         before = total[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(total, before + BATCH_BYTES, side="right")))
+        last = max(first + 1, int(np.searchsorted(total, before + most, side="right")))
         yield first, last
         first = last

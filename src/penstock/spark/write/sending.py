@@ -3,12 +3,15 @@
 A queue per partition holds batches that carry their sequence numbers already. A request takes the first batch
 of every partition that a broker leads. A batch leaves its queue when it was acknowledged, or when the
 partition says that it has it. So each batch is in the log once, however often a request fails and is retried.
+One that is larger than its topic takes becomes two.
 """
 
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from struct import Struct
+
+import msgspec
 
 from penstock.arrow.errors import SourceError
 from penstock.client import AnswerError, Client, ClientError, error_code
@@ -24,7 +27,7 @@ from penstock.wire.api.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.wire.batch import read_header, refresh_crc
+from penstock.wire.batch import Record, build_batch, iter_records, read_header, refresh_crc
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import ErrorCode
 
@@ -93,17 +96,19 @@ class Sender:
         self._queued_bytes = 0
 
     def add(self, topic: str, partition: int, run: Buffer, base_sequence: int, skip: int) -> None:
-        """Queue the batches of a run whose first record has this sequence number. The first `skip` records,
-        which are whole batches, are in the partition already."""
+        """Queue the batches of a run whose first record has this sequence number. The first `skip` records
+        are in the partition already."""
         queue = self._queues.setdefault((topic, partition), deque())
         view = memoryview(run)
         at = done = 0
         while at < len(view):
             header = read_header(view, at)
-            if done >= skip:
-                sequence = (base_sequence + done) % SEQUENCES
-                queue.append(self._own(view[at : at + header.size], sequence))
-                self._queued_bytes += header.size
+            if done + header.record_count > skip:
+                batch = self._own(view[at : at + header.size], (base_sequence + done) % SEQUENCES)
+                if done < skip:
+                    batch = _parted(batch, skip - done)[1]  # It had been parted, and this is what is left.
+                queue.append(batch)
+                self._queued_bytes += len(batch)
             done += header.record_count
             at += header.size
 
@@ -169,7 +174,10 @@ class Sender:
         for topic_answer in answer.responses:
             for one in topic_answer.partition_responses:
                 place = (topic_answer.name, one.index)
-                if self._is_written(place, error_code(one.error_code), one.error_message):
+                code = error_code(one.error_code)
+                if code is ErrorCode.MESSAGE_TOO_LARGE and self._part_first(place):
+                    progress = True
+                elif self._is_written(place, code, one.error_message):
                     self._queued_bytes -= len(self._queues[place].popleft())
                     progress = True
         return progress
@@ -182,3 +190,35 @@ class Sender:
         topic, partition = place
         detail = f": {message}" if message else ""
         raise WriteError(f"Topic {topic!r} partition {partition} refused records: {code.name}{detail}.")
+
+    def _part_first(self, place: Place) -> bool:
+        """Make two of a batch that is larger than its topic takes; whether that is possible."""
+        queue = self._queues[place]
+        count = read_header(queue[0]).record_count
+        if count == 1:
+            return False
+        whole = queue.popleft()
+        parts = _parted(whole, count // 2)
+        queue.extendleft(reversed(parts))
+        self._queued_bytes += sum(map(len, parts)) - len(whole)
+        return True
+
+
+def _parted(batch: bytes, first: int) -> tuple[bytes, bytes]:
+    """A batch as two: its first records, and the others, with their sequence numbers."""
+    header = read_header(batch)
+    records = list(iter_records(batch))
+
+    def part(some: Sequence[Record], sequence: int) -> bytes:
+        return bytes(
+            build_batch(
+                [msgspec.structs.replace(record, offset=at) for at, record in enumerate(some)],
+                codec=header.codec,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=sequence % SEQUENCES,
+            )
+        )
+
+    sequence = header.base_sequence
+    return part(records[:first], sequence), part(records[first:], sequence + first)

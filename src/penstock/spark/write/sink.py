@@ -91,51 +91,65 @@ def stage_rows(
     from penstock.spark.write.staging import Stage
 
     stage = Stage(f"{query}/{batch}")
-    counts = _PartitionCounts(options)
+    topics = _Topics(options)
     codec = CODEC_NAMES.index(options.codec)
     for rows in batches:
         for encoded in encode_partitions(
             rows,
             default_topic=options.topic,
-            partition_count=counts.of,
+            partition_count=topics.partitions,
             keyless=lambda _topic, count: random.randrange(count),
             now_ms=time.time_ns() // 1_000_000,
             codec=codec,
+            batch_bytes=topics.batch_bytes,
         ):
-            stage.add(encoded.topic, encoded.partition, encoded.records, encoded.data)
+            stage.add(encoded.topic, encoded.partition, encoded.records, encoded.data, encoded.traits)
     return stage.finish(lambda: _open(options))
 
 
-class _PartitionCounts:
-    """How many partitions topics have: from the store, or from a broker that creates a missing topic."""
+class _Topics:
+    """How many partitions topics have, and what they take: from the store, or from a broker that creates a
+    missing topic."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._counts: dict[str, int] = {}
+        self._found: dict[str, tuple[int, int]] = {}
 
-    def of(self, topic: str) -> int:
-        count = self._counts.get(topic)
-        if count is None:
-            count = self._counts[topic] = self._look(topic)
-        return count
+    def partitions(self, topic: str) -> int:
+        return self._of(topic)[0]
 
-    def _look(self, topic: str) -> int:
+    def batch_bytes(self, topic: str) -> int:
+        """How large a batch may be, as far as the store tells. A broker may take less, by a setting that it
+        was started with: such batches are parted when they are sent."""
+        return self._of(topic)[1]
+
+    def _of(self, topic: str) -> tuple[int, int]:
+        found = self._found.get(topic)
+        if found is None:
+            found = self._found[topic] = self._look(topic)
+        return found
+
+    def _look(self, topic: str) -> tuple[int, int]:
         from penstock.arrow.errors import MissingTopicError
         from penstock.arrow.session import reach
         from penstock.client import Client, ClientError
         from penstock.cluster.reading import ImageReader
+        from penstock.metadata.image import BROKER_CONFIG, TOPIC_CONFIG
         from penstock.spark.brokers import CONNECT_SECONDS, addresses
+        from penstock.spark.write.encode import BATCH_BYTES
 
         store = _open(self._options)
         image = reach(store.location, lambda: store.run(ImageReader(store.store).refresh()))
+        of_all = image.config(BROKER_CONFIG, "").get("message.max.bytes", BATCH_BYTES)
+        most = min(BATCH_BYTES, int(image.config(TOPIC_CONFIG, topic).get("max.message.bytes", of_all)))
         found = image.topic(topic)
         if found is not None:
-            return len(found.partitions)
+            return len(found.partitions), most
         bootstrap = self._options.bootstrap or addresses(image)
         try:
             if bootstrap:
                 with Client(bootstrap, CONNECT_SECONDS, self._options.security) as client:
-                    return len(client.partitions(topic, create=True))
+                    return len(client.partitions(topic, create=True)), most
         except ClientError as error:
             raise MissingTopicError(f"The topic {topic!r} does not exist: {error}") from None
         raise MissingTopicError(f"The topic {topic!r} does not exist.")

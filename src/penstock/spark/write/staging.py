@@ -20,6 +20,23 @@ INLINE_BYTES_MAX = 128 * 1024
 """Less than this goes in the message: an object would cost more."""
 
 
+class Traits(msgspec.Struct, frozen=True, array_like=True):
+    """What a topic may mind about rows."""
+
+    largest_alone: int = 0
+    """The size of the largest batch of one record, which cannot be made smaller."""
+    keyless: bool = False
+    """Whether some row has no key."""
+    times_ms: tuple[int, int] | None = None
+    """The oldest and the newest timestamp, if the rows came with some."""
+
+    def __or__(self, other: "Traits") -> "Traits":
+        times = self.times_ms or other.times_ms
+        if times is not None and other.times_ms is not None:
+            times = (min(times[0], other.times_ms[0]), max(times[1], other.times_ms[1]))
+        return Traits(max(self.largest_alone, other.largest_alone), self.keyless or other.keyless, times)
+
+
 class StagedRun(msgspec.Struct, frozen=True, array_like=True):
     """Record batches for one partition, one after the other: `length` bytes from `position` of `key`, or, if
     that is empty, `inline`."""
@@ -31,6 +48,7 @@ class StagedRun(msgspec.Struct, frozen=True, array_like=True):
     position: int
     length: int
     inline: bytes = b""
+    traits: Traits = Traits()
 
 
 class Stage:
@@ -40,10 +58,12 @@ class Stage:
         self._key = f"{STAGE_PREFIX}{name}/{os.urandom(12).hex()}"
         self._batches: dict[tuple[str, int], list[bytes]] = {}
         self._records: dict[tuple[str, int], int] = {}
+        self._traits: dict[tuple[str, int], Traits] = {}
         self._size = 0
 
-    def add(self, topic: str, partition: int, records: int, batch: bytes) -> None:
+    def add(self, topic: str, partition: int, records: int, batch: bytes, traits: Traits) -> None:
         place = (topic, partition)
+        self._traits[place] = self._traits.get(place, traits) | traits
         self._batches.setdefault(place, []).append(batch)
         self._records[place] = self._records.get(place, 0) + records
         self._size += len(batch)
@@ -56,11 +76,11 @@ class Stage:
         position = 0
         for (topic, partition), batches in sorted(self._batches.items()):
             data = b"".join(batches)
-            records = self._records[topic, partition]
+            records, traits = self._records[topic, partition], self._traits[topic, partition]
             if inline:
-                runs.append(StagedRun(topic, partition, records, "", 0, len(data), data))
+                runs.append(StagedRun(topic, partition, records, "", 0, len(data), data, traits))
                 continue
-            runs.append(StagedRun(topic, partition, records, self._key, position, len(data)))
+            runs.append(StagedRun(topic, partition, records, self._key, position, len(data), traits=traits))
             parts.append(data)
             position += len(data)
         if parts:
