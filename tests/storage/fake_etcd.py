@@ -11,6 +11,8 @@ from typing import Any
 
 from tests.storage.fake_http import FakeHttp
 
+_OF_SOMEBODY_ELSE = {"page": b"<html>", "nothing": b"{}"}
+
 
 class Keys:
     def __init__(self) -> None:
@@ -22,7 +24,8 @@ class Keys:
 
 class FakeMember(FakeHttp):
     """`faults` are used up in order, one per request: "drop" (do nothing, close), "lose" (do it, then close),
-    "silent" (do it, never answer), "no leader", "full", "chunked" (a body in chunks), "garbage"."""
+    "silent" (do it, never answer), "no leader", "full", "chunked" (a body in chunks), "page" and "nothing"
+    (do it, and answer as somebody else)."""
 
     def __init__(self, keys: Keys, *, password: str = "") -> None:
         super().__init__()
@@ -54,7 +57,7 @@ class FakeMember(FakeHttp):
             return False
         if fault == "silent":
             await asyncio.sleep(3600)
-        body = b"<html>" if fault == "garbage" else json.dumps(answer).encode()
+        body = _OF_SOMEBODY_ELSE.get(fault) or json.dumps(answer).encode()
         if fault == "chunked":
             half = len(body) // 2
             pieces = b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in (body[:half], body[half:]))

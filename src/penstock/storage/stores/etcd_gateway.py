@@ -74,6 +74,16 @@ class _Token(msgspec.Struct):
     token: str = ""
 
 
+class _Header(msgspec.Struct):
+    revision: int = 0
+
+
+class _Answered(msgspec.Struct):
+    """What each answer about keys says."""
+
+    header: _Header
+
+
 class Member(NamedTuple):
     host: str
     port: int
@@ -188,7 +198,7 @@ class Gateway:
     async def _attempt(self, member: Member, path: str, body: bytes) -> bytes:
         status, answer = await self._exchange(member, path, body)
         if status == 200:
-            return answer
+            return _from_etcd(answer)
         failure = _failure(answer, status)
         if failure.code == _UNAUTHENTICATED and self._token:
             # Tokens end with time, and with the member that gave them.
@@ -196,7 +206,7 @@ class Gateway:
             await self._authenticate(member)
             status, answer = await self._exchange(member, path, body)
             if status == 200:
-                return answer
+                return _from_etcd(answer)
             failure = _failure(answer, status)
         raise self._refusal(failure, member)
 
@@ -345,6 +355,15 @@ def _failure(body: bytes, status: int) -> _Failure:
         return msgspec.json.decode(body, type=_Failure)
     except msgspec.DecodeError:
         return _Failure(message=f"HTTP {status}")
+
+
+def _from_etcd(answer: bytes) -> bytes:
+    """An answer, if etcd gave it. Somebody before a member may answer in its place: with a page, or an empty
+    object, which would mean that nothing is there, or that a lease was written."""
+    with suppress(msgspec.DecodeError):
+        if msgspec.json.decode(answer, type=_Answered, strict=False).header.revision > 0:
+            return answer
+    raise _AttemptError("what answers is not etcd", sure=False)
 
 
 def _decode(body: bytes, kind: type[_Token]) -> _Token:
