@@ -9,9 +9,10 @@ from conformance.groups.offsets import await_coordinators
 from conformance.wire import batches
 from conformance.wire.batches import Item
 
-EMPTY, DATA, APPEND, SMALL, COMPACT, OLD = (
+EMPTY, DATA, TIMES, APPEND, SMALL, COMPACT, OLD = (
     "base-empty",
     "base-data",
+    "base-times",
     "base-append",
     "base-small",
     "base-compact",
@@ -22,6 +23,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     BARRIER_TOPIC: (1, {}),
     EMPTY: (2, {}),
     DATA: (3, {}),
+    TIMES: (3, {}),  # Like the one before. No transaction ends in it: markers have the broker's own time.
     APPEND: (1, {"message.timestamp.type": "LogAppendTime"}),
     SMALL: (1, {"max.message.bytes": "2000"}),
     COMPACT: (1, {"cleanup.policy": "compact"}),
@@ -88,14 +90,16 @@ def setup(world: World, now_ms: int) -> None:
         time.sleep(0.1)
     chance = random.Random(SETUP_SEED)
     stamp = now_ms - 120 * MINUTE_MS
-    for at in range(10):
-        send(world, DATA, 0, batches.batch(items(chance, 5, stamp + at * MINUTE_MS)))
-    for codec in range(5):
-        send(world, DATA, 1, batches.batch(items(chance, 20, stamp + codec * MINUTE_MS), codec=codec))
-    # The latest timestamp is not in the last batch, which searches by time must cope with.
-    for minute in (5, 9, 2):
-        send(world, DATA, 2, batches.batch(items(chance, 3, stamp + minute * MINUTE_MS)))
+    for topic in (DATA, TIMES):
+        for at in range(10):
+            send(world, topic, 0, batches.batch(items(chance, 5, stamp + at * MINUTE_MS)))
+        for codec in range(5):
+            send(world, topic, 1, batches.batch(items(chance, 20, stamp + codec * MINUTE_MS), codec=codec))
+        # The latest timestamp is not in the last batch, which searches by time must cope with.
+        for minute in (5, 9, 2):
+            send(world, topic, 2, batches.batch(items(chance, 3, stamp + minute * MINUTE_MS)))
     for at in range(3):
+        time.sleep(0.003)  # Each broker has its own milliseconds, and two batches of one have the same time.
         send(world, APPEND, 0, batches.batch(items(chance, 4, stamp + at * MINUTE_MS)))
         send(world, RECOMPRESS, 0, batches.batch(items(chance, 4, stamp + at * MINUTE_MS), codec=at))
         send(world, COMPACT, 0, batches.batch(items(chance, 4, stamp + at * MINUTE_MS)))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.differential.scenario import Draw, Step, scenario
-from conformance.differential.scenarios.base import APPEND, COMPACT, DATA, EMPTY, MINUTE_MS
+from conformance.differential.scenarios.base import APPEND, COMPACT, DATA, EMPTY, MINUTE_MS, TIMES
 from conformance.differential.scenarios.produce import produce, read_back, records
 from conformance.differential.scenarios.topics import create, new_topic
 
@@ -23,10 +23,10 @@ def look(*topics: dict[str, Any], note: str = "", **more: Any) -> Step:
 @scenario("ListOffsets")
 def offsets_special(draw: Draw, version: int) -> Iterator[Step]:
     for stamp in (LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING, -7):
-        yield look(at(DATA, (0, stamp), (1, stamp), (2, stamp)), note=str(stamp))
+        yield look(at(TIMES, (0, stamp), (1, stamp), (2, stamp)), note=str(stamp))
         yield look(at(EMPTY, (0, stamp)), note=f"{stamp}, empty")
         yield look(at(APPEND, (0, stamp)), note=f"{stamp}, append time")
-        yield look(at(DATA, (0, stamp)), IsolationLevel=1, note=f"{stamp}, read committed")
+        yield look(at(TIMES, (0, stamp)), IsolationLevel=1, note=f"{stamp}, read committed")
 
 
 @scenario("ListOffsets")
@@ -35,7 +35,7 @@ def offsets_by_time(draw: Draw, version: int) -> Iterator[Step]:
     stamps = [0, base, base + 1, base + 10, base + 35, base + 5 * MINUTE_MS + 15, base + 9 * MINUTE_MS + 40]
     stamps += [base + 9 * MINUTE_MS + 41, draw.now_ms + 10**8, base + draw.chance.randrange(10 * MINUTE_MS)]
     for stamp in stamps:
-        yield look(at(DATA, (0, stamp), (1, stamp), (2, stamp)), note=f"base+{stamp - base}")
+        yield look(at(TIMES, (0, stamp), (1, stamp), (2, stamp)), note=f"base+{stamp - base}")
     yield look(at(APPEND, (0, base)), note="append time")
     yield look(at(EMPTY, (0, base)), note="empty")
 
