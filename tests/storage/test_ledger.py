@@ -8,7 +8,7 @@ import pytest
 from penstock.log.policy import LogPolicy
 from penstock.metadata.commands import AssignLeaders, LeaderMove
 from penstock.metadata.image import WalRef
-from penstock.storage.partitions.answers import Appended, EpochEnd, OffsetOutOfRangeError, Readable
+from penstock.storage.partitions.answers import Appended, EpochEnd, OffsetOutOfRangeError, Readable, Slice
 from penstock.storage.wal.port import Durable, Fenced
 from penstock.wire.batch import check_batch, iter_batches, read_header
 from penstock.wire.errors import ErrorCode
@@ -42,7 +42,7 @@ async def test_a_read_begins_with_the_batch_that_holds_the_offset(world: World) 
     part = await read(ledger, partition, 7, 1)
     assert [header.base_offset for _, header in iter_batches(b"".join(part.buffers))] == [6]
     assert part.next_offset == 9
-    assert await read(ledger, partition, 30) == ([], 0, 30)
+    assert await read(ledger, partition, 30) == Slice([], 0, 30)
     limited = await read(ledger, partition, 0, limit=12)
     assert limited.next_offset == 12
     for offset in (-1, 31):
