@@ -72,18 +72,10 @@ async def _fetch_later(
     groups: list[OffsetFetchRequestGroup],
     permit: Permit,
 ) -> OffsetFetchResponse:
-    coordinator = broker.services.groups
-    shards = [
-        permit.refusal(DESCRIBE_GROUP, group.group_id) or await coordinator.found(group.group_id)
-        for group in groups
-    ]
-    if len(groups) > 1:
-        # While one was waited for, another may have got a new coordinator, which knows newer offsets.
-        sure = broker.leads_surely or await broker.confirmed()
-        shards = [
-            shard if isinstance(shard, ErrorCode) or (sure and shard.serves) else ErrorCode.NOT_COORDINATOR
-            for shard in shards
-        ]
+    refusals = [permit.refusal(DESCRIBE_GROUP, group.group_id) for group in groups]
+    permitted = [group.group_id for group, refusal in zip(groups, refusals, strict=True) if refusal is None]
+    found = iter(await broker.services.groups.found_together(permitted))
+    shards = [refusal or next(found) for refusal in refusals]
     return _answer(broker, request, message, groups, shards, permit)
 
 

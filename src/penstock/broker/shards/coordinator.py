@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from penstock.broker.shards.live import LiveShard, answered
@@ -175,6 +175,18 @@ class Coordinator(ABC, Generic[S]):
             topic = self._metadata.image.topics[self.topic]
             await self._loaded([partition_of(key, len(topic.partitions))])
             found = self._shard(key)
+        return found
+
+    async def found_together(self, keys: Sequence[str]) -> list[LiveShard[S] | ErrorCode]:
+        """`found` for each of several keys, true of all at once: while one was waited for, another may have
+        got a new coordinator, which knows more of it."""
+        found = [await self.found(key) for key in keys]
+        if len(keys) > 1:
+            sure = self._broker.leads_surely or await self._broker.confirmed()
+            found = [
+                one if isinstance(one, ErrorCode) or (sure and one.serves) else ErrorCode.NOT_COORDINATOR
+                for one in found
+            ]
         return found
 
     async def all_shards(self) -> list[LiveShard[S]] | ErrorCode:

@@ -20,10 +20,8 @@ Each lane has a client and limits of its own (`lanes`).
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore import exceptions
@@ -44,6 +42,7 @@ from penstock.storage.stores.objects import (
 from penstock.storage.stores.patience import LARGE_SECONDS, SMALL_BYTES, SMALL_SECONDS
 from penstock.storage.stores.receipts import Receipts
 from penstock.storage.stores.remote_errors import Verdict, concerns_range, explain
+from penstock.storage.stores.urls import open_backend
 from penstock.wire.buffers import Buffer
 
 if TYPE_CHECKING:
@@ -59,9 +58,6 @@ LIMITS = {
     Lane.WRITE: Limits(calls=32, seconds=60.0),
     Lane.SWEEP: Limits(calls=16, seconds=60.0),
 }
-_CONNECT_SECONDS = 3
-_IDLE_SECONDS = 15
-"""A connection that nobody used for longer is likely to lead nowhere by now."""
 _UNKNOWN_BYTES = SMALL_BYTES + 1
 """What a whole object is taken for: entries are small, snapshots are not."""
 _PAGE = "text/html"
@@ -98,7 +94,7 @@ class RemoteStore(Unproven):
         s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1&path_style=true."""
         self.url = url
         self._callers = {lane: Caller(limits, entropy, sleep) for lane, limits in LIMITS.items()}
-        self._backends = {lane: backend if backend is not None else _open(url) for lane in LIMITS}
+        self._backends = {lane: backend if backend is not None else open_backend(url) for lane in LIMITS}
         self._receipts = Receipts()
 
     @property
@@ -338,64 +334,3 @@ async def _size(store: "Backend", key: str) -> int:
     meta = await obstore.head_async(store, key)
     _require_object(meta)
     return meta["size"]
-
-
-def _open(url: str) -> "Backend":
-    from obstore.store import from_url
-
-    plain, config = _settings_in(url)
-    options: Any = {
-        "timeout": f"{LARGE_SECONDS:.0f}s",
-        "connect_timeout": f"{_CONNECT_SECONDS}s",
-        "pool_idle_timeout": f"{_IDLE_SECONDS}s",
-    }
-    # Options given here hide the environment's, so what it says about plain HTTP is passed on.
-    endpoint = (
-        config.get("endpoint")
-        or os.environ.get("AWS_ENDPOINT_URL_S3")
-        or os.environ.get("AWS_ENDPOINT_URL", "")
-    )
-    if endpoint.startswith("http://") or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
-        options["allow_http"] = True
-    given: Any = config or None
-    try:
-        return from_url(plain, config=given, retry_config={"max_retries": 0}, client_options=options)
-    except Exception as error:
-        raise StoreError(f"{url!r} is not a store: {explain(error).reason}") from error
-
-
-def _settings_in(url: str) -> tuple[str, dict[str, str]]:
-    """The URL without its query, and what the query sets: an endpoint and a region, for instance, which
-    everybody who is told the store needs to know. Secrets come from the environment alone."""
-    plain, _, query = url.partition("?")
-    scheme = plain.partition("://")[0]
-    known = _SETTINGS.get(scheme)
-    if known is None:
-        raise StoreError(f"{url!r} is not a store: use a directory, s3://, gs:// or az://")
-    config = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in known:
-            possible = ", ".join(known) or "nothing"
-            raise StoreError(f"{url!r} sets {name!r}; what can be set there is {possible}")
-        config[known[name]] = value
-    if "path_style" in config:
-        style = config.pop("path_style").lower()
-        if style not in ("true", "false"):
-            raise StoreError(f"{url!r}: path_style is true or false")
-        config["virtual_hosted_style_request"] = "false" if style == "true" else "true"
-    return plain, config
-
-
-_S3 = {"endpoint": "endpoint", "region": "region", "path_style": "path_style"}
-_AZURE = {"account": "account_name", "endpoint": "endpoint"}
-_SETTINGS: dict[str, dict[str, str]] = {
-    "s3": _S3,
-    "s3a": _S3,
-    "gs": {},
-    "az": _AZURE,
-    "azure": _AZURE,
-    "adl": _AZURE,
-    "abfs": _AZURE,
-    "abfss": _AZURE,
-}
-"""By scheme, what a URL may set, and what the SDK calls it."""
