@@ -178,6 +178,9 @@ class ClassicGroup:
         offered = set(names)
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(offered)
+        if not self.members:
+            # All left while a rebalance waited for somebody who has only an id: anything is in common.
+            return self.protocol_type == protocol_type and bool(offered)
         return self.protocol_type == protocol_type and bool(offered & self._common_protocols())
 
     def select_protocol(self) -> str:
