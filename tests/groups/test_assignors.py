@@ -1,5 +1,6 @@
 """What any assignment must be, whoever subscribes to what."""
 
+import sys
 from collections.abc import Mapping
 
 from hypothesis import given, settings
@@ -148,3 +149,29 @@ def test_uniform_levels_where_only_some_can_take() -> None:
     assignment = assign_uniform(members, {a: 6, b: 1})
     assert [load(assignment, m.id) for m in members] == [3, 3, 1]
     assert assignment["m2"] == {b: frozenset({0})}
+
+
+def test_levelling_a_large_group_looks_at_few_members() -> None:
+    """One had everything, and many come who do not all want the same."""
+    topics = [topic_id(f"t{at}") for at in range(20)]
+    counts = dict.fromkeys(topics, 50)
+    everything = frozenset(topics)
+    alone = MemberSpec("m", everything, dict.fromkeys(topics, frozenset(range(50))))
+    others = [MemberSpec(f"m{at}", everything if at % 2 else everything - {topics[0]}) for at in range(99)]
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        assignment = assign_uniform([alone, *others], counts)
+    finally:
+        sys.setprofile(before)
+    check_complete([alone, *others], counts, assignment)
+    assert {load(assignment, member_id) for member_id in assignment} == {10}
+    assert (
+        calls < 150_000
+    )  # 900 partitions move. A look at all members for each takes five million.

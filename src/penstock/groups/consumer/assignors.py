@@ -11,7 +11,7 @@ their input, so that any broker computes the same.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from penstock.groups.consumer.group import NO_TARGET, Target
@@ -56,7 +56,7 @@ def assign_uniform(members: Sequence[MemberSpec], partition_counts: Mapping[byte
     else:
         subscribers = {topic_id: [m.id for m in found] for topic_id, found in _subscribers(ordered).items()}
         _fill_least_loaded(kept, unassigned, subscribers)
-        _level(kept, subscribers)
+        _level(kept, subscribers, {m.id: m.topics for m in ordered})
     return {member_id: _by_topic(partitions) for member_id, partitions in kept.items()}
 
 
@@ -128,23 +128,85 @@ def _fill_least_loaded(
             heappush(heap, (load + 1, member_id))
 
 
-def _level(kept: dict[str, list[PartitionKey]], subscribers: Mapping[bytes, Sequence[str]]) -> None:
+def _level(
+    kept: dict[str, list[PartitionKey]],
+    subscribers: Mapping[bytes, Sequence[str]],
+    topics: Mapping[str, frozenset[bytes]],
+) -> None:
     """Move partitions from the loaded to the less loaded, until no move would help.
 
     A move is made only if it narrows a gap of two or more, so the sum of the squared loads falls with each
-    and the loop ends.
+    and the loop ends. No load falls below the least there is.
     """
+    loads = {member_id: len(partitions) for member_id, partitions in kept.items()}
+    held = {member_id: _stacks(partitions) for member_id, partitions in kept.items()}
+    takers = _LeastLoaded(loads, subscribers)
     moved = True
     while moved:
         moved = False
-        for giver in sorted(kept, key=lambda member_id: -len(kept[member_id])):
-            for topic_id in dict.fromkeys(topic_id for topic_id, _ in kept[giver]):
-                taker = min(subscribers[topic_id], key=lambda member_id: (len(kept[member_id]), member_id))
-                if len(kept[giver]) - len(kept[taker]) < 2:
+        least = min(loads.values())
+        for giver in sorted(kept, key=lambda member_id: -loads[member_id]):
+            if loads[giver] - least < 2:
+                continue
+            before = loads[giver]
+            for topic_id in list(held[giver]):
+                taker = takers.of(topic_id)
+                if loads[giver] - loads[taker] < 2:
                     continue
-                at = next(i for i in reversed(range(len(kept[giver]))) if kept[giver][i][0] == topic_id)
-                kept[taker].append(kept[giver].pop(at))
+                held[taker].setdefault(topic_id, []).append(held[giver][topic_id].pop())
+                loads[taker] += 1
+                loads[giver] -= 1
+                if not held[giver][topic_id]:
+                    del held[giver][topic_id]
+            if loads[giver] < before:
+                takers.lowered(giver, topics[giver])
                 moved = True
+    for member_id, stacks in held.items():
+        kept[member_id] = [partition for stack in stacks.values() for partition in stack]
+
+
+def _stacks(partitions: Iterable[PartitionKey]) -> dict[bytes, list[PartitionKey]]:
+    stacks: dict[bytes, list[PartitionKey]] = {}
+    for partition in partitions:
+        stacks.setdefault(partition[0], []).append(partition)
+    return stacks
+
+
+class _LeastLoaded:
+    """The subscriber of each topic that has the least, the first by id of several.
+
+    A thousand members may have hundreds of topics, and each look at all subscribers of one would be a look
+    too many. So each topic has a heap of them, made when it is first asked for. What a heap says of a member
+    that got more since is too low, and put right when it comes to the top. A member that has less now is
+    entered once more.
+    """
+
+    __slots__ = ("_heaps", "_loads", "_subscribers")
+
+    def __init__(self, loads: Mapping[str, int], subscribers: Mapping[bytes, Sequence[str]]) -> None:
+        self._loads = loads
+        self._subscribers = subscribers
+        self._heaps: dict[bytes, list[tuple[int, str]]] = {}
+
+    def of(self, topic_id: bytes) -> str:
+        loads = self._loads
+        heap = self._heaps.get(topic_id)
+        if heap is None:
+            heap = self._heaps[topic_id] = [
+                (loads[member_id], member_id) for member_id in self._subscribers[topic_id]
+            ]
+            heapify(heap)
+        while heap[0][0] < loads[heap[0][1]]:
+            member_id = heap[0][1]
+            heapreplace(heap, (loads[member_id], member_id))
+        return heap[0][1]
+
+    def lowered(self, member_id: str, topics: Iterable[bytes]) -> None:
+        entry = self._loads[member_id], member_id
+        for topic_id in topics:
+            heap = self._heaps.get(topic_id)
+            if heap is not None:
+                heappush(heap, entry)
 
 
 def _by_topic(partitions: Iterable[PartitionKey]) -> Target:
