@@ -172,6 +172,4 @@ def test_levelling_a_large_group_looks_at_few_members() -> None:
         sys.setprofile(before)
     check_complete([alone, *others], counts, assignment)
     assert {load(assignment, member_id) for member_id in assignment} == {10}
-    assert (
-        calls < 150_000
-    )  # 900 partitions move. A look at all members for each takes five million.
+    assert calls < 150_000  # 900 partitions move. A look at all members for each takes five million.

@@ -14,6 +14,7 @@ from penstock.wire.api.fetch import (
     FetchTopic,
     PartitionData,
 )
+from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -21,7 +22,9 @@ from penstock.wire.api.list_offsets import (
 )
 from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.wire.api.sasl_authenticate import SaslAuthenticateResponse
 from penstock.wire.codec import ITEMS_MAX, decode, decode_versioned, encode, encode_pieces, encode_versioned
+from penstock.wire.decoding import STRING_BYTES_MAX
 from penstock.wire.errors import WireError
 from penstock.wire.schema import ApiMessage
 from penstock.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
@@ -185,3 +188,20 @@ def test_what_clients_send_has_a_bounded_number_of_items() -> None:
         decode(ConsumerProtocolSubscription, 0, encode(ConsumerProtocolSubscription(topics=names), 0))
     found = FetchResponse(responses=[FetchableTopicResponse(topic=name) for name in names])
     assert decode(FetchResponse, 4, encode(found, 4))[0] == found
+
+
+def test_what_clients_send_has_strings_that_every_version_can_say() -> None:
+    """A longer one would fit into newer requests, and neither into older answers nor into keys of records."""
+    longest = "\N{LATIN SMALL LETTER E WITH ACUTE}" * (STRING_BYTES_MAX // 2) + "e"
+    group = JoinGroupRequest(group_id=longest, group_instance_id=longest)
+    for version in (5, 6):
+        assert decode(JoinGroupRequest, version, encode(group, version))[0] == group
+    for longer in (
+        JoinGroupRequest(group_id=longest + "e"),
+        JoinGroupRequest(group_id="g", group_instance_id=longest + "e"),
+        JoinGroupRequest(group_id="g", protocols=[JoinGroupRequestProtocol(name="p" * 40_000)]),
+    ):
+        with pytest.raises(WireError, match="a string has more than 32767 bytes"):
+            decode(JoinGroupRequest, 6, encode(longer, 6))
+    told = SaslAuthenticateResponse(error_message=longest + "e")
+    assert decode(SaslAuthenticateResponse, 2, encode(told, 2))[0] == told

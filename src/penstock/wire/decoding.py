@@ -3,7 +3,8 @@
 Consecutive values of fixed size, and the length that follows them, are read by one `struct` call. Nothing is
 allocated on the word of a count or a length before it has been compared with the bytes that remain. An item
 takes three bytes on the wire and hundreds in memory, and each costs time in which nobody else is served, so
-the items of what clients send are bounded, too.
+the items of what clients send are bounded, too. So are their strings: in newer versions the length of one may
+take five bytes, and there are two for it in older answers and in the keys of stored records.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,13 @@ from penstock.wire.source import Source
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
 
+STRING_BYTES_MAX = 32_767
+"""Kafka's limit for a string in any version of a message."""
+
+
 def make_decoder(layout: Layout, items_max: int | None = None) -> Decoder:
-    """`items_max`: a message whose arrays hold more than so many items together is malformed."""
+    """`items_max`: a message whose arrays hold more than so many items together is malformed, and so is one
+    with a string of more than STRING_BYTES_MAX. None: neither is, because nobody but a broker wrote it."""
     return _DecoderSource(layout, items_max).compile()
 
 
@@ -189,7 +195,11 @@ class _DecoderSource(Source):
             return length
         length = self.fixed("B", 1)
         self.flush()
-        self.line(f"if {length} > 127: {length}, pos = more(buf, pos, {length})")
+        self.line(f"if {length} > 127:")
+        self.line(f"    {length}, pos = more(buf, pos, {length})")
+        if kind == "string" and self.items_max is not None:
+            too_long = f"'a string has more than {STRING_BYTES_MAX} bytes'"
+            self.line(f"    if {length} > {STRING_BYTES_MAX + 1}: raise WireError({too_long})")
         self.line(f"{length} -= 1")
         return length
 
