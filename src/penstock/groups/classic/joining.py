@@ -21,6 +21,9 @@ SYNC_GRACE_MS = 1_000
 """Some clients join with a rebalance timeout of 0. Dropping them before a round trip is over, as Kafka does
 if its timer is faster than their SyncGroup, would make membership a matter of luck."""
 
+NAME_MAX = 4_096
+"""So much of a client's or instance's name is in the id that is made from it: a string has a limit."""
+
 
 def join_refused(code: ErrorCode, member_id: str = UNKNOWN_MEMBER) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
@@ -97,7 +100,7 @@ class ClassicJoin:
         request = join.request
         c = self._c
         instance_id = request.group_instance_id
-        member_id = f"{join.client.id if instance_id is None else instance_id}-{c.new_id()}"
+        member_id = f"{(join.client.id if instance_id is None else instance_id)[:NAME_MAX]}-{c.new_id()}"
         if instance_id is not None:
             existing = group.static_members.get(instance_id)
             if existing is None:

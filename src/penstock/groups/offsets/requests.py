@@ -47,6 +47,7 @@ from penstock.wire.schema import ZERO_UUID
 
 NO_OFFSET = -1
 NO_RETENTION = -1
+TIME_MAX = 2**63 - 1
 
 
 def commit_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
@@ -96,7 +97,7 @@ class OffsetRequests:
         now = self._c.now.wall_ms
         expires = NO_TIMESTAMP
         if request.retention_time_ms != NO_RETENTION:
-            expires = now + request.retention_time_ms
+            expires = min(now + request.retention_time_ms, TIME_MAX)
         records: list[TypedRecord] = []
         response = OffsetCommitResponse()
         for topic in request.topics:
