@@ -221,6 +221,15 @@ def test_tombstones_stay_until_their_horizon() -> None:
     assert third.pairs == [(1, "b", "1"), (4, "d", "1"), (5, "c", "2"), (6, "e", "1")]
 
 
+def test_tombstones_and_markers_may_stay_without_end() -> None:
+    log = [batch(0, ("a", None), ("b", None)), batch(2, ("a", "1"))]
+    result = clean(log, retention=2**63 - 1)
+    assert result.pairs == [(1, "b", None), (2, "a", "1")]
+    assert result.left[0].records[0].timestamp == NOW + 1
+    again = clean([*result.log, batch(3, ("c", "1"))], dirty=3, now=2**53)
+    assert again.pairs == [(1, "b", None), (2, "a", "1"), (3, "c", "1")]
+
+
 def test_a_tombstone_that_is_replaced_goes_at_once() -> None:
     log = [batch(0, ("a", None)), batch(1, ("a", "2"))]
     assert clean(log).pairs == [(1, "a", "2")]

@@ -46,6 +46,9 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.checksum import crc32c
 from penstock.wire.errors import WireError
 
+_TIME_MAX = 2**62
+"""A delete horizon beyond all time, for a retention without end. Times relative to it fit into 64 bits."""
+
 
 class Outcome(NamedTuple):
     """The part of a batch that stays."""
@@ -164,7 +167,7 @@ class BatchSweep:
         self._aborted = AbortedRanges(aborted)
         self._producers = producers
         self._now_ms = now_ms
-        self._horizon_ms = now_ms + delete_retention_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, _TIME_MAX)
         self._open: set[int] = set()
         """Producers of whose present transaction a batch was seen."""
         self.forgotten: list[AbortedTransaction] = []
