@@ -290,6 +290,8 @@ class ConsumerGroup:
         self.members[member.id] = member
         if old is not None:
             self._count(old, -1)
+            if old.instance_id != member.instance_id:
+                self._release_instance(old)
         self._count(member, 1)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.id
@@ -299,7 +301,10 @@ class ConsumerGroup:
         if member is None:
             return
         self._count(member, -1)
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+        self._release_instance(member)
+
+    def _release_instance(self, member: Member) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.id:
             del self.static_members[member.instance_id]
 
     def _count(self, member: Member, change: int) -> None:
