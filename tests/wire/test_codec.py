@@ -5,6 +5,7 @@ from struct import pack
 import pytest
 
 from penstock.wire import api
+from penstock.wire.api.describe_groups import DescribedGroup, DescribeGroupsResponse
 from penstock.wire.api.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from penstock.wire.api.fetch import (
     FetchableTopicResponse,
@@ -24,8 +25,8 @@ from penstock.wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.api.sasl_authenticate import SaslAuthenticateResponse
 from penstock.wire.codec import ITEMS_MAX, decode, decode_versioned, encode, encode_pieces, encode_versioned
-from penstock.wire.decoding import STRING_BYTES_MAX
 from penstock.wire.errors import WireError
+from penstock.wire.layout import STRING_BYTES_MAX
 from penstock.wire.schema import ApiMessage
 from penstock.wire.schemas.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
 from tests.wire.samples import API_CLASSES, name_of
@@ -203,5 +204,14 @@ def test_what_clients_send_has_strings_that_every_version_can_say() -> None:
     ):
         with pytest.raises(WireError, match="a string has more than 32767 bytes"):
             decode(JoinGroupRequest, 6, encode(longer, 6))
-    told = SaslAuthenticateResponse(error_message=longest + "e")
-    assert decode(SaslAuthenticateResponse, 2, encode(told, 2))[0] == told
+    found = DescribeGroupsResponse(groups=[DescribedGroup(group_id=longest + "e")])
+    assert decode(DescribeGroupsResponse, 5, encode(found, 5))[0] == found
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_text_for_people_that_is_too_long_is_cut(version: int) -> None:
+    """It may repeat what a client said. A client's codec fails if it is longer than a string."""
+    text = "\N{LATIN SMALL LETTER E WITH ACUTE}" * STRING_BYTES_MAX
+    data = encode(SaslAuthenticateResponse(error_message=text), version)
+    told, end = decode(SaslAuthenticateResponse, version, data)
+    assert (told.error_message, end) == (text[: STRING_BYTES_MAX // 2], len(data))

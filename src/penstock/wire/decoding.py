@@ -14,14 +14,10 @@ from typing import Any
 
 from penstock.wire import varint
 from penstock.wire.errors import WireError
-from penstock.wire.layout import FIXED, Field, Layout, WireType, smallest
+from penstock.wire.layout import FIXED, STRING_BYTES_MAX, Field, Layout, WireType, smallest
 from penstock.wire.source import Source
 
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
-
-
-STRING_BYTES_MAX = 32_767
-"""Kafka's limit for a string in any version of a message."""
 
 
 def make_decoder(layout: Layout, items_max: int | None = None) -> Decoder:

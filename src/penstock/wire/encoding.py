@@ -1,7 +1,8 @@
 """Writes the encoder of one message at one version as straight-line Python, and compiles it.
 
 The result is collected as a list of pieces. Consecutive values of fixed size, and the length that follows
-them, are one piece, packed by one `struct` call.
+them, are one piece, packed by one `struct` call. A text for people repeats what a client said, and may be too
+long for a string: it is cut. All else that is too long is our mistake.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 from penstock.wire import varint
 from penstock.wire.buffers import Buffer
-from penstock.wire.layout import FIXED, Field, Layout, WireType
+from penstock.wire.layout import FIXED, STRING_BYTES_MAX, Field, Layout, WireType
 from penstock.wire.source import Source
 
 Encoder = Callable[[Any], list[Buffer]]
@@ -32,6 +33,7 @@ class _EncoderSource(Source):
         self.scope |= {
             "broken": (struct_error, TypeError, AttributeError),
             "small": varint.SMALL,
+            "text": _text,
             "uvarint": varint.unsigned,
             "pack": pack,
         }
@@ -99,7 +101,8 @@ class _EncoderSource(Source):
             self.array(wire_type.element, source, what)
         else:
             if kind == "string":
-                self.line(f"{source} = {source}.encode()")
+                is_text = what.endswith("error_message")
+                self.line(f"{source} = " + (f"text({source})" if is_text else f"{source}.encode()"))
             self.length(kind, source)
             self.flush()
             self.line(f"{self.out}({source})")
@@ -189,3 +192,8 @@ class _EncoderSource(Source):
         if isinstance(default, int | float | str | bytes):
             return f"{source} != {default!r}"
         return f"{source} != {self.bind(default)}"
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return data if len(data) <= STRING_BYTES_MAX else data[:STRING_BYTES_MAX].decode(errors="ignore").encode()
