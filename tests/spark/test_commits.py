@@ -20,7 +20,7 @@ from penstock.spark.write import commits, sending
 from penstock.spark.write.commits import Committer, plan_key
 from penstock.spark.write.sending import Sender, WriteError
 from penstock.spark.write.sink import stage_rows
-from penstock.spark.write.staging import STAGE_PREFIX, StagedRun
+from penstock.spark.write.staging import STAGE_PREFIX, StagedRun, job_of
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.testing import Broker
 from tests.spark.test_batch import create
@@ -50,6 +50,10 @@ class Target:
         self.topic = topic
         self.options = WriteOptions(topic=topic, store=broker.store, bootstrap=broker.bootstrap_servers)
         self.query = f"query-{topic}"
+
+    @property
+    def job(self) -> str:
+        return job_of(self.query, self.topic)
 
     def committer(self, query: str = "") -> Committer:
         return Committer(self.store, self.options, query or self.query)
@@ -152,7 +156,7 @@ def test_a_driver_that_dies_while_it_writes(
     target.committer().commit(2, target.stage(numbers(50, 60), 2))
     found = target.values()
     assert sorted(found, key=int) == numbers(0, 60)
-    assert target.objects(f"{STAGE_PREFIX}{target.query}/") == []
+    assert target.objects(f"{STAGE_PREFIX}{target.job}/") == []
 
 
 def test_answers_that_are_lost(broker: Broker, store: BlockingStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +198,35 @@ def test_two_drivers_at_once(broker: Broker, store: BlockingStore) -> None:
     assert sorted(target.values(), key=int) == numbers(0, 30)
 
 
+def test_a_copy_of_a_checkpoint_that_writes_to_another_topic(broker: Broker, store: BlockingStore) -> None:
+    """To Spark it is the same query, with the same numbers of micro-batches."""
+    first, copy = Target(broker, store, "copied-from"), Target(broker, store, "copied-to")
+    copy.query = first.query
+    first.committer().commit(0, first.stage(numbers(0, 10)))
+    for batch in (1, 2):
+        first.committer().commit(batch, first.stage(numbers(batch * 10, batch * 10 + 10), batch))
+        copy.committer().commit(batch, copy.stage(numbers(batch * 10, batch * 10 + 10), batch))
+        copy.committer().commit(batch, copy.stage(["other", "contents"], batch))
+    assert sorted(first.values(), key=int) == numbers(0, 30)
+    assert sorted(copy.values(), key=int) == numbers(10, 30)
+
+
+def test_a_plan_that_has_the_name_of_its_query_alone(
+    broker: Broker, store: BlockingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older versions named them. One for another topic is not this job's."""
+    target, other = Target(broker, store, "older"), Target(broker, store, "older-other")
+    other.query = target.query
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "job_of", lambda query, _topic: query)
+        target.committer().commit(3, target.stage(numbers(0, 10), 3))
+    target.committer().commit(3, target.stage(["never", "written"], 3))
+    target.committer().commit(4, target.stage(numbers(10, 20), 4))
+    other.committer().commit(3, other.stage(numbers(0, 10), 3))
+    assert sorted(target.values(), key=int) == numbers(0, 20)
+    assert sorted(other.values(), key=int) == numbers(0, 10)
+
+
 def test_batches_without_rows_and_numbers_that_are_left_out(broker: Broker, store: BlockingStore) -> None:
     target = Target(broker, store, "gaps", 1)
     target.committer().commit(0, [])
@@ -207,9 +240,9 @@ def test_batches_without_rows_and_numbers_that_are_left_out(broker: Broker, stor
 def test_an_aborted_batch_leaves_nothing(broker: Broker, store: BlockingStore) -> None:
     target = Target(broker, store, "aborted")
     runs = target.stage(numbers(0, 20), size=60_000)
-    assert target.objects(f"{STAGE_PREFIX}{target.query}/")
+    assert target.objects(f"{STAGE_PREFIX}{target.job}/")
     target.committer().abort(0, runs)
-    assert target.objects(f"{STAGE_PREFIX}{target.query}/") == []
+    assert target.objects(f"{STAGE_PREFIX}{target.job}/") == []
     assert target.values() == []
 
 
@@ -234,8 +267,8 @@ def test_little_is_kept(broker: Broker, store: BlockingStore, monkeypatch: pytes
     target = Target(broker, store, "kept", 1)
     for batch in range(8):
         target.committer().commit(batch, target.stage([str(batch)], batch))
-    kept = target.objects(f"spark/plan/{target.query}/")
-    assert kept == [plan_key(target.query, batch) for batch in (5, 6, 7)]
+    kept = target.objects(f"spark/plan/{target.job}/")
+    assert kept == [plan_key(target.job, batch) for batch in (5, 6, 7)]
     assert all(len(store.run(store.store.get(key)) or b"") < 400 for key in kept)
 
 

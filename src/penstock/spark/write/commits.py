@@ -3,14 +3,16 @@
 Spark may run a micro-batch again after its records were written: the driver died before it noted so in the
 checkpoint. The second run stages new objects, perhaps with other contents. These objects decide once:
 
-    spark/producer/<query>         the producer id of the query, created once
-    spark/plan/<query>/<batch>     what the micro-batch writes, created once: staged batches, their order,
-                                   and the sequence number of the first record for each partition
+    spark/producer/<job>         the producer id of the job, created once
+    spark/plan/<job>/<batch>     what the micro-batch writes, created once: staged batches, their order,
+                                 and the sequence number of the first record for each partition
 
 The first commit creates the plan; a later commit finds it and carries that one out. Sequence numbers run on
 from plan to plan, so partitions refuse a batch that they have. A commit that finds a plan learns from the
 partitions how far it was carried out: from their memory of the producer or, if they forgot it, from the log
 itself, from its end at the time of the plan.
+
+A job is a query that writes to a topic, or to those that rows name (`job_of`).
 
 A plan that was carried out is kept for a while without its data: a driver that was paused and wakes up late
 still finds it, and writes nothing.
@@ -33,7 +35,7 @@ from penstock.spark.brokers import CONNECT_SECONDS, addresses
 from penstock.spark.options import WriteOptions
 from penstock.spark.write.demands import require_acceptable
 from penstock.spark.write.sending import SEQUENCES, Place, Sender, WriteError, last_sequences, new_producer_id
-from penstock.spark.write.staging import STAGE_PREFIX, StagedRun, keys_of, read_runs
+from penstock.spark.write.staging import STAGE_PREFIX, StagedRun, job_of, keys_of, read_runs
 from penstock.storage.reader.stretches import stretch_of, windows
 from penstock.storage.reader.view import Chosen, PartitionView
 from penstock.storage.stores.blocking import BlockingStore
@@ -62,7 +64,8 @@ class PlannedPartition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
-    query: str
+    job: str
+    """Older plans have the query alone here, and in their names."""
     batch: int
     producer_id: int
     producer_epoch: int
@@ -70,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     partitions: dict[str, PlannedPartition]
     """By `_name`."""
     next_sequences: dict[str, int]
-    """By topic id and partition, of everything that this query ever wrote to."""
+    """By topic id and partition, of everything that this job ever wrote to."""
 
 
 class Producer(msgspec.Struct, frozen=True):
@@ -78,12 +81,12 @@ class Producer(msgspec.Struct, frozen=True):
     producer_epoch: int
 
 
-def plan_key(query: str, batch: int) -> str:
-    return f"spark/plan/{query}/{batch:012d}"
+def plan_key(job: str, batch: int) -> str:
+    return f"spark/plan/{job}/{batch:012d}"
 
 
-def producer_key(query: str) -> str:
-    return f"spark/producer/{query}"
+def producer_key(job: str) -> str:
+    return f"spark/producer/{job}"
 
 
 class Committer:
@@ -93,6 +96,7 @@ class Committer:
         self._store = store
         self._options = options
         self._query = query
+        self._job = job_of(query, options.topic)
 
     def commit(self, batch: int, staged: Sequence[StagedRun]) -> None:
         """Write what this micro-batch's plan says; `staged` becomes the plan if there is none."""
@@ -118,14 +122,24 @@ class Committer:
 
     def forget(self) -> None:
         """The query will never write again: for a write that is not a stream."""
-        for key in (plan_key(self._query, 0), producer_key(self._query)):
+        for key in (plan_key(self._job, 0), producer_key(self._job)):
             self._run_delete(key)
 
     # Plans.
 
     def _find(self, batch: int) -> Plan | None:
-        stored = self._get(plan_key(self._query, batch))
+        return self._read(plan_key(self._job, batch))
+
+    def _read(self, key: str) -> Plan | None:
+        stored = self._get(key)
         return None if stored is None else msgspec.msgpack.decode(stored, type=Plan)
+
+    def _find_older(self, batch: int) -> Plan | None:
+        """The plan of a micro-batch under the name of the query alone, if it is one of this job."""
+        plan = self._read(plan_key(self._query, batch))
+        if plan is None or any(_place(name)[0] != self._options.topic for name in plan.partitions):
+            return None
+        return plan
 
     def _previous(self, batch: int) -> Plan | None:
         if batch == 0:
@@ -133,7 +147,7 @@ class Committer:
         plan = self._find(batch - 1)
         if plan is not None:
             return plan
-        prefix = f"spark/plan/{self._query}/"
+        prefix = f"spark/plan/{self._job}/"
         numbers = [int(key[len(prefix) :]) for key in self._list(prefix)]
         earlier = [number for number in numbers if number < batch]
         return self._find(max(earlier)) if earlier else None
@@ -141,8 +155,10 @@ class Committer:
     def _make(self, client: Client, batch: int, staged: Sequence[StagedRun]) -> tuple[Plan, bool]:
         """The plan, and whether it is the one made here."""
         require_acceptable(client, staged)
-        producer = self._producer(client)
         previous = self._previous(batch)
+        if previous is None and (older := self._find_older(batch)) is not None:
+            return older, False
+        producer = self._producer(client)
         sequences = dict(previous.next_sequences) if previous is not None else {}
         views = self._views({run.topic for run in staged})
         runs: list[PlannedRun] = []
@@ -161,17 +177,17 @@ class Committer:
                 known = PlannedPartition(view.topic_id, view.end, sequence, 0)
             partitions[name] = msgspec.structs.replace(known, records=known.records + run.records)
         plan = Plan(
-            self._query, batch, producer.producer_id, producer.producer_epoch,
+            self._job, batch, producer.producer_id, producer.producer_epoch,
             tuple(runs), partitions, sequences,
         )  # fmt: skip
-        if self._create(plan_key(self._query, batch), msgspec.msgpack.encode(plan)):
+        if self._create(plan_key(self._job, batch), msgspec.msgpack.encode(plan)):
             return plan, True
         found = self._find(batch)
         assert found is not None, "a plan that exists was read"
         return found, False
 
     def _producer(self, client: Client) -> Producer:
-        key = producer_key(self._query)
+        key = producer_key(self._job)
         stored = self._get(key)
         if stored is None:
             self._create(key, msgspec.json.encode(Producer(*new_producer_id(client))))
@@ -246,20 +262,20 @@ class Committer:
             )
             stub = msgspec.structs.replace(plan, runs=bare)
             self._store.run(
-                self._store.store.put(plan_key(plan.query, plan.batch), msgspec.msgpack.encode(stub))
+                self._store.store.put(plan_key(plan.job, plan.batch), msgspec.msgpack.encode(stub))
             )
             for key in keys_of(one.run for one in plan.runs) | keys_of(staged):
                 self._run_delete(key)
             if plan.batch >= PLANS_KEPT:
-                self._run_delete(plan_key(plan.query, plan.batch - PLANS_KEPT))
+                self._run_delete(plan_key(plan.job, plan.batch - PLANS_KEPT))
             if plan.batch % SWEEP_EVERY == 0:
                 self._sweep(plan.batch)
         except Exception as error:
-            logger.warning("could not tidy up after batch %d of query %s: %s", plan.batch, plan.query, error)
+            logger.warning("could not tidy up after batch %d of job %s: %s", plan.batch, plan.job, error)
 
     def _sweep(self, batch: int) -> None:
         """Delete what was staged for earlier micro-batches and never committed."""
-        prefix = f"{STAGE_PREFIX}{self._query}/"
+        prefix = f"{STAGE_PREFIX}{self._job}/"
         for key in self._list(prefix):
             number = key[len(prefix) :].partition("/")[0]
             if number.isdigit() and int(number) < batch:

@@ -27,9 +27,9 @@ from penstock.wire.api.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.wire.batch import Record, build_batch, iter_records, read_header, refresh_crc
+from penstock.wire.batch import Record, build_batch, check_batch, iter_records, read_header, refresh_crc
 from penstock.wire.buffers import Buffer
-from penstock.wire.errors import ErrorCode
+from penstock.wire.errors import BatchError, ErrorCode
 
 REQUEST_SECONDS = 30.0
 DELIVERY_SECONDS = 120.0
@@ -97,12 +97,19 @@ class Sender:
 
     def add(self, topic: str, partition: int, run: Buffer, base_sequence: int, skip: int) -> None:
         """Queue the batches of a run whose first record has this sequence number. The first `skip` records
-        are in the partition already."""
+        are in the partition already. Raises WriteError."""
         queue = self._queues.setdefault((topic, partition), deque())
         view = memoryview(run)
         at = done = 0
         while at < len(view):
-            header = read_header(view, at)
+            try:
+                # It gets another checksum: what was hurt meanwhile must not pass for what was written.
+                header = check_batch(view, at)
+            except BatchError as error:
+                raise WriteError(
+                    f"Rows for topic {topic!r} partition {partition} are damaged where they wait in the store"
+                    f" to be written: {error}."
+                ) from None
             if done + header.record_count > skip:
                 batch = self._own(view[at : at + header.size], (base_sequence + done) % SEQUENCES)
                 if done < skip:

@@ -4,6 +4,7 @@ The columns are those of Spark's Kafka sink: value is required; key, topic, part
 they are there. A column `timestamp` is the record's time. Other columns are not written.
 """
 
+import contextlib
 import os
 import random
 import time
@@ -88,23 +89,28 @@ def stage_rows(
 ) -> "tuple[StagedRun, ...]":
     """Encode rows and leave the batches in the store. Runs on executors."""
     from penstock.spark.write.encode import encode_partitions
-    from penstock.spark.write.staging import Stage
+    from penstock.spark.write.staging import Stage, job_of
 
-    stage = Stage(f"{query}/{batch}")
+    stage = Stage(f"{job_of(query, options.topic)}/{batch}", lambda: _open(options))
     topics = _Topics(options)
     codec = CODEC_NAMES.index(options.codec)
-    for rows in batches:
-        for encoded in encode_partitions(
-            rows,
-            default_topic=options.topic,
-            partition_count=topics.partitions,
-            keyless=lambda _topic, count: random.randrange(count),
-            now_ms=time.time_ns() // 1_000_000,
-            codec=codec,
-            batch_bytes=topics.batch_bytes,
-        ):
-            stage.add(encoded.topic, encoded.partition, encoded.records, encoded.data, encoded.traits)
-    return stage.finish(lambda: _open(options))
+    try:
+        for rows in batches:
+            for encoded in encode_partitions(
+                rows,
+                default_topic=options.topic,
+                partition_count=topics.partitions,
+                keyless=lambda _topic, count: random.randrange(count),
+                now_ms=time.time_ns() // 1_000_000,
+                codec=codec,
+                batch_bytes=topics.batch_bytes,
+            ):
+                stage.add(encoded.topic, encoded.partition, encoded.records, encoded.data, encoded.traits)
+        return stage.finish()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            stage.discard()
+        raise
 
 
 class _Topics:

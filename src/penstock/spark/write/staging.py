@@ -1,12 +1,14 @@
 """The output of a writing task: encoded batches by partition, in an object of the store.
 
-Readers of topics see nothing of it. A few bytes travel to the driver inside the message itself, which saves
-the object. Objects of a micro-batch are named by query and batch. So objects that no commit names (of failed
-attempts, of drivers that died) can be found and deleted.
+Readers of topics see nothing of it. A task keeps a bounded part of its output in memory: much becomes several
+objects. A few bytes travel to the driver inside the message itself, which saves the object. Objects of a
+micro-batch are named by job and batch. So objects that no commit names (of failed attempts, of drivers that
+died) can be found and deleted.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -18,6 +20,14 @@ from penstock.wire.buffers import Buffer
 STAGE_PREFIX = "spark/stage/"
 INLINE_BYTES_MAX = 128 * 1024
 """Less than this goes in the message: an object would cost more."""
+OBJECT_BYTES = 64 * 1024 * 1024
+"""From this size on an object is written. The driver, which reads a part of one at a time, keeps as much."""
+
+
+def job_of(query: str, topic: str | None) -> str:
+    """What a query does, by name. To Spark, a copy of a checkpoint is the same query. Where it writes to
+    another topic, it does something else: what the first one wrote there is no reason to leave rows out."""
+    return query if topic is None else f"{query}-{sha256(topic.encode()).hexdigest()[:16]}"
 
 
 class Traits(msgspec.Struct, frozen=True, array_like=True):
@@ -54,8 +64,13 @@ class StagedRun(msgspec.Struct, frozen=True, array_like=True):
 class Stage:
     """The batches of one task, until it ends."""
 
-    def __init__(self, name: str) -> None:
-        self._key = f"{STAGE_PREFIX}{name}/{os.urandom(12).hex()}"
+    def __init__(self, name: str, open_store: Callable[[], BlockingStore]) -> None:
+        self._name = name
+        self._open_store = open_store
+        self._runs: list[StagedRun] = []
+        self._clear()
+
+    def _clear(self) -> None:
         self._batches: dict[tuple[str, int], list[bytes]] = {}
         self._records: dict[tuple[str, int], int] = {}
         self._traits: dict[tuple[str, int], Traits] = {}
@@ -67,27 +82,43 @@ class Stage:
         self._batches.setdefault(place, []).append(batch)
         self._records[place] = self._records.get(place, 0) + records
         self._size += len(batch)
+        if self._size >= OBJECT_BYTES:
+            self._write()
 
-    def finish(self, open_store: Callable[[], BlockingStore]) -> tuple[StagedRun, ...]:
-        """Write what was added; where it lies, by topic and partition."""
-        inline = self._size <= INLINE_BYTES_MAX
-        runs = []
+    def finish(self) -> tuple[StagedRun, ...]:
+        """Write what was added; where all of it lies: runs of one partition in the order of their rows."""
+        if self._size > INLINE_BYTES_MAX:
+            self._write()
+        for (topic, partition), data in self._joined():
+            records, traits = self._records[topic, partition], self._traits[topic, partition]
+            self._runs.append(StagedRun(topic, partition, records, "", 0, len(data), data, traits))
+        self._clear()
+        return tuple(self._runs)
+
+    def discard(self) -> None:
+        """Delete what was written: nobody will hear of it."""
+        for key in keys_of(self._runs):
+            store = self._open_store()
+            store.run(store.store.delete(key))
+
+    def _joined(self) -> Iterator[tuple[tuple[str, int], bytes]]:
+        for place in sorted(self._batches):
+            yield place, b"".join(self._batches[place])
+
+    def _write(self) -> None:
+        """Make an object of what is in memory."""
+        key = f"{STAGE_PREFIX}{self._name}/{os.urandom(12).hex()}"
         parts: list[bytes] = []
         position = 0
-        for (topic, partition), batches in sorted(self._batches.items()):
-            data = b"".join(batches)
+        for (topic, partition), data in self._joined():
             records, traits = self._records[topic, partition], self._traits[topic, partition]
-            if inline:
-                runs.append(StagedRun(topic, partition, records, "", 0, len(data), data, traits))
-                continue
-            runs.append(StagedRun(topic, partition, records, self._key, position, len(data), traits=traits))
+            self._runs.append(StagedRun(topic, partition, records, key, position, len(data), traits=traits))
             parts.append(data)
             position += len(data)
-        if parts:
-            store = open_store()
-            if not store.run(store.store.create(self._key, *parts)):
-                raise FileExistsError(f"{self._key} exists, although its name was never used")
-        return tuple(runs)
+        self._clear()
+        store = self._open_store()
+        if not store.run(store.store.create(key, *parts)):
+            raise FileExistsError(f"{key} exists, although its name was never used")
 
 
 def read_runs(store: BlockingStore, runs: Iterable[StagedRun]) -> Iterable[tuple[StagedRun, Buffer]]:
