@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 import pytest
 
+from penstock.pipeline.errors import PipelineError
 from penstock.pipeline.iceberg import IcebergTable
 from penstock.pipeline.tables import PLANS_KEPT, STAGING, ParquetTable, Plans
 from penstock.storage.stores.blocking import BlockingStore
@@ -147,10 +148,42 @@ def test_another_query_adds_to_an_iceberg_table_from_its_own_first_batch(world: 
     assert iceberg_rows(world.path) == list(range(20))
 
 
+def test_an_iceberg_table_gets_the_columns_that_its_function_makes_now(world: World) -> None:
+    """Also if a run died between its plan and its commit, and the next one has the old function again."""
+    pytest.importorskip("pyiceberg")
+    world.iceberg().add(world.rows(0, 2), 0)
+    wider = world.rows(2, 4).selectExpr("id", "odd", "'x' as more")
+    with pytest.raises(ReplacedError):
+        world.iceberg(replaced).add(wider, 1)
+    world.iceberg().add(world.rows(2, 4), 1)
+    world.iceberg().add(world.rows(4, 6).drop("odd"), 2)
+    assert iceberg_table(world.path, ("id", "odd", "more")) == [
+        (0, False, None), (1, True, None), (2, False, "x"), (3, True, "x"), (4, None, None), (5, None, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+def test_columns_of_another_type_are_refused_before_anything_is_planned(world: World, kind: str) -> None:
+    if kind == "iceberg":
+        pytest.importorskip("pyiceberg")
+    opened: Callable[[], IcebergTable | ParquetTable] = getattr(world, kind)
+    opened().add(world.rows(0, 2), 0)
+    why = f"^The table at {world.path} cannot take what its function makes now: .*string"
+    with pytest.raises(PipelineError, match=why):
+        opened().add(world.rows(2, 4).selectExpr("string(id) as id", "odd"), 1)
+    opened().add(world.rows(2, 4), 1)
+    found = iceberg_rows(world.path) if kind == "iceberg" else world.found()
+    assert found == [0, 1, 2, 3]
+
+
 def iceberg_rows(path: Path) -> list[int]:
+    return [row[0] for row in iceberg_table(path, ("id",))]
+
+
+def iceberg_table(path: Path, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
     from pyiceberg.catalog import load_catalog
 
     place = f"sqlite:///{path}/catalog.db"
     with closing(load_catalog("penstock", type="sql", uri=place, warehouse=f"file://{path}")) as catalog:
-        found = catalog.load_table("penstock.rows").scan(selected_fields=("id",)).to_arrow()
-    return sorted(int(n) for n in found.column("id").to_pylist())
+        found = catalog.load_table("penstock.rows").scan(selected_fields=columns).to_arrow()
+    return sorted(tuple(row[name] for name in columns) for row in found.to_pylist())

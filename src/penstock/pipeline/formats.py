@@ -61,8 +61,11 @@ class Json:
         # The random number keeps Spark from parsing twice: no filter moves below what is not deterministic.
         frame = frame.withColumns({_PARSED: f.from_json(text, wide, options), _ONCE: f.rand(0)})
         parsed = f.col(_PARSED)
-        # from_json takes the first value of a text and leaves the rest unread; an array of them has no rest.
+        # from_json takes the first value of a text and leaves the rest unread; an array of them has no rest,
+        # unless the text itself ends the array: then what comes behind the text is not counted either.
         alone = f.json_array_length(f.concat(f.lit("["), text, f.lit("]"))) == 1
+        within = f.json_array_length(f.concat(f.lit("["), text, f.lit(",0]"))) == 2
+        alone = alone & (~f.contains(text, f.lit("]")) | within)
         object_like = f.ltrim(text).startswith("{")
         reason = f.when(f.col(column).isNull(), f.lit(None).cast("string"))
         for holds, complaint in (

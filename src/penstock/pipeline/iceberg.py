@@ -2,9 +2,11 @@
 
 A commit carries the number of its query and its micro-batch. If a driver died after the commit and the
 micro-batch runs again, the run finds the commit in the table and leaves the table alone. The same commit says
-how far the table has its topics, so that `penstock.spark.table` can add what the log has beyond. The catalog,
-`penstock`, is by default a file beside the table. The options `catalog.NAME` are properties of another one
-(for example `catalog.type` is `rest`), and `table` is the table's name in it.
+how far the table has its topics, so that `penstock.spark.table` can add what the log has beyond. And it adds
+the columns that the table lacks, as after a change of the function.
+
+The catalog, `penstock`, is by default a file beside the table. The options `catalog.NAME` are properties of
+another one (for example `catalog.type` is `rest`), and `table` is the table's name in it.
 """
 
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.pipeline.checkpoints import planned_ends
 from penstock.pipeline.errors import PipelineError
-from penstock.pipeline.tables import Files, ParquetTable, Plans
+from penstock.pipeline.tables import Files, ParquetTable, Plans, unfit
 from penstock.spark.errors import TableError
 from penstock.spark.tables.catalogs import (
     for_iceberg,
@@ -78,7 +80,9 @@ class IcebergTable:
         if self._table is None:
             from pyspark.sql.pandas.types import to_arrow_schema
 
-            self.open(to_arrow_schema(frame.schema, timezone="UTC"))
+            schema = to_arrow_schema(frame.schema, timezone="UTC")
+            self.open(schema)
+            self._require_fitting(schema)
         if batch <= self._last:
             return
         files = self._files.write(frame, batch)
@@ -103,6 +107,7 @@ class IcebergTable:
         from pyiceberg.exceptions import CommitFailedException
 
         about = {QUERY: self._plans.id(), BATCH: str(batch)}
+        schema = self._schema_of(files[0])
         for left in reversed(range(COMMITS_MAX)):
             if self._newest() >= batch:
                 return
@@ -111,6 +116,8 @@ class IcebergTable:
             try:
                 with self._table.transaction() as change:
                     change.set_properties(self._told(batch, ends))
+                    with change.update_schema() as columns:
+                        self._widen(columns, schema)
                     change.add_files(files, snapshot_properties=about)
                 return
             except (CommitFailedException, ValueError):
@@ -118,6 +125,33 @@ class IcebergTable:
                 self._table.refresh()
                 if not left and self._newest() < batch:
                     raise
+
+    def _schema_of(self, file: str) -> "pa.Schema":
+        """The columns of the files of a micro-batch. They may be those of a run with another function, which
+        died before it could commit them."""
+        from pyarrow.parquet import read_schema
+
+        with self._table.io.new_input(file).open() as opened:
+            return read_schema(opened)
+
+    def _widen(self, columns: Any, schema: "pa.Schema") -> None:
+        """Give the table the columns that it lacks. They are null in the rows that it has."""
+        import pyarrow as pa
+
+        there = {one.name for one in self._table.schema().fields}
+        columns.union_by_name(pa.schema([
+            one if one.name in there else one.with_nullable(True) for one in schema
+        ]))  # fmt: skip
+
+    def _require_fitting(self, schema: "pa.Schema") -> None:
+        """Before anything is planned: files that do not fit could never become part of the table, whatever
+        the function makes later."""
+        from pyiceberg.exceptions import ValidationError
+
+        try:
+            self._widen(self._table.update_schema(), schema)
+        except (ValidationError, ValueError) as error:
+            raise unfit(self._path, str(error)) from None
 
     def _told(self, batch: int, ends: Stored) -> dict[str, str]:
         """What the table is to say of itself after a commit of this micro-batch."""

@@ -25,6 +25,8 @@ from uuid import uuid4
 
 import msgspec
 
+from penstock.pipeline.errors import PipelineError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -38,6 +40,13 @@ QUERY_SECONDS = 60
 
 Fence = Callable[[], None]
 """Raises if another run of the pipeline has begun since."""
+
+
+def unfit(path: str, why: str) -> PipelineError:
+    return PipelineError(
+        f"The table at {path} cannot take what its function makes now: {why.rstrip('.')}. Give the output"
+        " another name, or its columns the types that they had."
+    )
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -87,11 +96,29 @@ class ParquetTable:
         self._partition_by = partition_by
         self._options = options
         self._swept = False
+        self._fits = False
         self.plans = plans
 
     def add(self, frame: "DataFrame", batch: int) -> None:
         """What `foreachBatch` calls."""
+        if not self._fits:
+            self._require_fitting(frame)
+            self._fits = True
         self.write(frame, batch)
+
+    def _require_fitting(self, frame: "DataFrame") -> None:
+        """Files of which one has text where another has numbers are a table that few engines can read."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            there = frame.sparkSession.read.parquet(self._path).schema
+        except AnalysisException:
+            return  # It has no file yet.
+        kinds = {one.name: one.dataType.simpleString() for one in frame.schema.fields}
+        for one in there.fields:
+            had, has = one.dataType.simpleString(), kinds.get(one.name)
+            if has not in (None, had) and one.name not in self._partition_by:
+                raise unfit(self._path, f"the column {one.name!r} is {has}, and was {had}")
 
     def write(self, frame: "DataFrame", batch: int) -> list[str]:
         """Add the rows of a micro-batch; the files that hold them."""
