@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from penstock.admin.records import ReaderPositions, Sender
 from penstock.cli.client import Client
 from penstock.testing import Broker, BrokerError
 from penstock.testing.ports import HOST, consecutive, hold
+from penstock.testing.waiting import until
 from penstock.wire.batch import Record
 
 
@@ -79,6 +82,35 @@ def test_stop_kill_and_start_again(process: bool) -> None:
         broker.start()
         send(address, "t", b"three")
         assert read(address, "t") == [b"one", b"two", b"three"]
+
+
+FORGOTTEN = """
+import os, signal, socket, sys
+from penstock.testing import Broker
+
+def start():
+    broker = Broker(process=True).start()
+    return broker.port, broker.store
+
+port, store = start()
+with socket.create_connection(("127.0.0.1", port)):
+    print(port, store, flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "done"])
+def test_a_process_ends_with_that_of_the_test(how: str) -> None:
+    """Killed, as by the time limit of a CI job, or done without a close. The store goes, too."""
+    said = subprocess.run(
+        [sys.executable, "-c", FORGOTTEN, how], capture_output=True, text=True, timeout=60, check=False
+    )
+    port, store = said.stdout.split()
+    assert os.path.basename(store).startswith("penstock-test-")
+    until(lambda: not os.path.exists(store), 60, "the end of the broker")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)))
 
 
 def test_settings_have_their_effect() -> None:

@@ -88,7 +88,7 @@ class Broker:
             "listeners": f"PLAINTEXT://{self.host}:{self._port}",
             "store": self.store,
         }
-        host: Host = ProcessHost(settings) if self._process else ThreadHost(settings)
+        host: Host = ProcessHost(settings, self._temporary) if self._process else ThreadHost(settings)
         try:
             self._port = host.start()
         except BaseException:

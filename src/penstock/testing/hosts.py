@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import selectors
 import subprocess
@@ -101,23 +102,39 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """A process of its own, as `penstock start` runs it; it can be killed in the same way."""
+    """A process of its own, as `penstock start` runs it; it can be killed in the same way. It ends with this
+    process, too (see `leashed`)."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], temporary: str | None) -> None:
+        """`temporary`: the store, if it is to go with the broker where nobody is left to remove it."""
         self._settings = settings
+        self._temporary = temporary or ""
+        self._leash = -1
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> int:
-        command = [sys.executable, "-m", "penstock", "start", "--broker-id", self._settings["broker.id"]]
+        command = [sys.executable, "-m", "penstock.testing.leashed", self._temporary, "start"]
+        command += ["--broker-id", self._settings["broker.id"]]
         for name, value in self._settings.items():
             if name != "broker.id":
                 command += ["--set", f"{name}={value}"]
-        self._process = process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # A number and no file: it is to stay open if the test forgets this object.
+        held, self._leash = os.pipe()
+        try:
+            self._process = process = subprocess.Popen(
+                command, stdin=held, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except BaseException:
+            self._let_go()
+            raise
+        finally:
+            os.close(held)
         line = self._first_line(process, time.monotonic() + START_SECONDS)
         ready = _READY.search(line)
         if ready is None:
             process.kill()
             _out, problem = process.communicate()
+            self._let_go()
             raise BrokerError(problem.decode(errors="replace").strip() or "the broker ended without a word")
         threading.Thread(target=self._drain, args=(process,), name="penstock output", daemon=True).start()
         return int(ready[1])
@@ -166,6 +183,12 @@ class ProcessHost:
         assert self._process is not None
         if self._process.stdout is not None:
             self._process.stdout.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        leash, self._leash = self._leash, -1
+        if leash >= 0:
+            os.close(leash)
 
     @property
     def pid(self) -> int:
