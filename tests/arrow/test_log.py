@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,13 @@ def workshop(tmp_path: Path) -> Iterator[Workshop]:
         yield made
 
 
+class NoTime(datetime):
+    """pandas has such a datetime for what is missing."""
+
+    def utcoffset(self) -> timedelta | None:
+        raise ValueError("NaTType does not support utcoffset")
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "sentence"),
     [
@@ -42,6 +49,7 @@ def workshop(tmp_path: Path) -> Iterator[Workshop]:
         ({"start": "now"}, ValueError, f"start is {PLACES}, not 'now'."),
         ({"end": 5}, ValueError, f"end is {PLACES}, not 5."),
         ({"start": date(2026, 1, 1)}, ValueError, f"start is {PLACES}, not datetime.date("),
+        ({"start": NoTime(2026, 1, 1)}, ValueError, f"start is {PLACES}, not "),
         ({"start": {0: -1, 1: 0}}, ValueError, "start has -1 for partition 0: an offset is 0 or more,"),
         ({"start": {0: 1.5, 1: 0}}, ValueError, "start has 1.5 for partition 0: an offset is 0 or more,"),
         ({"start": {0: True, 1: 0}}, ValueError, "start has True for partition 0: an offset is 0 or more,"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,15 @@ def test_a_scan_ends_where_the_topic_ended_when_it_was_asked_for(broker: Broker,
     assert seen(log.topic("moment").scan()) == [(0, 0), (0, 1)]
 
 
+class Stamp(datetime):
+    """As pandas has it: without a time zone it has no way to one."""
+
+    def astimezone(self, tz: tzinfo | None = None) -> Stamp:
+        if self.tzinfo is None:
+            raise TypeError("Cannot convert tz-naive Timestamp, use tz_localize to localize")
+        return super().astimezone(tz)
+
+
 def test_times_to_start_and_end_at(broker: Broker, log: Log) -> None:
     """Partition 0 has records at TIME to TIME + 3 ms, and partition 1 only the first of these."""
     create(broker, "times", 2)
@@ -212,7 +221,10 @@ def test_times_to_start_and_end_at(broker: Broker, log: Log) -> None:
     assert len(seen(topic.scan(end=first + HOUR))) == 5
     elsewhere = (first + 2 * ms).astimezone(tz=None)
     assert seen(topic.scan(elsewhere)) == [(0, 2), (0, 3)], "a time zone of its own"
-    assert seen(topic.scan(elsewhere.replace(tzinfo=None))) == [(0, 2), (0, 3)], "local time"
+    local = elsewhere.replace(tzinfo=None)
+    assert seen(topic.scan(local)) == [(0, 2), (0, 3)], "local time"
+    stamp = Stamp.combine(local.date(), local.time())
+    assert seen(topic.scan(stamp)) == [(0, 2), (0, 3)], "local time, by pandas"
 
 
 def test_some_columns_in_their_order(broker: Broker, log: Log) -> None:

@@ -228,11 +228,9 @@ def _asked(topic: str, start: Place | None, end: Place | None, isolation: Isolat
 
 
 def _bound(name: str, topic: str, place: Place) -> Bound:
-    if isinstance(place, datetime):
-        if place.utcoffset() is None:
-            place = place.astimezone()  # Local time, as everywhere in Python.
+    if isinstance(place, datetime) and (moment := _moment(place)) is not None:
         # Records have milliseconds. One at this time or later is one at the next whole millisecond or later.
-        return Bound(everywhere=-((_EPOCH - place) // timedelta(milliseconds=1)), by_timestamp=True)
+        return Bound(everywhere=-((_EPOCH - moment) // timedelta(milliseconds=1)), by_timestamp=True)
     if isinstance(place, str) and place in _WORDS:
         return Bound(everywhere=_WORDS[place])
     if isinstance(place, Mapping):
@@ -241,6 +239,17 @@ def _bound(name: str, topic: str, place: Place) -> Bound:
     raise OptionError(
         f"{name} is 'earliest', 'latest', a datetime, or offsets as {{0: 5, 1: 7}}, not {place!r}."
     )
+
+
+def _moment(place: datetime) -> datetime | None:
+    """With a time zone. None for what is no time, such as one that pandas has for that."""
+    try:
+        if place.utcoffset() is not None:
+            return place
+        # Local time, as everywhere in Python; a timestamp of pandas has another meaning of its own.
+        return datetime.combine(place.date(), place.time()).astimezone()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _offset(name: str, partition: int, value: object) -> int:
