@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,6 +215,29 @@ def test_a_run_that_was_killed_is_told_and_replaced(place: Place) -> None:
     assert found is not None and found.state == "crashed"
     assert "is gone, last heard of 4 s ago" in found.sentence
     assert place.go(pipeline).state == "finished"
+
+
+def test_dead_letters_find_room_and_share_their_topic_with_an_output(place: Place) -> None:
+    """Records that fit their topic just so, one by its compression, and rows of the pipeline's own."""
+    create(place.broker, "letters", 1)
+    write(place.broker, "letters", [b'{"id": 1, "amount": -5}', b'{"id": 2}'])
+    large, huge = random.Random(1).randbytes(1_048_450), b"y" * 3_000_000
+    for value, codec in ((large, "none"), (huge, "lz4")):
+        settings = {"bootstrap.servers": place.broker.bootstrap_servers, "compression.type": codec}
+        producer = Producer({**settings, "message.max.bytes": 10_000_000})
+        producer.produce("letters", value, b"k")
+        assert producer.flush(30) == 0
+    pipeline = Pipeline("letters")
+    pipeline.source("letters", value=Json("id long not null, amount double"))
+
+    @pipeline.topic("letters.dead")
+    def negative(letters: DataFrame) -> DataFrame:
+        return letters.where("value.amount < 0").select("value.id")
+
+    assert place.go(pipeline).state == "finished"
+    assert place.go(pipeline).state == "finished"
+    found = sorted((message.value() for message in read(place.broker, "letters.dead")), key=len)
+    assert found == [b'{"id":1}', large, huge]
 
 
 def test_what_is_wrong_is_one_sentence(place: Place) -> None:

@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,8 +29,14 @@ from penstock.pipeline.frames import changed, dead, good, result, stream
 from penstock.pipeline.session import close_session, open_session, require_spark, settings_of
 from penstock.pipeline.status import OutputStatus, Status
 from penstock.settings.clients import client_security
+from penstock.spark.write.demands import MAX_BYTES, demands_of
 from penstock.storage.stores.objects import StoreError
-from penstock.wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -47,6 +53,8 @@ NEXT_SECONDS = 0.2
 CONNECT_SECONDS = 10.0
 STARTS_MAX = 10
 WORKER_SECONDS = 30.0
+LETTER_BYTES = 64 * 1024
+"""For the headers of a dead letter, beyond what its topic took."""
 ROWS = "penstock_rows"
 """The name under which Spark tells how many rows an output had."""
 
@@ -182,14 +190,18 @@ class Run:
     def _prepare_topics(self) -> None:
         """What is read must exist; what is written to is created."""
         wanted: dict[str, tuple[int | None, str]] = {}
-        for source in self._pipeline.sources:
-            if source.dead_letters is not None:
-                wanted[source.dead_letters] = (None, source.topics[0])
         made = set()
         for output in self._pipeline.outputs.values():
             if isinstance(output.target, Topic):
                 wanted[output.target.topic] = (output.target.partitions, output.sources[0].topics[0])
                 made.add(output.target.topic)
+        dead = {
+            source.dead_letters: source
+            for source in self._pipeline.sources
+            if source.dead_letters is not None
+        }
+        for topic, source in dead.items():
+            wanted.setdefault(topic, (None, source.topics[0]))
         reads = [topic for source in self._pipeline.sources for topic in source.topics]
         if not wanted and self._options.bootstrap is None:
             return  # Tables of raw records need no broker; Spark says if a topic is missing.
@@ -206,7 +218,8 @@ class Run:
                         raise PipelineError(f"The topic {topic!r} does not exist.")
                 for topic, (partitions, like) in wanted.items():
                     if topic not in counts:
-                        _create(client, topic, partitions or counts.get(like, -1))
+                        taken = dead[topic].topics if topic in dead else ()
+                        _create(client, topic, partitions or counts.get(like, -1), taken)
         except ClientError as error:
             raise PipelineError(f"The brokers cannot be asked: {error}") from None
 
@@ -284,7 +297,7 @@ class Run:
             name=output.name,
             kind="topic" if isinstance(output.target, Topic) else "table",
             target=self._target(output),
-            checkpoint=f"{self._home}/checkpoints/{output.name}",
+            checkpoint=f"{self._home}/checkpoints/{self._checkpoint(output)}",
             topics=[topic for source in output.sources for topic in source.topics],
         )
         frames = [
@@ -297,6 +310,12 @@ class Run:
         why = changed(output, frames, rows)
         return status, lambda: self._to_table(rows, status, output, why)
 
+    def _checkpoint(self, output: Output) -> str:
+        """An output's name, unless it is a dead-letter topic's. Another query writes these letters, and has
+        that name for its own checkpoint."""
+        letters = any(output.name == source.dead_letters for source in self._pipeline.sources)
+        return f"{output.name}~output" if letters else output.name
+
     def _plan_dead(self, spark: "SparkSession", source: Source) -> "tuple[OutputStatus, Callable[[], Any]]":
         assert source.dead_letters is not None
         topic = source.dead_letters
@@ -308,7 +327,8 @@ class Run:
             topics=list(source.topics),
         )
         rows = dead(source, stream(spark, source, self._reading(topic, 0)))
-        return status, lambda: self._to_topic(rows, status, topic, "append")
+        # It may have come compressed, and fit its topic only so. Every client knows this codec.
+        return status, lambda: self._to_topic(rows, status, topic, "append", "gzip")
 
     def _reading(self, name: str, number: int) -> dict[str, str]:
         group = f"{self._pipeline.name}.{name}" + (f".{number}" if number else "")
@@ -329,10 +349,19 @@ class Run:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=self._options.interval)
 
-    def _to_topic(self, rows: "DataFrame", status: OutputStatus, topic: str, mode: str) -> "StreamingQuery":
+    def _to_topic(
+        self, rows: "DataFrame", status: OutputStatus, topic: str, mode: str, codec: str = "none"
+    ) -> "StreamingQuery":
         from penstock.pipeline.topics import TopicWriter
 
-        topics = TopicWriter({"topic": topic, "store": self._options.store, **self._options.to_brokers()})
+        topics = TopicWriter(
+            {
+                "topic": topic,
+                "store": self._options.store,
+                "kafka.compression.type": codec,
+                **self._options.to_brokers(),
+            }
+        )
         query: StreamingQuery = self._writer(rows, status, mode).foreachBatch(topics.add).start()
         topics.query.set_result(query.id)
         return query
@@ -468,9 +497,18 @@ def _behind(end: statuses.Positions, newest: statuses.Positions) -> int:
     )
 
 
-def _create(client: Client, topic: str, partitions: int) -> None:
+def _create(client: Client, topic: str, partitions: int, letters_of: Sequence[str]) -> None:
+    """`letters_of`: the topics whose dead letters it is to take. They get headers, so they are larger."""
+    limits = [one.max_bytes or 0 for one in demands_of(client, letters_of).values()]
+    configs = [
+        CreatableTopicConfig(name=MAX_BYTES, value=str(min(limit + LETTER_BYTES, (1 << 31) - 1)))
+        for limit in (max(limits, default=0),)
+        if limit
+    ]
     request = CreateTopicsRequest(
-        topics=[CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)],
+        topics=[
+            CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1, configs=configs)
+        ],
         timeout_ms=30_000,
     )
     (answer,) = client.controller().ask(request, CreateTopicsResponse).topics

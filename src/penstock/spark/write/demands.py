@@ -6,7 +6,7 @@ plan: then a job that leaves them out goes on.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.client import AnswerError, Client
@@ -20,9 +20,9 @@ from penstock.wire.api.describe_configs import (
 )
 from penstock.wire.errors import ErrorCode
 
-_MAX_BYTES, _CLEANUP, _STAMPED = "max.message.bytes", "cleanup.policy", "message.timestamp.type"
+MAX_BYTES, _CLEANUP, _STAMPED = "max.message.bytes", "cleanup.policy", "message.timestamp.type"
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
-_NAMES = [_MAX_BYTES, _CLEANUP, _STAMPED, _BEFORE, _AFTER]
+_NAMES = [MAX_BYTES, _CLEANUP, _STAMPED, _BEFORE, _AFTER]
 _SMALL_BYTES = 64 * 1024
 """Rows up to here are taken for granted: no broker is asked because of their size."""
 
@@ -40,7 +40,7 @@ def require_acceptable(client: Client, staged: Sequence[StagedRun]) -> None:
     """WriteError if a topic would refuse some of the rows. What is not known is not checked: who may write to
     a topic need not be allowed to see its settings."""
     topics = {run.topic for run in staged if _may_be_minded(run.traits)}
-    demands = _ask(client, topics, time.time_ns() // 1_000_000) if topics else {}
+    demands = demands_of(client, topics)
     for run in staged:
         found = demands.get(run.topic)
         if found is not None:
@@ -56,7 +56,7 @@ def _require(run: StagedRun, demands: Demands) -> None:
     topic = f"Topic {run.topic!r} refuses a row:"
     if demands.max_bytes is not None and traits.largest_alone > demands.max_bytes:
         raise WriteError(
-            f"{topic} it takes {traits.largest_alone} bytes, and {_MAX_BYTES} is {demands.max_bytes}."
+            f"{topic} it takes {traits.largest_alone} bytes, and {MAX_BYTES} is {demands.max_bytes}."
         )
     if demands.compacted and traits.keyless:
         raise WriteError(f"{topic} it has no key, and the topic is compacted.")
@@ -69,7 +69,11 @@ def _require(run: StagedRun, demands: Demands) -> None:
         raise WriteError(f"{topic} its timestamp, {newest}, is later than {_AFTER} allows.")
 
 
-def _ask(client: Client, topics: Iterable[str], now_ms: int) -> dict[str, Demands]:
+def demands_of(client: Client, topics: Collection[str]) -> dict[str, Demands]:
+    """What topics demand now, as far as this user may see it."""
+    if not topics:
+        return {}
+    now_ms = time.time_ns() // 1_000_000
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(resource_type=TOPIC_CONFIG, resource_name=name, configuration_keys=_NAMES)
@@ -95,7 +99,7 @@ def _demands(settings: Mapping[str, str], now_ms: int) -> Demands:
     timed = settings.get(_STAMPED) == "CreateTime"
     before, after = number(_BEFORE), number(_AFTER)
     return Demands(
-        number(_MAX_BYTES),
+        number(MAX_BYTES),
         "compact" in settings.get(_CLEANUP, ""),
         now_ms - before if timed and before is not None else None,
         now_ms + after if timed and after is not None else None,
