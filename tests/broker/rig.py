@@ -40,6 +40,7 @@ class Rig:
         self.clock = clock
         self.session = Session("PLAINTEXT", "127.0.0.1")
         self._handle = make_handle(broker)
+        self.client_id = "rig"
         self.general = 0
         """How many requests did not go the fast way."""
         self._correlation_id = 0
@@ -121,7 +122,8 @@ class Rig:
         """Hand a request over, in a buffer that is spoilt afterwards unless it is the handler's own."""
         self._correlation_id += 1
         frame = bytearray(
-            request_header(message.api_key, version, self._correlation_id, "rig") + encode(message, version)
+            request_header(message.api_key, version, self._correlation_id, self.client_id)
+            + encode(message, version)
         )
         answer = self.handle(memoryview(frame), owned)
         if not owned:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from struct import Struct
 
 import pytest
 
+from penstock.broker.groups.requests import client_of
 from penstock.broker.shards.live import LiveShard
 from penstock.broker.shards.loading import load
 from penstock.groups.classic.embedded import write_assignment
@@ -15,6 +17,7 @@ from penstock.groups.classic.group import ClassicGroup, ClassicMember
 from penstock.groups.shard import GroupShard
 from penstock.metadata.commands import DeleteTopic, RegisterBroker
 from penstock.metadata.image import OFFSETS_TOPIC, Listener
+from penstock.server.framed import FramedRequest
 from penstock.storage.ledger.ledger import Ledger, Partition
 from penstock.wire.api.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -60,6 +63,8 @@ from penstock.wire.api.sync_group import (
     SyncGroupResponse,
 )
 from penstock.wire.errors import ErrorCode
+from penstock.wire.exchange import Session
+from penstock.wire.texts import STRING_BYTES_MAX
 from tests.broker.rig import Rig
 from tests.groups.transcript import subscription
 
@@ -387,6 +392,52 @@ async def test_a_classic_member_through_its_life(rig: Rig, version: int) -> None
         (unknown, []) if leave_version < 3 else (0, [unknown])
     )
     assert (await rig.ask(beat, HeartbeatResponse, min(version, 4))).error_code == unknown
+
+
+@pytest.mark.parametrize("version", [3, 5, 9])
+async def test_a_client_with_the_longest_name_is_a_member_like_any_other(rig: Rig, version: int) -> None:
+    """A member is called as its client, and more."""
+    rig.client_id = "é" * (STRING_BYTES_MAX // 2)
+    await find(rig)
+    joined = await join(rig, version)
+    if version >= 4:
+        joined = await join(rig, version, joined.member_id)
+    member = joined.member_id
+    assert (joined.error_code, [m.member_id for m in joined.members]) == (0, [member])
+    assert STRING_BYTES_MAX - 2 <= len(member.encode()) <= STRING_BYTES_MAX
+    sync = SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id=member,
+        assignments=[SyncGroupRequestAssignment(member_id=member, assignment=b"given")],
+    )
+    assert bytes((await rig.ask(sync, SyncGroupResponse, 3)).assignment) == b"given"
+    described = await rig.ask(DescribeGroupsRequest(groups=["g"]), DescribeGroupsResponse, 4)
+    (group,) = described.groups
+    assert (group.error_code, group.group_state) == (0, "Stable")
+    (shown,) = group.members
+    assert (shown.member_id, shown.client_id) == (member, rig.client_id)
+
+
+def test_the_name_of_a_client_that_is_not_utf_8_fits_where_it_is_kept() -> None:
+    """Each of its bytes becomes a character of three."""
+    frame = Struct(">hhih").pack(11, 3, 1, STRING_BYTES_MAX) + b"\xff" * STRING_BYTES_MAX
+    request = FramedRequest(Session("PLAINTEXT", "127.0.0.1"), memoryview(frame), owned=True)
+    assert client_of(request).id == "\ufffd" * (STRING_BYTES_MAX // 3)
+
+
+async def test_a_retention_beyond_all_times_is_the_longest(rig: Rig) -> None:
+    await find(rig)
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    request = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        retention_time_ms=2**63 - 1,
+        topics=[OffsetCommitRequestTopic(name="t", partitions=[part])],
+    )
+    answer = await rig.ask(request, OffsetCommitResponse, 4)
+    assert [p.error_code for p in answer.topics[0].partitions] == [0]
+    assert await fetch(rig, 5, {"t": [0]}) == (ErrorCode.NONE, {("t", 0): (7, ErrorCode.NONE)})
 
 
 @pytest.mark.parametrize(("version", "rebalance_ms"), [(0, 10_000), (1, 60_000)])

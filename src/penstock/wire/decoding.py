@@ -3,8 +3,8 @@
 Consecutive values of fixed size, and the length that follows them, are read by one `struct` call. Nothing is
 allocated on the word of a count or a length before it has been compared with the bytes that remain. An item
 takes three bytes on the wire and hundreds in memory, and each costs time in which nobody else is served, so
-the items of what clients send are bounded, too. So are their strings: in newer versions the length of one may
-take five bytes, and there are two for it in older answers and in the keys of stored records.
+the items of what clients send are bounded, too. So are their strings: a compact length could be any, and
+older versions, answers and stored records have two bytes for it.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,16 @@ from typing import Any
 
 from penstock.wire import varint
 from penstock.wire.errors import WireError
-from penstock.wire.layout import FIXED, STRING_BYTES_MAX, Field, Layout, WireType, smallest
+from penstock.wire.layout import FIXED, Field, Layout, WireType, smallest
 from penstock.wire.source import Source
+from penstock.wire.texts import STRING_BYTES_MAX
 
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
 
 def make_decoder(layout: Layout, items_max: int | None = None) -> Decoder:
-    """`items_max`: a message whose arrays hold more than so many items together is malformed, and so is one
-    with a string of more than STRING_BYTES_MAX. None: neither is, because nobody but a broker wrote it."""
+    """`items_max`: for what clients send. A message whose arrays hold more than so many items together, or
+    with a string that is longer than any may be, is malformed."""
     return _DecoderSource(layout, items_max).compile()
 
 
@@ -79,7 +80,7 @@ class _DecoderSource(Source):
         if kind == "struct":
             assert wire_type.layout is not None
             return self.struct(wire_type.layout, wire_type.nullable, tagged)
-        length = self.length(kind)
+        length = self.length(kind, what)
         result = self.name()
         if wire_type.nullable:
             self.line(f"if {length} < 0: {result} = None")
@@ -183,7 +184,7 @@ class _DecoderSource(Source):
         self.line(f"pos = {stop}")
         self.depth -= 2
 
-    def length(self, kind: str) -> str:
+    def length(self, kind: str, what: str) -> str:
         """A variable that holds a length or count; below zero it means null."""
         if not self.layout.flexible:
             length = self.fixed("h", 2) if kind == "string" else self.fixed("i", 4)
@@ -194,8 +195,7 @@ class _DecoderSource(Source):
         self.line(f"if {length} > 127:")
         self.line(f"    {length}, pos = more(buf, pos, {length})")
         if kind == "string" and self.items_max is not None:
-            too_long = f"'a string has more than {STRING_BYTES_MAX} bytes'"
-            self.line(f"    if {length} > {STRING_BYTES_MAX + 1}: raise WireError({too_long})")
+            self.line(f"    if {length} > {STRING_BYTES_MAX + 1}: raise WireError('{what} is too long')")
         self.line(f"{length} -= 1")
         return length
 

@@ -1,8 +1,10 @@
 """Writes the encoder of one message at one version as straight-line Python, and compiles it.
 
 The result is collected as a list of pieces. Consecutive values of fixed size, and the length that follows
-them, are one piece, packed by one `struct` call. A text for people repeats what a client said, and may be too
-long for a string: it is cut. All else that is too long is our mistake.
+them, are one piece, packed by one `struct` call.
+
+An error message repeats what a client sent, and a few words more. It is the one text that is cut where it
+does not fit: an answer that cannot be read would hide what became of the rest of the request.
 """
 
 from collections.abc import Callable
@@ -12,10 +14,13 @@ from typing import Any
 
 from penstock.wire import varint
 from penstock.wire.buffers import Buffer
-from penstock.wire.layout import FIXED, STRING_BYTES_MAX, Field, Layout, WireType
+from penstock.wire.layout import FIXED, Field, Layout, WireType
 from penstock.wire.source import Source
+from penstock.wire.texts import fitting
 
 Encoder = Callable[[Any], list[Buffer]]
+
+_CUT = "error_message"
 
 
 def make_encoder(layout: Layout, version: int) -> Encoder:
@@ -33,7 +38,7 @@ class _EncoderSource(Source):
         self.scope |= {
             "broken": (struct_error, TypeError, AttributeError),
             "small": varint.SMALL,
-            "text": _text,
+            "fitting": fitting,
             "uvarint": varint.unsigned,
             "pack": pack,
         }
@@ -101,8 +106,7 @@ class _EncoderSource(Source):
             self.array(wire_type.element, source, what)
         else:
             if kind == "string":
-                is_text = what.endswith("error_message")
-                self.line(f"{source} = " + (f"text({source})" if is_text else f"{source}.encode()"))
+                self.line(f"{source} = {f'fitting({source})' if what == _CUT else source}.encode()")
             self.length(kind, source)
             self.flush()
             self.line(f"{self.out}({source})")
@@ -192,8 +196,3 @@ class _EncoderSource(Source):
         if isinstance(default, int | float | str | bytes):
             return f"{source} != {default!r}"
         return f"{source} != {self.bind(default)}"
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return data if len(data) <= STRING_BYTES_MAX else data[:STRING_BYTES_MAX].decode(errors="ignore").encode()

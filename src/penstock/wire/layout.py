@@ -19,9 +19,6 @@ FIXED = {
 }
 """Types of fixed size: their `struct` format and length."""
 
-STRING_BYTES_MAX = 32_767
-"""Kafka's limit for a string in any version of a message."""
-
 _VARIABLE = ("string", "bytes", "records")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.groups.core import Client
+from penstock.wire.texts import fitting
 
 if TYPE_CHECKING:
     from penstock.wire.exchange import Request
@@ -14,8 +15,9 @@ R = TypeVar("R")
 
 
 def client_of(request: Request) -> Client:
-    """Who asks, with the host spelled as Kafka's tools show it."""
-    return Client(request.client_id or "", "/" + request.session.peer_host)
+    """Who asks, with the host spelled as Kafka's tools show it. A name that is not UTF-8 grows when it is
+    read."""
+    return Client(fitting(request.client_id or ""), "/" + request.session.peer_host)
 
 
 def mapped(answer: R | Awaitable[R], change: Callable[[R], R]) -> R | Awaitable[R]:

@@ -13,6 +13,7 @@ from penstock.shards.shard import Ticket, error_after_append
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.wire.api.sync_group import SyncGroupResponse
 from penstock.wire.errors import ErrorCode
+from penstock.wire.texts import STRING_BYTES_MAX, fitting
 
 UNKNOWN_MEMBER = ""
 MEMBER_ID_REQUIRED_SINCE = 4
@@ -20,9 +21,6 @@ SKIP_ASSIGNMENT_SINCE = 9
 SYNC_GRACE_MS = 1_000
 """Some clients join with a rebalance timeout of 0. Dropping them before a round trip is over, as Kafka does
 if its timer is faster than their SyncGroup, would make membership a matter of luck."""
-
-NAME_MAX = 4_096
-"""So much of a client's or instance's name is in the id that is made from it: a string has a limit."""
 
 
 def join_refused(code: ErrorCode, member_id: str = UNKNOWN_MEMBER) -> JoinGroupResponse:
@@ -100,7 +98,9 @@ class ClassicJoin:
         request = join.request
         c = self._c
         instance_id = request.group_instance_id
-        member_id = f"{(join.client.id if instance_id is None else instance_id)[:NAME_MAX]}-{c.new_id()}"
+        own = f"-{c.new_id()}"
+        named = join.client.id if instance_id is None else instance_id
+        member_id = fitting(named, STRING_BYTES_MAX - len(own)) + own
         if instance_id is not None:
             existing = group.static_members.get(instance_id)
             if existing is None:
