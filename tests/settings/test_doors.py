@@ -67,6 +67,14 @@ def test_settings_of_a_listener_lie_over_those_of_all() -> None:
         (("ssl.client.auth=required",), "no listener speaks TLS"),
         (("sasl.enabled.mechanisms=PLAIN",), "no listener asks for a login"),
         (("listener.name.other.ssl.client.auth=none",), "a listener that listeners lacks"),
+        (
+            ("listener.name.PLAINTEXT.ssl.client.auth=required",),
+            "small letters there, listener.name.plaintext.ssl",
+        ),
+        (
+            ("listeners=SASL_SSL://h:1", *KEYS, "listener.name.sasl_ssl.PLAIN.connections.max.reauth.ms=1"),
+            "means nothing: .* listener.name.sasl_ssl.plain.connections.max.reauth.ms",
+        ),
         (("listener.name.plaintext.ssl.client.auth=required",), "does not speak TLS"),
         (("listener.name.plaintext.sasl.enabled.mechanisms=PLAIN",), "asks for no login"),
         (

@@ -14,7 +14,7 @@ from penstock.settings.checks import is_place
 from penstock.settings.http import is_loopback
 from penstock.settings.jaas import jaas_users, parse_jaas
 from penstock.settings.listeners import Address, Protocol, parse_listeners, parse_protocol_map
-from penstock.settings.listening import LISTENING_SETTINGS, ListeningSettings, listener_names
+from penstock.settings.listening import LISTENING_SETTINGS, ListeningSettings, as_read, listener_names
 from penstock.settings.setting import HIDDEN, SettingsError
 
 
@@ -122,6 +122,7 @@ class _Listener:
 
 def doors(settings: ListeningSettings, given: Mapping[str, str]) -> tuple[Door, ...]:
     """The doors of a broker. SettingsError says what is missing, and never a secret."""
+    _refuse_unread(given)
     protocols = parse_protocol_map(settings.listener_security_protocol_map)
     found = []
     for address in parse_listeners(settings.listeners):
@@ -286,6 +287,16 @@ def _oauth(listener: _Listener) -> OauthSettings:
         scope_claim=value("scope.claim.name"),
         sub_claim=value("sub.claim.name"),
     )
+
+
+def _refuse_unread(given: Mapping[str, str]) -> None:
+    """As for Kafka, PLAIN is no mechanism where plain is one; Kafka leaves such a setting out."""
+    for name in given:
+        read = as_read(name)
+        if read != name:
+            raise SettingsError(
+                f"{name} means nothing: listeners and mechanisms are in small letters there, {read}."
+            )
 
 
 def _refuse_unused(found: list[Door], given: Mapping[str, str]) -> None:

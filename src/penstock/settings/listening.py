@@ -232,6 +232,12 @@ def prefixed(name: str) -> Setting | None:
     return replace(setting, name=name)
 
 
+def as_read(name: str) -> str:
+    """The name of a setting, with the listener and mechanism that it is for written as they are looked up."""
+    rest = of_all_listeners(name)
+    return name.removesuffix(rest).lower() + rest
+
+
 def of_all_listeners(name: str) -> str:
     """The name of a setting without the listener, and without the mechanism, that it is given for."""
     if not name.startswith(_PREFIX):
