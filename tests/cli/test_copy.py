@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from penstock.admin import copying
+from penstock.admin import records as admin_records
 from penstock.admin.configs import describe_configs
 from penstock.admin.copying import Copy
 from penstock.admin.records import send_batch
@@ -108,7 +109,7 @@ def test_a_copy_that_was_stopped_goes_on(broker: Broker, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(copying, "BATCH_RECORDS", 7)
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "send_batch", failing)
+        patch.setattr(admin_records, "send_batch", failing)
         stopped = run(broker, "topics", "copy", "shipments", "copied")
     assert stopped.exit_code == 1
     assert "The cluster is gone. 34 records were copied; --at 0:" in stopped.stderr
@@ -127,9 +128,33 @@ def test_a_batch_whose_answer_was_lost_is_not_stored_twice(
         real(client, topic, partition, batch, acks)
         return real(client, topic, partition, batch, acks)
 
-    monkeypatch.setattr(copying, "send_batch", twice)
+    monkeypatch.setattr(admin_records, "send_batch", twice)
     assert run_json(broker, "topics", "copy", "returns", "returned")["records"] == 60
     assert records(broker, "returned") == committed(broker, "returns")
+
+
+def test_batches_that_the_target_does_not_take_are_sent_in_parts_and_a_stop_between_them_is_told(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, "notes")
+    run_json(broker, "topics", "create", "small", "--partitions", "3", "--config", "max.message.bytes=250")
+    sent: list[int] = []
+    real = send_batch
+
+    def failing(client: Client, topic: str, partition: int, batch: bytes, acks: int) -> int:
+        if len(sent) == 4:
+            raise ClientError("The cluster is gone.")
+        base_offset = real(client, topic, partition, batch, acks)
+        sent.append(partition)
+        return base_offset
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admin_records, "send_batch", failing)
+        stopped = run(broker, "topics", "copy", "notes", "small")
+    assert 0 < int(stopped.stderr.split(" records were copied")[0].split()[-1]) < 60, stopped.stderr
+    where = stopped.stderr.split("--at ")[1].split(" ")[0]
+    run_json(broker, "topics", "copy", "notes", "small", "--at", where)
+    assert records(broker, "small") == committed(broker, "notes")
 
 
 def test_what_cannot_be_copied_is_refused_with_a_sentence(broker: Broker) -> None:

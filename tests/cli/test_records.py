@@ -7,15 +7,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from penstock.admin import records as admin_records
 from penstock.admin.filters import matching
 from penstock.cli import formats
 from penstock.cli.app import app
+from penstock.cli.client import Client
+from penstock.cli.sources import record_of_json
 from penstock.testing import Broker
+from penstock.testing.waiting import until
 from penstock.wire.batch import Record
 from tests.cli.test_commands import run, run_json
 
@@ -187,3 +192,81 @@ def test_completion_is_a_script_of_the_shell(shell: str) -> None:
     result = CliRunner().invoke(app, ["completion", shell])
     assert result.exit_code == 0
     assert "_PENSTOCK_COMPLETE" in result.stdout
+
+
+def test_lines_are_sent_as_they_come(broker: Broker) -> None:
+    run_json(broker, "topics", "create", "trickle")
+    where = ("--bootstrap", broker.bootstrap_servers)
+    command = [sys.executable, "-m", "penstock", "produce", "trickle", *where]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdin is not None
+        for text, read in ((b"a\nb\nno", ["a", "b"]), (b" end\n", ["a", "b", "no end"])):
+            running.stdin.write(text)
+            running.stdin.flush()
+            until(lambda read=read: lines(broker, "trickle") == read, 30, "the lines")  # type: ignore[misc]
+        told = json.loads(running.communicate(b"last", timeout=30)[0])
+    assert told["records"] == 4
+    assert lines(broker, "trickle") == ["a", "b", "no end", "last"]
+
+
+def test_records_whose_answer_was_lost_are_not_stored_twice(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = admin_records.send_batch
+
+    def twice(client: Client, topic: str, partition: int, batch: bytes, acks: int) -> int:
+        real(client, topic, partition, batch, acks)
+        return real(client, topic, partition, batch, acks)
+
+    monkeypatch.setattr(admin_records, "send_batch", twice)
+    told = run_json(broker, "produce", "once", "a", "b")
+    assert (told["records"], told["last_offsets"]) == (2, {"0": 1})
+    assert lines(broker, "once") == ["a", "b"]
+
+
+def test_records_that_a_topic_takes_alone_are_not_refused_for_their_neighbours(
+    broker: Broker, tmp_path: Path
+) -> None:
+    path = tmp_path / "lines"
+    sent = [letter * size for letter, size in (("a", 400_000), ("b", 700_000), ("c", 10))]
+    path.write_text("\n".join(sent))
+    run_json(broker, "produce", "uneven", "--file", str(path))
+    assert lines(broker, "uneven") == sent
+    run_json(broker, "topics", "create", "narrow", "--config", "max.message.bytes=300")
+    numbers = [f"{number:04}" for number in range(200)]
+    assert run_json(broker, "produce", "narrow", *numbers)["last_offsets"] == {"0": 199}
+    assert lines(broker, "narrow") == numbers
+
+
+def test_a_failure_tells_how_much_is_stored(broker: Broker, tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("\n".join(['{"value": "1"}', '{"value": "2"}', "no JSON", '{"value": "3"}']))
+    result = run(broker, "produce", "partly", "--input", "json", "--file", str(path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Line 3 is not a record in JSON")
+    assert result.stderr.endswith(" 2 records had been stored before.\n")
+    assert lines(broker, "partly") == ["1", "2"]
+    run_json(broker, "topics", "create", "tight", "--config", "max.message.bytes=300")
+    result = run(broker, "produce", "tight", "a", "b" * 500, "c")
+    assert result.stderr == (
+        "Error: Sending to partition 0 of 'tight' was answered MESSAGE_TOO_LARGE. "
+        "1 record had been stored before.\n"
+    )
+    assert lines(broker, "tight") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"headers": {"ab": 1}}, "its headers are not"),
+        ({"headers": ["ab"]}, "its headers are not"),
+        ({"headers": [[None, "b"]]}, "its headers are not"),
+        ({"headers": 5}, "its headers are not"),
+        ({"timestamp": True}, "its timestamp is not a number of milliseconds"),
+        ({"timestamp": "2026-01-31"}, "its timestamp is not a number of milliseconds"),
+        ({"timestamp": 1e3}, "its timestamp is not a number of milliseconds"),
+    ],
+)
+def test_fields_of_json_that_cannot_be_meant_are_refused(fields: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(click.ClickException, match=wrong):
+        record_of_json(json.dumps({"value": "v"} | fields).encode(), 1)

@@ -12,20 +12,12 @@ from collections.abc import Iterator, Mapping
 
 from penstock.admin.configs import describe_configs
 from penstock.admin.offsets import LATEST, list_offset
-from penstock.admin.records import BATCH_BYTES, BATCH_RECORDS, ReaderPositions, send_batch
+from penstock.admin.records import ALL, BATCH_BYTES, BATCH_RECORDS, Producer, ReaderPositions, size_of
 from penstock.admin.topics import TOPIC, create
 from penstock.client import AnswerError, Client, ClientError
 from penstock.wire.api.create_topics import CreatableTopicConfig
-from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from penstock.wire.batch import Record, build_batch
+from penstock.wire.batch import Record
 from penstock.wire.errors import ErrorCode
-
-OVERHEAD_BYTES = 40
-"""Of a record beside its key and value, roughly."""
-ALL = -1
-"""Acks: an answer means that it is stored."""
-SEQUENCES = 1 << 31
-"""They begin again at 0."""
 
 
 class CopyStoppedError(ClientError):
@@ -49,9 +41,6 @@ class Copy:
         begin: Mapping[int, int],
     ) -> None:
         """`begin`: positions of the source; partitions that are not named are copied from their beginning."""
-        self._target = target
-        self._target_name = target_name
-        self._codec = codec
         partitions = source.partitions(name)
         unknown = sorted(set(begin) - set(partitions))
         if unknown:
@@ -64,9 +53,12 @@ class Copy:
         ends = {one: list_offset(source, name, one, LATEST, committed=True) for one in partitions}
         self.total = sum(max(0, ends[one] - at) for one, at in self.positions.items())
         """How many offsets there are to pass."""
-        self.records = 0
-        self._producer = _producer_id(target)
-        self._sequences: dict[int, int] = {}
+        self._producer = Producer(target, target_name, codec, ALL)
+
+    @property
+    def records(self) -> int:
+        """How many were copied."""
+        return self._producer.stored
 
     def run(self) -> Iterator[int]:
         """Copy; how many offsets were passed, after each answer of the source. CopyStoppedError if it cannot
@@ -85,7 +77,7 @@ class Copy:
                     continue
                 partition, record = found
                 waiting.append(record)
-                size += len(record.key or b"") + len(record.value or b"") + OVERHEAD_BYTES
+                size += size_of(record)
                 if size >= BATCH_BYTES or len(waiting) >= BATCH_RECORDS:
                     self._send(partition, waiting)
                     self.positions[partition] = record.offset + 1
@@ -95,28 +87,15 @@ class Copy:
             raise CopyStoppedError(reason, self.positions) from error
 
     def _send(self, partition: int, records: list[Record]) -> None:
-        if not records:
-            return
-        producer_id, epoch = self._producer
-        sequence = self._sequences.get(partition, 0)
-        numbered = [
-            Record(at, one.timestamp, one.key, one.value, one.headers) for at, one in enumerate(records)
-        ]
-        batch = build_batch(
-            numbered,
-            codec=self._codec,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-        )
+        before = self.records
         try:
-            send_batch(self._target, self._target_name, partition, bytes(batch), ALL)
-        except AnswerError as error:
-            # It is there: an earlier attempt had taken effect, and the leader forgot its offset.
-            if error.code is not ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                raise
-        self._sequences[partition] = (sequence + len(records)) % SEQUENCES
-        self.records += len(records)
+            if records:
+                self._producer.send(partition, records)
+        except ClientError:
+            # Of a batch that was sent in parts, some may be there.
+            if stored := self.records - before:
+                self.positions[partition] = records[stored - 1].offset + 1
+            raise
 
 
 def _prepare_target(source: Client, name: str, target: Client, target_name: str, partitions: int) -> None:
@@ -139,14 +118,3 @@ def _prepare_target(source: Client, name: str, target: Client, target_name: str,
             f"records keep their partition, so give it more (penstock topics alter {target_name} "
             f"--partitions {partitions}), or copy to a topic that is not there yet."
         )
-
-
-def _producer_id(client: Client) -> tuple[int, int]:
-    def attempt() -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
-        answer = client.any().ask(request, InitProducerIdResponse)
-        if answer.error_code:
-            raise AnswerError(answer.error_code, "The question for a producer id")
-        return answer.producer_id, answer.producer_epoch
-
-    return client.retry(attempt)

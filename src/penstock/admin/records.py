@@ -14,19 +14,35 @@ from penstock.wire.api.fetch import (
     FetchTopic,
     PartitionData,
 )
+from penstock.wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.api.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.wire.batch import BatchHeader, Record, build_batch, iter_batches, iter_records
+from penstock.wire.batch import (
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_records,
+)
 from penstock.wire.buffers import Buffer
+from penstock.wire.errors import ErrorCode
 
 FETCH_BYTES = 4 * 1024 * 1024
 WAIT_MS = 500
 BATCH_BYTES = 512 * 1024
 BATCH_RECORDS = 5000
+OVERHEAD_BYTES = 20
+"""Of a record beside its key, value and headers, roughly."""
+ALL = -1
+"""Acks: an answer means that it is stored."""
+SEQUENCES = 1 << 31
+"""They begin again at 0."""
 ABORT = b"\0\0"
 """The type in the key of the control record that ends an aborted transaction."""
 
@@ -38,16 +54,18 @@ class Sender:
     """Collects records into batches, one per partition, and sends them to the leaders."""
 
     def __init__(self, client: Client, topic: str, partitions: list[int], codec: int, acks: int) -> None:
-        self._client = client
-        self._topic = topic
+        self._producer = Producer(client, topic, codec, acks)
         self._partitions = partitions
-        self._codec = codec
-        self._acks = acks
         self._waiting: dict[int, list[Record]] = {}
         self._bytes = 0
         self._turn = 0
         self.count = 0
         self.last_offsets: dict[int, int] = {}
+
+    @property
+    def stored(self) -> int:
+        """How many of the records were acknowledged."""
+        return self._producer.stored
 
     def send(self, record: Record, partition: int | None) -> None:
         if partition is None:
@@ -55,7 +73,7 @@ class Sender:
         waiting = self._waiting.setdefault(partition, [])
         waiting.append(record)
         self.count += 1
-        self._bytes += len(record.key or b"") + len(record.value or b"") + 20
+        self._bytes += size_of(record)
         if self._bytes >= BATCH_BYTES or len(waiting) >= BATCH_RECORDS:
             self.flush()
 
@@ -64,20 +82,89 @@ class Sender:
         if waiting:
             self._turn += 1
         for partition, records in waiting.items():
-            numbered = [
-                Record(at, one.timestamp, one.key, one.value, one.headers) for at, one in enumerate(records)
-            ]
-            self._send_batch(partition, bytes(build_batch(numbered, codec=self._codec)), len(records))
-
-    def _send_batch(self, partition: int, batch: bytes, count: int) -> None:
-        base_offset = send_batch(self._client, self._topic, partition, batch, self._acks)
-        self.last_offsets[partition] = base_offset + count - 1
+            last_offset = self._producer.send(partition, records)
+            if last_offset is not None:
+                self.last_offsets[partition] = last_offset
 
     def _choose(self, key: bytes | None) -> int:
         """By key as every Kafka client does; without one, a partition per batch in turn."""
         if key is None:
             return self._partitions[self._turn % len(self._partitions)]
         return self._partitions[(murmur2(key) & 0x7FFFFFFF) % len(self._partitions)]
+
+
+def size_of(record: Record) -> int:
+    """What a record takes in a batch, roughly."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + OVERHEAD_BYTES
+
+
+class Producer:
+    """Sends records to partitions of a topic, one batch at a time.
+
+    With acks=all, batches carry the numbers of an idempotent producer: what is sent again, because its answer
+    was lost, is not stored twice. A batch that is larger than the topic takes is sent in halves.
+    """
+
+    def __init__(self, client: Client, topic: str, codec: int, acks: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._codec = codec
+        self._acks = acks
+        self._numbers: tuple[int, int] | None = None
+        self._sequences: dict[int, int] = {}
+        self.stored = 0
+        """Records that were acknowledged."""
+
+    def send(self, partition: int, records: list[Record]) -> int | None:
+        """Send records, of which there is at least one; the offset of the last, unless its leader forgot."""
+        try:
+            base_offset = self._send_batch(partition, records)
+        except AnswerError as error:
+            if error.code is not ErrorCode.MESSAGE_TOO_LARGE or len(records) == 1:
+                raise
+            half = len(records) // 2
+            self.send(partition, records[:half])
+            return self.send(partition, records[half:])
+        self.stored += len(records)
+        return None if base_offset is None else base_offset + len(records) - 1
+
+    def _send_batch(self, partition: int, records: list[Record]) -> int | None:
+        if self._numbers is None:
+            self._numbers = self._new_numbers()
+        producer_id, epoch = self._numbers
+        numbered = producer_id != NO_PRODUCER_ID
+        sequence = self._sequences.get(partition, 0)
+        batch = build_batch(
+            [Record(at, one.timestamp, one.key, one.value, one.headers) for at, one in enumerate(records)],
+            codec=self._codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence if numbered else NO_SEQUENCE,
+        )
+        base_offset: int | None = None
+        try:
+            base_offset = send_batch(self._client, self._topic, partition, bytes(batch), self._acks)
+        except AnswerError as error:
+            # It is there: an earlier attempt had taken effect, and the leader forgot its offset.
+            if not (numbered and error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                raise
+        self._sequences[partition] = (sequence + len(records)) % SEQUENCES
+        return base_offset
+
+    def _new_numbers(self) -> tuple[int, int]:
+        """A producer id and its epoch."""
+        if self._acks != ALL:
+            return NO_PRODUCER_ID, -1
+
+        def attempt() -> tuple[int, int]:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+            answer = self._client.any().ask(request, InitProducerIdResponse)
+            if answer.error_code:
+                raise AnswerError(answer.error_code, "The question for a producer id")
+            return answer.producer_id, answer.producer_epoch
+
+        return self._client.retry(attempt)
 
 
 def send_batch(client: Client, topic: str, partition: int, batch: bytes, acks: int) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -17,8 +18,8 @@ from penstock.wire.batch import Record
 
 TIMESTAMP_MAX = 2**53
 """Of what is beyond, JSON's readers do not agree on the last digits."""
-STEP_BYTES = 100_000
-"""How much is read between two looks at the progress."""
+CHUNK_BYTES = 256 * 1024
+"""How much is read at once, and between two looks at the progress."""
 
 
 class Source:
@@ -27,12 +28,15 @@ class Source:
         self._paths = paths
         self._whole = whole
         self._read = 0
-        self._told = 0
         self._tell: Callable[[], None] | None = None
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes | None]:
+        """The lines; None where there is no further one yet, so that nobody waits for what came before."""
         if not self._paths:
-            yield from self._of(sys.stdin.buffer)
+            try:
+                yield from self._of(sys.stdin.buffer)
+            except OSError as error:
+                raise click.ClickException(f"Standard input cannot be read: {error.strerror}.") from error
         for path in self._paths:
             try:
                 with open(path, "rb") as file:
@@ -40,18 +44,30 @@ class Source:
             except OSError as error:
                 raise click.ClickException(f"{path} cannot be read: {error.strerror}.") from error
 
-    def _of(self, file: BinaryIO) -> Iterator[bytes]:
+    def _of(self, file: BinaryIO) -> Iterator[bytes | None]:
         if self._whole:
             data = file.read()
             self._read += len(data)
             yield data
             return
-        for line in file:
-            self._read += len(line)
-            if self._tell is not None and self._read - self._told >= STEP_BYTES:
-                self._told = self._read
-                self._tell()
-            yield line.removesuffix(b"\n")
+        begun: list[bytes] = []
+        while chunk := _read(file):
+            self._count(len(chunk))
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                yield b"".join([*begun, line]) if begun else line
+                begun.clear()
+            if rest:
+                begun.append(rest)
+            if not _has_more(file):
+                yield None
+        if begun:
+            yield b"".join(begun)
+
+    def _count(self, size: int) -> None:
+        self._read += size
+        if self._tell is not None:
+            self._tell()
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[None]:
@@ -77,10 +93,33 @@ class Source:
             yield
 
 
+def _read(file: BinaryIO) -> bytes:
+    """What is there, CHUNK_BYTES at most; of a pipe or a terminal it waits for the first of it only."""
+    return os.read(file.fileno(), CHUNK_BYTES) if _has_number(file) else file.read(CHUNK_BYTES)
+
+
+def _has_number(file: BinaryIO) -> bool:
+    """It is a file of the system's, not one in memory."""
+    try:
+        file.fileno()
+    except OSError:
+        return False
+    return True
+
+
+def _has_more(file: BinaryIO) -> bool:
+    """Can it be read without waiting, as far as one can know?"""
+    try:
+        return bool(select.select([file], [], [], 0)[0])
+    except (OSError, ValueError):
+        return not _has_number(file)  # Windows cannot tell of pipes.
+
+
 def record_of_json(line: bytes, number: int) -> Record:
     """A record as `consume --json` prints it. Offsets are given anew.
 
-    What is not there is null, but for the value, which has to be: null deletes its key.
+    What is not there is null, but for the value, which has to be: null deletes its key. A timestamp that is
+    not there, or that few clients can read, is that of now.
     """
     try:
         fields = json.loads(line)
@@ -88,16 +127,33 @@ def record_of_json(line: bytes, number: int) -> Record:
             raise ValueError("it is no object")
         if "value" not in fields:
             raise ValueError("it has no value; null is that of a record without one")
-        headers = tuple((str(name), unreadable(value)) for name, value in fields.get("headers") or ())
-        now_ms, given = time.time_ns() // 1_000_000, fields.get("timestamp")
         return Record(
             0,
-            given if isinstance(given, int) and 0 <= given <= TIMESTAMP_MAX else now_ms,
+            _timestamp(fields.get("timestamp")),
             unreadable(fields.get("key")),
             unreadable(fields.get("value")),
-            headers,
+            tuple(_header(one) for one in _listed(fields.get("headers"))),
         )
     except RecursionError:
         raise click.ClickException(f"Line {number} is not a record in JSON: it is too deep.") from None
     except (ValueError, TypeError) as error:
         raise click.ClickException(f"Line {number} is not a record in JSON: {error}.") from None
+
+
+def _timestamp(given: Any) -> int:
+    if given is not None and type(given) is not int:
+        raise ValueError("its timestamp is not a number of milliseconds")
+    return given if given is not None and 0 <= given <= TIMESTAMP_MAX else time.time_ns() // 1_000_000
+
+
+def _listed(headers: Any) -> list[Any]:
+    if not isinstance(headers or [], list):
+        raise ValueError('its headers are not [["name", "value"], ...]')
+    return headers or []
+
+
+def _header(given: Any) -> tuple[str, bytes | None]:
+    match given:
+        case [str(name), value]:
+            return name, unreadable(value)
+    raise ValueError('its headers are not [["name", "value"], ...]')
