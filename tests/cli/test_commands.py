@@ -66,12 +66,17 @@ def test_errors_of_the_broker_are_sentences(broker: Broker) -> None:
         "topics create x --replicas 40000",
         "cluster upgrade --to 40000",
         "transactions list --producer-id 99999999999999999999",
+        "topics tail twice -n 99999999999999999999",
+        "topics alter twice --partitions 99999999999",
+        "top --once --every nan",
+        "top --once --every inf",
+        "top --once --every 1e300",
+        "bench --value-bytes 99999999999",
     ):
         result = run(broker, *line.split())
-        assert result.exit_code == 1
-        assert result.stderr.startswith(
-            f"Error: The broker at {broker.bootstrap_servers} cannot be asked this: "
-        )
+        assert result.exit_code == 2, line
+        assert "\nError: " in result.stderr, line
+    assert run(broker, "consume", "twice", "--max", "99999999999999999999").exit_code == 0
     for line in (
         "topics create x --config nonsense",
         "consume twice --from yesterday",
@@ -79,6 +84,20 @@ def test_errors_of_the_broker_are_sentences(broker: Broker) -> None:
         "produce twice v --partition 9",
     ):
         assert run(broker, *line.split()).exit_code == 2
+
+
+def test_what_was_deleted_beside_what_was_not_is_told(broker: Broker) -> None:
+    for name in ("kept", "gone"):
+        run_json(broker, "topics", "create", name)
+        run_json(broker, "produce", name, "v")
+        run(broker, "consume", name, "--group", name)
+    topics = run(broker, "topics", "delete", "nobody", "gone", "no one")
+    assert (topics.exit_code, json.loads(topics.stdout)) == (1, {"deleted": ["gone"]})
+    assert topics.stderr.count("UNKNOWN_TOPIC_OR_PARTITION") == 2
+    groups = run(broker, "groups", "delete", "nobody", "gone")
+    assert (groups.exit_code, json.loads(groups.stdout)) == (1, {"deleted": "gone"})
+    assert groups.stderr == "Error: There is no group 'nobody'.\n"
+    assert "kept" in {one["group"] for one in run_json(broker, "groups", "list")}
 
 
 def test_produce_and_consume(broker: Broker) -> None:

@@ -26,11 +26,23 @@ def test_a_good_file_and_what_it_sets(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_files_of_windows_may_begin_with_a_mark(tmp_path: Path) -> None:
+    for name in ("broker.toml", "server.properties"):
+        path = tmp_path / name
+        path.write_text("broker.id=7\r\n", encoding="utf-8-sig")
+        code, output, problem = check(path)
+        assert (code, json.loads(output), problem) == (0, [{"name": "broker.id", "value": "7"}], ""), name
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("durability = 'disk'", "String must be one of: os, fsync"),
         ("no.such.setting = 1", "is not a setting"),
+        ("store = 'ftp://x'", "A store is a directory, or a URL that begins with s3://, gs:// or az://."),
+        ("store = 's3://'", "The URL names no bucket."),
+        ("store = ''", "String must be a directory or a URL."),
+        ("metadata = 'here'", "The metadata log is kept in the store, or in etcd at etcd://HOST:PORT."),
         ("not toml", "is not TOML"),
         ("listeners = 'PLAINTEXT://0.0.0.0:9092'", "--insecure"),
         ("http.address = '0.0.0.0:80'", "--insecure"),

@@ -166,6 +166,7 @@ def test_what_cannot_be_copied_is_refused_with_a_sentence(broker: Broker) -> Non
         (("nowhere", "new"), 1, "nowhere"),
         (("wide", "new", "--at", "nine"), 2, "--at takes PARTITION:OFFSET"),
         (("wide", "new", "--at", "9:0"), 1, "has no partition 9"),
+        (("wide", "new", "--at", "0:99999999999999999999"), 1, "Partition 0 of wide ends at offset "),
     ):
         result = run(broker, "topics", "copy", *arguments)
         assert (result.exit_code, wanted in result.stderr) == (code, True), result.output

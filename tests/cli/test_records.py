@@ -166,11 +166,13 @@ def test_topics_are_altered(broker: Broker) -> None:
     for options, sentence in (
         (("--partitions", "2"), "partitions"),
         (("--config", "no.such=1"), "no.such"),
+        (("--config", "retention.ms=1000", "--unset", "retention.mss"), "no setting 'retention.mss'"),
         ((), "Say what to change"),
     ):
         result = run(broker, "topics", "alter", "altered", *options)
         assert result.exit_code != 0
         assert sentence in result.output
+    assert setting(broker, "altered", "retention.ms") == ("604800000", "default")
 
 
 def test_a_topic_is_tailed(broker: Broker) -> None:

@@ -190,7 +190,6 @@ def test_mistakes_are_told_in_one_sentence(arguments: tuple[str, ...], sentence:
     [
         ("etcd://127.0.0.1:1", "etcd at 127.0.0.1:1 is not available"),
         ("etcd://user:secret@127.0.0.1:1", "PENSTOCK_ETCD_PASSWORD"),
-        ("zookeeper://127.0.0.1:1", "in the store or in etcd://"),
     ],
 )
 def test_metadata_elsewhere_that_cannot_be_had(tmp_path: Path, metadata: str, sentence: str) -> None:
@@ -202,8 +201,14 @@ def test_metadata_elsewhere_that_cannot_be_had(tmp_path: Path, metadata: str, se
 
 def test_etcd_is_no_place_for_records() -> None:
     code, problem = failing("--store", "etcd://127.0.0.1:1", "--listen=127.0.0.1:0")
-    assert code == 1
+    assert code == 2
     assert "--metadata" in problem
+
+
+def test_metadata_are_nowhere_else() -> None:
+    code, problem = failing("--metadata", "zookeeper://127.0.0.1:1", "--listen=127.0.0.1:0")
+    assert code == 2
+    assert "in the store, or in etcd at etcd://" in problem
 
 
 @pytest.fixture

@@ -45,12 +45,15 @@ class Copy:
         unknown = sorted(set(begin) - set(partitions))
         if unknown:
             raise ClientError(f"Topic {name} has no partition {unknown[0]}.")
+        ends = {one: list_offset(source, name, one, LATEST, committed=True) for one in partitions}
+        for one, at in sorted(begin.items()):
+            if at > ends[one]:
+                raise ClientError(f"Partition {one} of {name} ends at offset {ends[one]}, before {at}.")
         _prepare_target(source, name, target, target_name, len(partitions))
         self._reader = ReaderPositions(source, name, partitions, "beginning", committed=True)
         self._reader.go_on_at(dict(begin))
         self.positions = self._reader.positions
         """What is before these in the source is in the target."""
-        ends = {one: list_offset(source, name, one, LATEST, committed=True) for one in partitions}
         self.total = sum(max(0, ends[one] - at) for one, at in self.positions.items())
         """How many offsets there are to pass."""
         self._producer = Producer(target, target_name, codec, ALL)

@@ -58,6 +58,12 @@ def create(
 
 
 def delete(client: Client, names: Sequence[str]) -> None:
+    for error in delete_each(client, names).values():
+        raise error
+
+
+def delete_each(client: Client, names: Sequence[str]) -> dict[str, AnswerError]:
+    """Delete topics; by name, those that were not, and why."""
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names], topic_names=list(names), timeout_ms=TIMEOUT_MS
     )
@@ -66,9 +72,13 @@ def delete(client: Client, names: Sequence[str]) -> None:
         request.topic_names = []
     else:
         request.topics = []
-    for result in controller.ask(request, DeleteTopicsResponse).responses:
-        if result.error_code:
-            raise AnswerError(result.error_code, f"Deleting topic {result.name!r}", result.error_message)
+    return {
+        result.name or "": AnswerError(
+            result.error_code, f"Deleting topic {result.name!r}", result.error_message
+        )
+        for result in controller.ask(request, DeleteTopicsResponse).responses
+        if result.error_code
+    }
 
 
 def alter_configs(

@@ -66,8 +66,10 @@ class Load(NamedTuple):
 @click.option(
     "--records", type=click.IntRange(1), default=200_000, show_default=True, help="How many to send."
 )
-@click.option("--value-bytes", type=click.IntRange(0), default=1024, show_default=True, help="In a value.")
-@click.option("--batch-bytes", type=click.IntRange(1), default=256 * 1024, show_default=True,
+@click.option(
+    "--value-bytes", type=click.IntRange(0, 2**30), default=1024, show_default=True, help="In a value."
+)
+@click.option("--batch-bytes", type=click.IntRange(1, 2**30), default=256 * 1024, show_default=True,
               help="Of values in a batch, which has at least one.")  # fmt: skip
 @click.option("--partitions", type=click.IntRange(1, 64), default=4, show_default=True,
               help="Of the topic; each has a connection of its own.")  # fmt: skip

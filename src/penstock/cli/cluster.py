@@ -75,7 +75,13 @@ def status(bootstrap: str, as_json: bool) -> None:
 
 @cluster.command("upgrade")
 @cluster_options
-@click.option("--to", "wanted", type=int, metavar="LEVEL", help="The level; the newest one if not given.")
+@click.option(
+    "--to",
+    "wanted",
+    type=click.IntRange(0, 2**15 - 1),
+    metavar="LEVEL",
+    help="The level; the newest one if not given.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
 def upgrade(bootstrap: str, as_json: bool, wanted: int | None, dry_run: bool) -> None:
     """Raise the feature level, once every broker runs the new version.

@@ -81,6 +81,7 @@ def consume(
         wanted = matching(keys, greps, fields, headers)
     except FilterError as error:
         raise click.UsageError(str(error)) from None
+    most = None if most is None else min(most, sys.maxsize)
     with connected(bootstrap) as client, _as_usage():
         if group is not None:
             _consume_as_member(client, group, topic, start, most, follow, committed, write, wanted)

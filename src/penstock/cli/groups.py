@@ -11,6 +11,7 @@ import click
 from penstock.admin import resetting
 from penstock.admin.groups import Position, delete_group, existing_group, list_groups, positions
 from penstock.admin.offsets import Offsets, commit, committed
+from penstock.cli.client import ClientError
 from penstock.cli.options import cluster_options, connected
 from penstock.cli.output import say, show, wants_json
 
@@ -204,9 +205,16 @@ def delete_groups(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None
     penstock groups delete readers
     """
     with connected(bootstrap) as client:
+        refused = []
         for name in names:
-            delete_group(client, name)
+            try:
+                delete_group(client, name)
+            except ClientError as error:
+                refused.append(str(error))
+                continue
             say(f"Deleted group {name}.", {"deleted": name}, as_json=wants_json(as_json))
+    if refused:
+        raise ClientError(" ".join(refused))
 
 
 def _row(one: Position) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -17,6 +18,24 @@ from penstock.settings.properties import parse_properties
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+PARTITION = click.IntRange(min=0, max=2**31 - 1)
+PARTITIONS = click.IntRange(min=1, max=2**31 - 1)
+OFFSET = click.IntRange(min=0, max=2**63 - 1)
+DAY_SECONDS = 86_400.0
+
+
+class Seconds(click.FloatRange):
+    """A time to wait, which is a number in any case."""
+
+    def __init__(self, minimum: float) -> None:
+        super().__init__(min=minimum, max=DAY_SECONDS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return seconds
 
 
 class _Chosen:
@@ -110,7 +129,7 @@ def security_in(path: str) -> ClientSecurity:
 def properties_in(path: str) -> dict[str, str]:
     """What a file of properties says."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return parse_properties(file.read())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"

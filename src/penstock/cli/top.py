@@ -15,7 +15,7 @@ import click
 from penstock.admin.offsets import LATEST, Place, committed_at, list_offsets
 from penstock.cli.client import Client, ClientError
 from penstock.cli.keys import interrupted_by
-from penstock.cli.options import cluster_options, connected
+from penstock.cli.options import Seconds, cluster_options, connected
 from penstock.cli.output import cell, wants_json
 from penstock.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.wire.api.metadata import MetadataResponse
@@ -39,7 +39,7 @@ class Look(NamedTuple):
 
 @click.command()
 @cluster_options
-@click.option("--every", "seconds", type=click.FloatRange(min=0.2), default=2.0, show_default=True,
+@click.option("--every", "seconds", type=Seconds(0.2), default=2.0, show_default=True,
               help="Seconds between two looks.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=1), default=15, show_default=True,
               help="Topics and groups to show.")  # fmt: skip

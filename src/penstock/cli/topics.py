@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from penstock.admin.topics import SET, UNSET, add_partitions, alter_configs, create, delete
+from penstock.admin.topics import SET, UNSET, add_partitions, alter_configs, create, delete_each
 from penstock.cli.client import AnswerError, Client, ClientError
-from penstock.cli.options import cluster_options, connected, record_options
+from penstock.cli.options import PARTITIONS, cluster_options, connected, record_options
 from penstock.cli.output import counted, say, show, wants_json
 from penstock.wire.api.create_topics import CreatableTopicConfig
 from penstock.wire.api.incremental_alter_configs import AlterableConfig
@@ -51,8 +52,15 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
 @topics.command("create")
 @cluster_options
 @click.argument("name")
-@click.option("--partitions", type=int, default=-1, help="How many; the broker's default if not given.")
-@click.option("--replicas", type=int, default=-1, help="Length of the failover order.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(-1, 2**31 - 1),
+    default=-1,
+    help="How many; the broker's default if not given.",
+)
+@click.option(
+    "--replicas", type=click.IntRange(-1, 2**15 - 1), default=-1, help="Length of the failover order."
+)
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic.")
 def create_topic(
     bootstrap: str, as_json: bool, name: str, partitions: int, replicas: int, configs: tuple[str, ...]
@@ -80,15 +88,19 @@ def delete_topics(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None
     penstock topics delete orders shipments
     """
     with connected(bootstrap) as client:
-        delete(client, names)
-    sentence = f"Deleted topic{'s' if len(names) > 1 else ''} {', '.join(names)}."
-    say(sentence, {"deleted": list(names)}, as_json=wants_json(as_json))
+        refused = delete_each(client, names)
+    deleted = [name for name in names if name not in refused]
+    if deleted:
+        sentence = f"Deleted topic{'s' if len(deleted) > 1 else ''} {', '.join(deleted)}."
+        say(sentence, {"deleted": deleted}, as_json=wants_json(as_json))
+    if refused:
+        raise ClientError(" ".join(str(error) for error in refused.values()))
 
 
 @topics.command("alter")
 @cluster_options
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to so many.")
+@click.option("--partitions", type=PARTITIONS, help="Raise the number of partitions to so many.")
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="Set a setting of the topic.")
 @click.option("--unset", "unset", metavar="NAME", multiple=True, help="Give a setting its default again.")
 @click.option("--dry-run", is_flag=True, help="Ask the cluster whether it would, and change nothing.")
@@ -115,6 +127,8 @@ def alter_topic(
     changes += [AlterableConfig(name=one, config_operation=UNSET, value=None) for one in unset]
     with connected(bootstrap) as client:
         client.partitions(name)
+        if unset:
+            _require_settings(client, name, unset)
         if changes:
             if partitions is not None:
                 # A refusal of the second change comes before the first one is made.
@@ -194,6 +208,16 @@ def _show_settings(bootstrap: str, name: str, *, as_json: bool) -> None:
         found = describe_configs(client, TOPIC, name)
     rows = [{"name": one.name, "value": one.value, "source": one.source} for one in found]
     show(rows, {"name": "SETTING", "value": "VALUE", "source": "WHERE FROM"}, as_json=as_json)
+
+
+def _require_settings(client: Client, name: str, settings: Sequence[str]) -> None:
+    """What was never set is taken back without a word, so a cluster would not tell of a wrong name."""
+    from penstock.admin.configs import TOPIC, describe_configs
+
+    known = {one.name for one in describe_configs(client, TOPIC, name)}
+    for one in settings:
+        if one not in known:
+            raise ClientError(f"Topics have no setting {one!r}: nothing was changed.")
 
 
 def _partition_rows(client: Client, topic: MetadataResponseTopic) -> list[dict[str, Any]]:

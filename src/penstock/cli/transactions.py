@@ -22,7 +22,7 @@ from penstock.admin.transactions import (
     producers,
     require_hanging,
 )
-from penstock.cli.options import cluster_options, connected
+from penstock.cli.options import OFFSET, PARTITION, cluster_options, connected
 from penstock.cli.output import say, show, wants_json
 from penstock.client import ClientError
 from penstock.wire.api.describe_transactions import TransactionState
@@ -48,7 +48,7 @@ def transactions() -> None:
 @cluster_options
 @click.option("--state", "states", multiple=True,
               help="Only this state, such as Ongoing or CompleteCommit; may be repeated.")  # fmt: skip
-@click.option("--producer-id", "producer_ids", type=int, multiple=True,
+@click.option("--producer-id", "producer_ids", type=OFFSET, multiple=True,
               help="Only the id that this producer writes with; may be repeated.")  # fmt: skip
 @click.option("--longer-than", metavar="MS", type=click.IntRange(min=0), default=None,
               help="Only transactions that have been open for longer.")  # fmt: skip
@@ -109,7 +109,7 @@ def describe(bootstrap: str, as_json: bool, transaction: str) -> None:
 @transactions.command("producers")
 @cluster_options
 @click.argument("topic")
-@click.argument("partition", type=int)
+@click.argument("partition", type=PARTITION)
 def producers_command(bootstrap: str, as_json: bool, topic: str, partition: int) -> None:
     """Show the producers that a PARTITION of TOPIC remembers, and where their transactions begin.
 
@@ -125,7 +125,7 @@ def producers_command(bootstrap: str, as_json: bool, topic: str, partition: int)
 @transactions.command("find-hanging")
 @cluster_options
 @click.option("--topic", help="Only in this topic.")
-@click.option("--partition", type=int, help="Only in this partition of the topic.")
+@click.option("--partition", type=PARTITION, help="Only in this partition of the topic.")
 @click.option("--older-than", metavar="MINUTES", type=click.IntRange(min=0), default=OLDER_THAN_MINUTES,
               show_default=True, help="Only transactions whose last record is older.")  # fmt: skip
 def find_hanging_command(
@@ -153,9 +153,9 @@ def find_hanging_command(
 @transactions.command("abort")
 @cluster_options
 @click.option("--topic", required=True)
-@click.option("--partition", type=int, required=True)
-@click.option("--start-offset", type=int, help="Where the transaction begins in the partition.")
-@click.option("--producer-id", type=int, help="The producer whose transaction it is.")
+@click.option("--partition", type=PARTITION, required=True)
+@click.option("--start-offset", type=OFFSET, help="Where the transaction begins in the partition.")
+@click.option("--producer-id", type=OFFSET, help="The producer whose transaction it is.")
 @click.option("--force", is_flag=True,
               help="Also if its coordinator knows it. Its other partitions are not touched.")  # fmt: skip
 def abort_command(

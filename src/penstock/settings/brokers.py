@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from penstock.settings.access import ACCESS_SETTINGS
-from penstock.settings.checks import HOST_LIMITS, at_least, one_of
+from penstock.settings.checks import HOST_LIMITS, METADATA, STORE, at_least, one_of
 from penstock.settings.doors import doors, inter_broker
 from penstock.settings.groups import COORDINATOR_SETTINGS
 from penstock.settings.http import is_loopback, parse_http_address
@@ -74,6 +74,7 @@ class Settings(WatchingSettings, frozen=True, kw_only=True):
         "The directory or URL where the cluster lives: s3://bucket/prefix, gs://, az://. Same store, same "
         "cluster. An S3 URL may end in ?endpoint=URL&region=NAME&path_style=true; credentials come from the "
         "environment.",
+        STORE,
         scope="cluster",
         ours=True,
         kafka=("log.dirs", "log.dir"),
@@ -90,6 +91,7 @@ class Settings(WatchingSettings, frozen=True, kw_only=True):
         "",
         "Where the metadata log and leases live: etcd://HOST:PORT,.../PREFIX, or etcds:// for TLS; empty: "
         "where the store says they are, which is in the store itself for a new cluster.",
+        METADATA,
         scope="cluster",
         ours=True,
         place=True,

@@ -165,6 +165,32 @@ def _host_part(url: str) -> str | None:
 WEB_ADDRESS = Check(_web_address_problem, "empty, or http://... or https://...")
 
 
+def _store_problem(value: Value) -> str | None:
+    scheme, separator, rest = str(value).partition("://")
+    if not value:
+        return "String must be a directory or a URL"
+    if not separator or scheme == "memory":
+        return None
+    if scheme in ("etcd", "etcds"):
+        return "The metadata log may be in etcd (--metadata), and records may not"
+    if scheme not in STORE_SCHEMES:
+        return "A store is a directory, or a URL that begins with s3://, gs:// or az://"
+    return None if rest.strip("/") or scheme == "file" else "The URL names no bucket"
+
+
+STORE_SCHEMES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+STORE = Check(_store_problem, "a directory, or s3://..., gs://..., az://...")
+
+
+def _metadata_problem(value: Value) -> str | None:
+    if not value or str(value).startswith(("etcd://", "etcds://")):
+        return None
+    return "The metadata log is kept in the store, or in etcd at etcd://HOST:PORT"
+
+
+METADATA = Check(_metadata_problem, "empty, or etcd://... or etcds://...")
+
+
 def is_place(url: str) -> bool:
     """Whether something can be fetched from a URL. With a user in it nothing can: it would be taken for a
     part of the host's name, and the password be asked for in the DNS."""

@@ -7,6 +7,9 @@ from penstock.settings.brokers import Settings
 from penstock.settings.properties import FileValues, kafka_values
 from penstock.settings.setting import SettingsError, ValueProblem
 
+TEXT = "utf-8-sig"
+"""How files of settings are read: editors of Windows write a mark before the first letter."""
+
 
 def load(assignments: Iterable[str] = (), *, toml: bytes | None = None) -> Settings:
     """Settings from the contents of a TOML file and from NAME=VALUE texts, the later ones winning."""
@@ -29,7 +32,7 @@ def file_values(name: str, data: bytes) -> FileValues:
     if not name.endswith(".properties"):
         return FileValues(toml_values(data))
     try:
-        text = data.decode("utf-8")
+        text = data.decode(TEXT)
     except UnicodeDecodeError as error:
         raise SettingsError(f"{name} is not text: {error}.") from None
     try:
@@ -43,7 +46,7 @@ def toml_values(toml: bytes) -> dict[str, str]:
     import tomllib
 
     try:
-        document = tomllib.loads(toml.decode("utf-8"))
+        document = tomllib.loads(toml.decode(TEXT))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"The configuration file is not TOML: {error}.") from error
     values: dict[str, str] = {}
