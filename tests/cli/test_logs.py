@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
+import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,3 +93,43 @@ def test_set_up_writes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> 
         root.setLevel(level)
     line = json.loads(capsys.readouterr().err.strip().splitlines()[-1])
     assert (line["message"], line["fields"]) == ("it happened; count=3", {"count": 3})
+
+
+def stderr_of(*arguments: str, **environment: str) -> list[dict[str, Any]]:
+    """What a broker that does not start tells a machine."""
+    command = [sys.executable, "-m", "penstock", "start", "--log-format=json", *arguments]
+    more = {**os.environ, **environment}
+    ran = subprocess.run(command, check=False, capture_output=True, timeout=60, env=more)
+    assert ran.returncode in (1, 2)
+    return [json.loads(line) for line in ran.stderr.splitlines()]
+
+
+def test_why_a_broker_ends_is_an_event_too(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"--listen=127.0.0.1:{taken.getsockname()[1]}"
+        for more in (("--store=memory://",), ("--brokers=2", f"--store={tmp_path}")):
+            (event,) = stderr_of(listen, *more)
+            assert event["level"] == "error"
+            assert event["message"].endswith("is in use by another process; choose another with --listen.")
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker\nbroker.rack=\u00e9\nnum.partitions=\u00e9\n", encoding="utf-8"
+    )
+    alone, wrong = stderr_of(f"--config={properties}", PYTHONIOENCODING="ascii")
+    assert alone["message"].startswith("left alone, because only Kafka's own parts read them: process.roles")
+    assert "Invalid value \u00e9 for configuration num.partitions" in wrong["message"]
+
+
+def test_what_nobody_expected_is_an_event_too() -> None:
+    program = (
+        "import threading; from penstock.cli import logs; logs.set_up('error', 'json')\n"
+        "thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join(); [][1]"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
+    events = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert [one["message"] for one in events] == [
+        "ended unexpectedly: division by zero",
+        "ended unexpectedly: list index out of range",
+    ]
+    assert all("Traceback" in one["traceback"] for one in events)
+    assert ran.returncode == 1

@@ -20,11 +20,15 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.audit import LOGGER as AUDIT
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 FORMATS = ("text", "json")
@@ -40,11 +44,31 @@ def set_up(level: str, form: str) -> None:
     """Log from now on. Both are among LEVELS and FORMATS."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Json() if form == "json" else Text())
+    if form == "json":
+        # What ends the process or a thread is an event like others.
+        sys.excepthook = _unexpected
+        threading.excepthook = lambda ended: _unexpected(ended.exc_type, ended.exc_value, ended.exc_traceback)
     handler.addFilter(without_peers_tracebacks)
     handler.addFilter(Limit(time.monotonic))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(LEVELS[level])
+
+
+def tell(sentence: str) -> None:
+    """Tell whoever started the broker: an event where a machine reads them, else a plain sentence."""
+    if any(isinstance(one.formatter, Json) for one in logging.getLogger().handlers):
+        logging.getLogger("penstock").error("%s", sentence)
+        return
+    # One write: brokers of one supervisor share its output, and lines must not run together.
+    sys.stderr.write(f"penstock: {sentence}\n")
+    sys.stderr.flush()
+
+
+def _unexpected(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if error is None or issubclass(kind, SystemExit | KeyboardInterrupt):
+        return
+    logging.getLogger("penstock").critical("ended unexpectedly: %s", error, exc_info=(kind, error, trace))
 
 
 def without_peers_tracebacks(record: logging.LogRecord) -> bool:
@@ -115,7 +139,12 @@ class Json(logging.Formatter):
             event["dropped"] = dropped
         if record.exc_info and record.exc_info[1] is not None:
             event["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
-        return json.dumps(event, ensure_ascii=False, default=str)
+        # What output has no letter for would be escaped there as Python does it, which is no JSON.
+        return json.dumps(event, ensure_ascii=not _writes_all(sys.stderr), default=str)
+
+
+def _writes_all(stream: TextIO) -> bool:
+    return (getattr(stream, "encoding", None) or "").lower() in ("utf-8", "utf8")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:

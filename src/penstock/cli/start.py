@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from penstock.cli.logs import tell
 from penstock.cli.start_options import OPTIONS
 
 if TYPE_CHECKING:
@@ -43,19 +44,19 @@ def main(values: Values) -> int:
         count = _count(values)
         if count != 1 and "broker_id" in values:
             raise UsageError("--brokers starts brokers 1 to N; --broker-id is for one broker alone.")
+        _set_up_logging(values)
         secure = _secured(values) if "secure" in values else None
         made = settings(values) if secure is None else Settings().with_values(secure.values)
         refuse_open_doors(made, made.given)
         if count > 1:
             from penstock.cli.supervisor import supervise
 
-            _set_up_logging(values)
             _check_for_several(made, values)
             _say_where(secure)
             return supervise(values, count)
         return serve(made, values, secure)
     except (UsageError, SettingsError) as error:
-        say(f"penstock: {error}", sys.stderr)
+        tell(str(error))
         return 2
 
 
@@ -116,7 +117,7 @@ def _in_file(values: Values) -> dict[str, str]:
     if found.left_alone and os.environ.get("PENSTOCK_LIFELINE") is None:
         # A supervised broker's supervisor has said so.
         names = ", ".join(found.left_alone)
-        say(f"penstock: left alone, because only Kafka's own parts read them: {names}.", sys.stderr)
+        tell(f"left alone, because only Kafka's own parts read them: {names}.")
     return found.values
 
 
@@ -149,7 +150,6 @@ def serve(settings: Settings, values: Values, secure: Secured | None = None) -> 
     from penstock.node.node import Node, StartError
     from penstock.server.loop import new_event_loop
 
-    _set_up_logging(values)
     _raise_file_limit(settings.max_connections)
 
     async def run() -> int:
@@ -183,7 +183,7 @@ def serve(settings: Settings, values: Values, secure: Secured | None = None) -> 
         _say_where(secure)
         reason = await node.run()
         if reason is not None:
-            say(f"penstock: {reason}", sys.stderr)
+            tell(reason)
             return REPLACED
         return 0
 
@@ -191,7 +191,7 @@ def serve(settings: Settings, values: Values, secure: Secured | None = None) -> 
     try:
         return loop.run_until_complete(run())
     except StartError as error:
-        say(f"penstock: {error}", sys.stderr)
+        tell(str(error))
         return 1
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())

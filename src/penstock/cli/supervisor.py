@@ -20,7 +20,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from penstock.cli.start import LISTEN, REPLACED, say
+from penstock.cli.logs import tell
+from penstock.cli.start import LISTEN, REPLACED
 
 if TYPE_CHECKING:
     from penstock.cli.start_options import Values
@@ -78,12 +79,12 @@ class Child:
         self.refused = self._starts == 1 and code == START_FAILED
         self.gone = self.refused or code == REPLACED
         if self.gone:
-            _say(f"broker {self.broker_id} ended ({_how(code)}) and is not started again.")
+            tell(f"broker {self.broker_id} ended ({_how(code)}) and is not started again.")
             return
         if now - self._began >= STEADY_SECONDS:
             self._pause = BACKOFF_FIRST_SECONDS
         lived = now - self._began
-        _say(
+        tell(
             f"broker {self.broker_id} ended ({_how(code)}) after {lived:.1f} s; starting it again in "
             f"{self._pause:.1f} s."
         )
@@ -114,7 +115,7 @@ def supervise(values: Values, count: int) -> int:
         wanted += [(*_consecutive(values["http"][0], number), "--http") for number in range(1, count + 1)]
     problem = next(filter(None, (_unusable(*one) for one in wanted)), None)
     if problem is not None:
-        _say(problem)
+        tell(problem)
         return START_FAILED
     lifeline, _held = os.pipe()
     children = [Child(number, made, lifeline) for number, made in enumerate(commands, 1)]
@@ -186,10 +187,6 @@ def _how(code: int) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"killed by signal {-code}"
-
-
-def _say(sentence: str) -> None:
-    say(f"penstock: {sentence}", sys.stderr)
 
 
 def listen(values: Values, number: int) -> tuple[str, int]:
