@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -72,7 +74,7 @@ class Decoding:
                 return framed
         if len(data) <= PARSED_BYTES_MAX and (data[:1] in (b"{", b"[") or data[:1].isspace()):
             try:
-                return _document("json", json.loads(data))
+                return _json(data)
             except (ValueError, RecursionError):
                 pass
         return _plain(data[:SHOWN_BYTES_MAX], note)
@@ -161,12 +163,44 @@ def _bytes(data: bytes, note: str) -> Shown:
     return Shown("bytes", hexadecimal(data), note, data[:SHORT_MAX].hex(" "))
 
 
+class _AlteredError(Exception):
+    """Python's objects do not say what the document says."""
+
+
+def _json(data: bytes) -> Shown:
+    """A document as its writer wrote it: every digit of its numbers, and a name that it has twice. ValueError
+    if it is none."""
+    try:
+        return _document("json", json.loads(data, parse_float=_number, object_pairs_hook=_object))
+    except _AlteredError:
+        line, text = (msgspec.json.format(data, indent=indent).decode() for indent in (0, 2))
+        return _cut("json", line, text, "")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
+        raise _AlteredError
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _AlteredError
+    return found
+
+
 def _document(kind: str, document: Any, note: str = "") -> Shown:
     line = _written(document)
     try:
         text = msgspec.json.format(line, indent=2)  # many times as fast as json's own
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         text = _written(document, indent=2)  # what only Python's takes: NaN, half of a pair of surrogates
+    return _cut(kind, line, text, note)
+
+
+def _cut(kind: str, line: str, text: str, note: str) -> Shown:
     if len(text) > SHOWN_BYTES_MAX:
         cut = f"The first {SHOWN_BYTES_MAX} of {len(text)} characters."
         text, note = text[:SHOWN_BYTES_MAX], f"{note} · {cut}" if note else cut
