@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock.testing import Broker
+from penstock.testing.ports import consecutive
+from penstock.testing.waiting import until
 
 PROGRAM = """
 import atexit, os, sys, threading, time
@@ -127,3 +130,31 @@ def test_bytes_that_are_no_text_and_letters_that_output_lacks() -> None:
         listed = run("groups", "list", "--json")
         assert rb"b\u00fcro \u20ac \ud83c\udf89" in listed
         assert [row["group"] for row in json.loads(listed)] == ["b\u00fcro \u20ac \U0001f389"]
+
+
+def test_commands_and_brokers_without_standard_streams(tmp_path: Path) -> None:
+    def run(*arguments: str, closed: str) -> int:
+        line = shlex.join([sys.executable, "-m", "penstock", *arguments])
+        return subprocess.run(["sh", "-c", f"exec {line} {closed}"], check=False, timeout=60).returncode
+
+    with Broker() as broker:
+        to = ("--bootstrap", broker.bootstrap_servers)
+        assert run("topics", "create", "quiet", *to, closed=">&-") == 0
+        assert run("produce", "quiet", "v", *to, closed="<&- >&- 2>&-") == 0
+        assert run("produce", "quiet", *to, closed="<&-") == 2
+        for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+            assert run("consume", "quiet", *to, closed=closed) == 0, closed
+            assert run("topics", "describe", "nobody", *to, closed=closed) == 1, closed
+    with consecutive(1) as port:
+        line = shlex.join([sys.executable, "-m", "penstock", "start", f"--listen=127.0.0.1:{port}"])
+        where = f"--store={tmp_path / 'store'}"
+        with subprocess.Popen(["sh", "-c", f"exec {line} {where} <&- >&- 2>&-"]) as running:
+            try:
+                to = ("--bootstrap", f"127.0.0.1:{port}")
+                until(lambda: run("topics", "list", *to, closed=">&-") == 0, 60, "the broker")
+                if sys.platform == "linux":
+                    files = Path(f"/proc/{running.pid}/fd")
+                    assert {os.readlink(files / str(number)) for number in range(3)} == {os.devnull}
+            finally:
+                running.terminate()
+            assert running.wait(60) == 0

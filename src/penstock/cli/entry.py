@@ -17,6 +17,7 @@ _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> int:
+    _open_streams()
     try:
         code = _exit_code()
         _flush()
@@ -29,6 +30,19 @@ def main() -> int:
     if "obstore" in sys.modules:
         _end(code)
     return code
+
+
+def _open_streams() -> None:
+    """What a starter closed leads nowhere. Its number would be given to a file of the store or to a socket
+    otherwise, and libraries write their errors to number 2."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free
+        if number and getattr(sys, name) is None:
+            stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as we run
+            setattr(sys, name, stream)
 
 
 def _exit_code() -> int:
