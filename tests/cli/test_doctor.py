@@ -90,6 +90,10 @@ def no_coordinator(one: Opinion) -> None:
     one.coordinators["g"] = Coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, ("", -1))  # type: ignore[index]
 
 
+def no_right(one: Opinion) -> None:
+    one.coordinators["g"] = Coordinator(ErrorCode.GROUP_AUTHORIZATION_FAILED, -1, ("", -1))  # type: ignore[index]
+
+
 def left_out(one: Opinion) -> None:
     del one.offsets["t", 1]  # type: ignore[union-attr]
 
@@ -111,6 +115,7 @@ def made_up(one: Opinion) -> None:
         (moved_coordinator, "b:2 in Metadata, other:2 in FindCoordinator"),
         (two_minds, "Brokers disagree on who coordinates 1 of 2 groups"),
         (no_coordinator, "finds no coordinator for 1 of 2 groups: COORDINATOR_NOT_AVAILABLE"),
+        (no_right, "This user may not ask the broker at a:1 about groups (GROUP_AUTHORIZATION_FAILED)"),
         (left_out, "leaves out 1 of 2 partitions (partition 1 of 't', for one)"),
         (made_up, "answers NONE and offset 5 for partition 1 of 't'"),
     ],

@@ -196,6 +196,22 @@ def test_completion_is_a_script_of_the_shell(shell: str) -> None:
     assert "_PENSTOCK_COMPLETE" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("start --config ", "file,"),
+        ("store audit --store ", "file,"),
+        ("topics list --command-config ", "file,"),
+        ("start --broker", "plain,--brokers\nplain,--broker-id"),
+    ],
+)
+def test_a_shell_completes_options_and_files(words: str, offered: str) -> None:
+    line = f"penstock {words}"
+    asked = {"_PENSTOCK_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    result = CliRunner().invoke(app, env=asked, prog_name="penstock")
+    assert result.stdout.strip() == offered
+
+
 def test_lines_are_sent_as_they_come(broker: Broker) -> None:
     run_json(broker, "topics", "create", "trickle")
     where = ("--bootstrap", broker.bootstrap_servers)

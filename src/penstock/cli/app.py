@@ -34,6 +34,8 @@ from penstock.cli.entry import INTERRUPTED
 from penstock.cli.start_options import OPTIONS
 
 SENTENCE_MAX = 300
+PLACES = ("FILE", "DIR_OR_URL")
+"""What options call names of files."""
 
 
 class App(click.Group):
@@ -133,12 +135,16 @@ app.add_command(pipeline.pipeline)
 app.add_command(settings.settings)
 
 
-def _summarise(group: click.Group) -> None:
-    """Lists of commands have the whole first sentence about each, where Click would cut it short."""
+def _finish(group: click.Group) -> None:
+    """Lists of commands have the whole first sentence about each, where Click would cut it short. Shells
+    complete the names of files where an option takes one."""
     for command in group.commands.values():
         command.short_help = command.get_short_help_str(SENTENCE_MAX)
+        for option in command.params:
+            if option.metavar in PLACES and option.type is click.STRING:
+                option.type = click.Path(readable=False)
         if isinstance(command, click.Group):
-            _summarise(command)
+            _finish(command)
 
 
-_summarise(app)
+_finish(app)

@@ -147,6 +147,9 @@ def _coordinators(picture: Picture) -> Iterator[str]:
                     f"Metadata, {text(found.address)} in FindCoordinator."
                 )
         for name, count in failed.items():
+            if name == ErrorCode.GROUP_AUTHORIZATION_FAILED.name:
+                yield f"This user may not ask {who[0].lower()}{who[1:]} about groups ({name})."
+                continue
             yield f"{who} finds no coordinator for {count} of {len(asked)} groups: {name}."
     split = sum(len(nodes) > 1 for nodes in chosen.values())
     if split:
