@@ -56,7 +56,11 @@ SECURE = {
         "auto.create.topics.enable": False,
     },
     "rack": {"podLabel": "topology.kubernetes.io/zone"},
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "serviceMonitor": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "authorization": {"credentials": {"name": "penstock-metrics", "key": "token"}},
+    },
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/penstock"}},
     "drainSeconds": 30,
     "podAnnotations": {"example.com/team": "data"},

@@ -56,6 +56,13 @@ def check_times(unit: configparser.ConfigParser) -> None:
     )
 
 
+def check_patience(unit: configparser.ConfigParser) -> None:
+    held(
+        unit["Unit"]["StartLimitIntervalSec"] == "0" and int(unit["Service"]["RestartSec"]) >= 1,
+        "a broker whose store is away is started again for as long as it takes",
+    )
+
+
 def check_command(folder: Path, text: str) -> None:
     """The command of the unit serves, with the options that it has without a file of its own."""
     (line,) = (line for line in text.splitlines() if line.startswith("ExecStart="))
@@ -77,6 +84,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="conformance-unit-") as name:
             check_times(unit)
+            check_patience(unit)
             check_command(Path(name), text)
             check_systemd(Path(name), text)
     except parts.PartMissing as why:
