@@ -117,6 +117,11 @@ async def test_not_ready_without_a_lease_or_with_an_old_image(start: Start) -> N
     await broker.membership.stop()
     broker.membership.heartbeats.lease_until = 0.0
     got = (await get(node.http_address, "/health/ready")).json
+    assert got["problems"][0].startswith(
+        "heartbeats are written again after a pause: until they were for the"
+    )
+    broker.membership.heartbeats.heard_at = float("-inf")
+    got = (await get(node.http_address, "/health/ready")).json
     assert got["problems"] == ["no heartbeat was written for the session time-out: the lease may be over"]
     broker.membership.heartbeats.lease_until = float("inf")
     await broker.metadata.close()

@@ -22,6 +22,7 @@ from penstock.storage.stores.objects import StoreError
 from penstock.web.pages import Page
 
 if TYPE_CHECKING:
+    from penstock.broker.context import Broker
     from penstock.monitor.subject import Serving, Subject
 
 STORE_SECONDS = 3.0
@@ -90,11 +91,23 @@ def _standing(serving: Serving) -> list[str]:
     if info is None or info.epoch != broker.broker_epoch or info.fenced:
         problems.append("the cluster does not count this broker as alive")
     elif not broker.leads_surely:
-        problems.append("no heartbeat was written for the session time-out: the lease may be over")
+        problems.append(_lease_problem(broker))
     age_ms = broker.clock.time_ms() - broker.metadata.complete_as_of_ms
     if age_ms > broker.settings.broker_session_timeout_ms:
         problems.append(f"the metadata log was last read to its end {age_ms / 1000:.0f} s ago")
     return problems
+
+
+def _lease_problem(broker: Broker) -> str:
+    """Why the broker is not sure that nobody took over what it leads."""
+    timeout_ms = broker.settings.broker_session_timeout_ms
+    membership = broker.membership
+    if membership is None or broker.clock.monotonic() >= membership.heartbeats.heard_at + timeout_ms / 1000:
+        return "no heartbeat was written for the session time-out: the lease may be over"
+    return (
+        "heartbeats are written again after a pause: until they were for the session time-out "
+        f"({timeout_ms / 1000:g} s), others may have taken over"
+    )
 
 
 def _page(status: HTTPStatus, fields: dict[str, object]) -> Page:
