@@ -175,6 +175,8 @@ def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         (("--brokers=2", "--set=listeners=PLAINTEXT://localhost:1"), "gives each broker its own listeners"),
         (("--brokers=2", "--set=broker.id=2"), "gives each broker its own broker.id"),
         (("--config", "/no/such/file"), "cannot be read"),
+        (("--config", "a", "--config=b"), "--config is given more than once: a and b."),
+        (("--listen", "127.0.0.1:0", "--listen", "127.0.0.1:1"), "--listen is given more than once"),
         (("--log-level", "loud"), "--log-level is one of"),
     ],
 )

@@ -41,6 +41,7 @@ def main(values: Values) -> int:
     from penstock.settings.doors import refuse_open_doors
 
     try:
+        _refuse_repeated(values)
         count = _count(values)
         if count != 1 and "broker_id" in values:
             raise UsageError("--brokers starts brokers 1 to N; --broker-id is for one broker alone.")
@@ -58,6 +59,14 @@ def main(values: Values) -> int:
     except (UsageError, SettingsError) as error:
         tell(str(error))
         return 2
+
+
+def _refuse_repeated(values: Values) -> None:
+    """One of two files, or of two addresses, would have no effect, and nobody would notice."""
+    for option in OPTIONS:
+        given = values.get(option.name, ())
+        if not option.repeated and len(set(given)) > 1:
+            raise UsageError(f"{option.flag} is given more than once: {' and '.join(given)}.")
 
 
 def settings(values: Values) -> Settings:

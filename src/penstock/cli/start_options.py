@@ -97,7 +97,7 @@ OPTIONS = (
 _BY_FLAG = {option.flag: option for option in OPTIONS}
 
 Values = dict[str, list[str]]
-"""By name, what was given; an option that is not repeated has one value."""
+"""By name, what was given, as often as it was."""
 
 
 def parse(arguments: Sequence[str]) -> Values | None:
@@ -117,8 +117,5 @@ def parse(arguments: Sequence[str]) -> Values | None:
             if not rest or rest[0].startswith("--"):
                 return None
             value = rest.pop(0)
-        if option.repeated:
-            values.setdefault(option.name, []).append(value)
-        else:
-            values[option.name] = [value]
+        values.setdefault(option.name, []).append(value)
     return values
