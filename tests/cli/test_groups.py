@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -149,3 +153,25 @@ def test_mistakes_are_sentences(broker: Broker, arguments: tuple[str, ...], sent
     assert result.exit_code != 0
     assert sentence in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_what_could_not_be_written_is_not_committed(broker: Broker) -> None:
+    run_json(broker, "produce", "unwritten", *(f"{number}" for number in range(10)))
+    command = [sys.executable, "-m", "penstock", "consume", "unwritten", "--group", "unwritten"]
+    command += ["--bootstrap", broker.bootstrap_servers]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+    def read(stdout: IO[str] | int, stderr: int | None = None) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(command, env=buffered, stdout=stdout, stderr=stderr, check=False, timeout=60)
+
+    with open("/dev/full", "w") as full:
+        failed = read(stdout=full, stderr=subprocess.PIPE)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(b"Error: The output cannot be written")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as nobody:
+        assert read(stdout=nobody).returncode == 0
+    assert read(stdout=subprocess.PIPE).stdout.split() == [b"%d" % number for number in range(10)]
+    assert not read(stdout=subprocess.PIPE).stdout

@@ -14,7 +14,7 @@ from penstock.admin.filters import FilterError, Matches, matching
 from penstock.admin.records import WAIT_MS, ReaderPositions
 from penstock.admin.resetting import WayError
 from penstock.cli import formats
-from penstock.cli.client import Client
+from penstock.cli.client import Client, ClientError
 from penstock.cli.options import connected, record_options
 from penstock.log.isolation import Isolation
 
@@ -130,6 +130,15 @@ def _consume_as_member(
     member = GroupMember(client, group, topic)
     left = most
     finished = False
+    printed: dict[int, int] = {}
+
+    def hand_on() -> None:
+        # What cannot be written, because a disk is full or nobody reads any more, is not committed.
+        sys.stdout.flush()
+        for partition, offset in printed.items():
+            member.handed_on(partition, offset)
+        printed.clear()
+
     try:
         while not finished and (left is None or left > 0):
             partitions = member.join()
@@ -147,15 +156,19 @@ def _consume_as_member(
                     if wanted is None or wanted(record):
                         _print(write(topic, partition, record), follow)
                         left = None if left is None else left - 1
-                    member.handed_on(partition, record.offset)
+                    printed[partition] = record.offset
                     if left == 0:
                         break
                 else:
+                    hand_on()
                     member.reached(reader.positions)
                     if not member.stay():
                         finished = False
                         break
-            sys.stdout.flush()
+            hand_on()
+    except (ClientError, KeyboardInterrupt):
+        hand_on()
+        raise
     finally:
         member.leave()
 
