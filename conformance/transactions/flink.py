@@ -25,6 +25,9 @@ TOPIC, ID = "resumed", "flink-sink-0-1"
 RECORDS = 20
 TIMEOUT_S = 180.0
 STABLE_WITHIN_S = 20.0
+PLAYED_MAX = 3
+"""What Apache Kafka tells of the second commit hangs on whether the markers of the first are written by then, which a
+busy machine delays: a difference is one if it is there each time."""
 
 
 def program() -> list[str]:
@@ -74,20 +77,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         program()
         with interrupted_cleanly():
-            for name in options.against.split(","):
-                with place_named(name) as place:
-                    told[name], wrong = run(place)
-                    problems += [f"on {name}: {problem}" for problem in wrong]
+            for _ in range(PLAYED_MAX):
+                for name in options.against.split(","):
+                    with place_named(name) as place:
+                        told[name], wrong = run(place)
+                        problems += [f"on {name}: {problem}" for problem in wrong]
+                if _alike(told):
+                    break
     except parts.PartMissing as why:
         return parts.not_run(why)
     except (ServerFailed, Late) as why:
         problems.append(str(why))
-    if len({tuple(words) for words in told.values()}) > 1:
+    if not _alike(told):
         problems.append(f"the producers were told differently: {told}")
     for problem in problems:
         print(f"FAILED: {problem}")
     print(f"Flink's producer resumed a transaction on {' and on '.join(told)}, {len(problems)} failures")
     return 1 if problems else 0
+
+
+def _alike(told: dict[str, list[str]]) -> bool:
+    return len({tuple(words) for words in told.values()}) <= 1
 
 
 if __name__ == "__main__":
