@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from penstock.cluster.health.committing import Exchange
 from penstock.cluster.health.repair_report import GONE, START
 from penstock.log.flush import FLUSH_HEADER_SIZE, decode_flush_header
+from penstock.storage.stores.objects import HurtRangeError
 from penstock.wire.batch import iter_batches
+from tests.storage.world import read
 
 from .ward import COMPACTED, Records, Ward
 
@@ -164,6 +167,89 @@ async def test_a_segment_that_is_gone(ward: Ward) -> None:
     await ward.kill()
     await ward.start()
     assert await everything(ward) == records
+
+
+async def test_a_segment_that_was_cut_short_stays_where_nothing_else_has_its_records(ward: Ward) -> None:
+    records = await fill(ward)
+    await drop_old_logs(ward)
+    key, _places = await positions(ward, "orders", 0)
+    whole = await ward.get(key)
+    await ward.change(key, whole[:5])
+    for _ in range(2):
+        report = await ward.repair()
+        assert not [one for one in report.steps if (one.topic, one.partition) == ("orders", 0)]
+        assert (0, 12) in {(one.finding.start, one.finding.end) for one in report.left}
+        (segment,) = (await ward.manifest("orders", 0)).segments
+        assert segment.key == key
+    await ward.change(key, whole)
+    await ward.kill()
+    await ward.start()
+    assert await everything(ward) == records
+    assert (await ward.scrub()).exit_code == 0
+
+
+async def two_alike(ward: Ward, topics: tuple[str, str]) -> list[tuple[str, Records]]:
+    """Settled one after the other, with segments that differ in nothing but their records, and these; no log
+    has them any more."""
+    await ward.start()
+    for topic in dict.fromkeys(topics):
+        await ward.create(topic)
+    settled: list[tuple[str, Records]] = []
+    for at, topic in enumerate(topics):
+        before = len(await ward.read(topic))
+        await ward.write(topic, 0, [b"%d-a" % at], [b"%d-b" % at], [b"%d-c" % at])
+        assert await ward.ledger.settle()
+        settled.append((topic, (await ward.read(topic))[before:]))
+    await drop_old_logs(ward)
+    await ward.kill()
+    return settled
+
+
+async def swap(ward: Ward, keys: Sequence[str]) -> None:
+    one, other = [await ward.get(key) for key in keys]
+    assert len(one) == len(other)
+    await ward.change(keys[0], other)
+    await ward.change(keys[1], one)
+
+
+async def test_segments_that_were_swapped_give_no_records_of_other_offsets(ward: Ward) -> None:
+    settled = await two_alike(ward, ("a", "a"))
+    records = [record for _topic, some in settled for record in some]
+    keys = [segment.key for segment in (await ward.manifest("a")).segments]
+    await swap(ward, keys)
+    await ward.start()
+    for offset in (0, 3):
+        with pytest.raises(HurtRangeError) as told:
+            await read(ward.ledger, ward.partition("a"), offset)
+        assert (told.value.start, told.value.end) == (offset, offset + 3)
+    await ward.kill()
+    assert {(one.key, one.start, one.end) for one in (await ward.scrub()).damaged} >= {
+        (keys[0], 0, 3),
+        (keys[1], 3, 6),
+    }
+    await swap(ward, keys)
+    await ward.start()
+    assert await ward.read("a") == records
+
+
+async def test_segments_that_were_swapped_are_restored_from_each_other(ward: Ward) -> None:
+    for topics in (("a", "a"), ("b", "c")):
+        settled = await two_alike(ward, topics)
+        segments = [
+            segment for topic in dict.fromkeys(topics) for segment in (await ward.manifest(topic)).segments
+        ]
+        await swap(ward, [segment.key for segment in segments])
+        report = await ward.repair()
+        assert {(one.how, one.topic, one.start) for one in report.steps} == {
+            ("restored", topic, some[0][0]) for topic, some in settled
+        }
+        assert (await ward.scrub()).exit_code == 0
+        await ward.start()
+        for topic in dict.fromkeys(topics):
+            assert await ward.read(topic) == [
+                record for name, some in settled if name == topic for record in some
+            ]
+        await ward.kill()
 
 
 @pytest.mark.parametrize("running", [True, False])

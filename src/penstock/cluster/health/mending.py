@@ -16,8 +16,8 @@ from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
 from penstock.log.segment import PieceRef
 from penstock.metadata.image import PartitionKey
-from penstock.storage.reader.footers import read_footer
-from penstock.storage.reader.indexes import mended_index
+from penstock.storage.reader.footers import named_in, place_of, read_footer
+from penstock.storage.reader.indexes import disagreement, mended_index
 from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError
 from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
 from penstock.wire.buffers import Buffer
@@ -152,8 +152,14 @@ class Mender:
             stored = await self._bench.read(segment.index_key, segment.index_start, segment.index_length)
         except ObjectMissingError:
             stored = b""
+        if await self._is_of_others(key, segment):
+            if segment.index_key == segment.key:
+                return None
+            stored = b""
         try:
-            return list(_each(Extents.decode(stored)))
+            extents = Extents.decode(stored)
+            if disagreement(segment, extents) is None:
+                return list(_each(extents))
         except ExtentsError:
             pass
         corrected = mended_index(stored, segment)
@@ -172,6 +178,16 @@ class Mender:
         mended.append(rebuilt)
         # As if all lay in one extent: whole batches are found one after the other.
         return [Extent(segment.base_offset, segment.end_offset - 1, 1 << 62, start, segment.size_bytes)]
+
+    async def _is_of_others(self, key: PartitionKey, segment: SegmentRef) -> bool:
+        """Whether another object lies where the index of a segment should: its footer is whole, and does not
+        name the segment."""
+        size = await self._bench.store.size(segment.index_key)
+        try:
+            footer = await read_footer(self._bench.read, segment.index_key, size or 0)
+        except (DamagedObjectError, ObjectMissingError):
+            return False
+        return place_of(key, segment) not in named_in(footer)
 
     async def _start(self, segment: SegmentRef) -> int | None:
         """Where a piece of an object begins: behind those that the footer names before it."""

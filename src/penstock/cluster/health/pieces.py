@@ -14,7 +14,8 @@ from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.manifest import Manifest, SegmentRef
 from penstock.log.segment import TRAILER_SIZE
 from penstock.metadata.image import PartitionInfo
-from penstock.storage.reader.footers import read_footer
+from penstock.storage.reader.footers import named_in, place_of, read_footer
+from penstock.storage.reader.indexes import disagreement
 from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError, StoreError
 from penstock.wire.buffers import Buffer
 
@@ -56,7 +57,7 @@ async def check_piece(bench: Bench, piece: Piece, info: PartitionInfo, manifest:
     except StoreError as error:
         bench.unread(segment.index_key, error)
         return []
-    problem = disagreement(segment, extents)
+    problem = disagreement(segment, extents) or _disorder(extents)
     if problem is not None:
         return [_at(piece.finding(INDEX, segment.index_key, problem), segment)]
     facts = facts_of(manifest)
@@ -86,14 +87,7 @@ async def read_index(bench: Bench, segment: SegmentRef) -> Extents:
     return Extents.decode(await bench.read(segment.index_key, segment.index_start, segment.index_length))
 
 
-def disagreement(segment: SegmentRef, extents: Extents) -> str | None:
-    """Why an index whose checksum is right cannot be this segment's."""
-    if not extents:
-        return "the index is empty"
-    if (extents.base_offsets[0], extents.last_offsets[-1] + 1) != (segment.base_offset, segment.end_offset):
-        return "the index is that of other offsets than the manifest says"
-    if extents.total_bytes() != segment.size_bytes:
-        return f"the index has {extents.total_bytes()} bytes of records, the manifest {segment.size_bytes}"
+def _disorder(extents: Extents) -> str | None:
     following = zip(extents.last_offsets, extents.base_offsets[1:], strict=False)
     if any(last >= base for last, base in following):
         return "the offsets in the index do not grow"
@@ -157,9 +151,9 @@ async def check_footer(bench: Bench, key: str, size: int, pieces: Sequence[Piece
     except StoreError as error:
         bench.unread(key, error)
         return []
-    known = {(one.topic_id, one.partition, one.index_start, one.index_length) for one in footer.pieces}
+    named = named_in(footer)
     return [
-        piece.finding(FOOTER, key, "the footer does not name this piece")
+        piece.finding(SEGMENT, key, "another object lies in its place: the footer does not name this piece")
         for piece in pieces
-        if (*piece[1:3], piece.segment.index_start, piece.segment.index_length) not in known
+        if place_of(piece[1:3], piece.segment) not in named
     ]

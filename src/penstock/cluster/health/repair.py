@@ -419,7 +419,10 @@ def _left(known: HurtRange) -> Healed:
 
 
 def _changes(healed: Healed, findings: Sequence[Finding], segment: SegmentRef) -> bool:
-    """Whether a piece is to be written anew: something of it was healed or cut, or its footer is hurt."""
+    """Whether a piece is to be written anew: something of it was healed or cut, or its footer is hurt. Not if
+    it is not there: nothing would be written in its place, and what is left would be gone."""
+    if any(mended.how == mending.LEFT and not mended.stored for mended in healed.mended):
+        return False
     if any(mended.how != mending.LEFT for mended in healed.mended):
         return True
     return any(one.what == FOOTER and one.key == segment.index_key for one in findings)

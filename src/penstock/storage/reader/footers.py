@@ -1,6 +1,8 @@
 """The footer of a segment object: whose records it holds."""
 
+from penstock.log.manifest import SegmentRef
 from penstock.log.segment import TRAILER_SIZE, Footer, SegmentError, decode_footer, footer_size
+from penstock.metadata.image import PartitionKey
 from penstock.storage.stores.objects import DamagedObjectError, ReadRange
 
 
@@ -15,3 +17,20 @@ async def read_footer(read: ReadRange, key: str, size: int) -> Footer:
         return decode_footer(await read(key, size - length, length))
     except SegmentError as error:
         raise DamagedObjectError(f"{key}: {error}") from error
+
+
+Place = tuple[bytes, int, int, int, int, int]
+"""Whose records an index is of, from which offset up to which other, and where it lies in its object."""
+
+
+def place_of(owner: PartitionKey, segment: SegmentRef) -> Place:
+    span = (segment.base_offset, segment.end_offset)
+    return (*owner, *span, segment.index_start, segment.index_length)
+
+
+def named_in(footer: Footer) -> set[Place]:
+    """The indexes in an object. If a segment's is not one of them, another object lies in its place."""
+    return {
+        (one.topic_id, one.partition, one.base_offset, one.end_offset, one.index_start, one.index_length)
+        for one in footer.pieces
+    }

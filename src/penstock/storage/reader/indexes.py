@@ -20,17 +20,35 @@ async def read_index(store: ObjectStore, segment: SegmentRef) -> Extents:
 
 def decode_index(stored: Buffer, segment: SegmentRef) -> Extents:
     """The index of a segment. A byte of it that is hurt is mended, if the result is one that the segment can
-    have had. DamagedObjectError if it is beyond that."""
+    have had. DamagedObjectError if it is beyond that, or whole and not this segment's."""
     try:
-        return Extents.decode(stored)
+        extents = Extents.decode(stored)
     except ExtentsError as error:
-        extents = mended_index(stored, segment)
-        if extents is None:
+        whole = mended_index(stored, segment)
+        if whole is None:
             raise DamagedObjectError(f"the index of {segment.key} in {segment.index_key}: {error}") from error
         logger.warning(
             "a byte of an index was mended key=%s start=%d", segment.index_key, segment.index_start
         )
-        return extents
+        return whole
+    problem = disagreement(segment, extents)
+    if problem is not None:
+        raise DamagedObjectError(f"the index of {segment.key} in {segment.index_key}: {problem}")
+    return extents
+
+
+def disagreement(segment: SegmentRef, extents: Extents) -> str | None:
+    """Why an index whose checksum is right cannot be this segment's. Objects that were swapped, or copied
+    over each other, have whole indexes of other records."""
+    if not extents:
+        return "the index is empty"
+    if (extents.base_offsets[0], extents.last_offsets[-1] + 1) != (segment.base_offset, segment.end_offset):
+        return "the index is that of other offsets than the manifest says"
+    if extents.total_bytes() != segment.size_bytes:
+        return f"the index has {extents.total_bytes()} bytes of records, the manifest {segment.size_bytes}"
+    if max(extents.max_timestamps) != segment.max_timestamp:
+        return "the index is that of records of other times than the manifest says"
+    return None
 
 
 def mended_index(stored: Buffer, segment: SegmentRef) -> Extents | None:
@@ -43,4 +61,4 @@ def mended_index(stored: Buffer, segment: SegmentRef) -> Extents | None:
     except ExtentsError:
         return None
     fits = extents.is_of(segment.base_offset, segment.end_offset, segment.size_bytes)
-    return extents if fits else None
+    return extents if fits and disagreement(segment, extents) is None else None
