@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +12,8 @@ from penstock.cluster.health.committing import Exchange
 from penstock.cluster.health.repair_report import GONE, START
 from penstock.log.flush import FLUSH_HEADER_SIZE, decode_flush_header
 from penstock.storage.stores.objects import HurtRangeError
-from penstock.wire.batch import iter_batches
+from penstock.wire.batch import Record, build_batch, iter_batches
+from tests.spark.transactional import abort, commit, data
 from tests.storage.world import read
 
 from .ward import COMPACTED, Records, Ward
@@ -600,3 +602,83 @@ async def test_flushes_that_are_gone_are_waited_for_until_they_are_cut(ward: War
     assert ward.partition("orders", 0).hurt
     await ward.write("orders", 0, [b"next"])
     assert ward.partition("orders", 0).high_watermark > records["orders", 0][-1][0] + 1
+
+
+@pytest.mark.parametrize("bases", [(4,), (2, 4)])
+async def test_an_abort_marker_is_not_cut_out(ward: Ward, bases: tuple[int, ...]) -> None:
+    """Without it a consumer would take what the producer commits next for aborted, too."""
+    await ward.start()
+    await ward.create("t")
+    await ward.append("t", 0, data(7, 0, b"a"), commit(7), data(7, 1, b"b", b"c"), abort(7), data(8, 0, b"d"))
+    await ward.append("t", 0, data(7, 3, b"e"), commit(7), commit(8))
+    assert await ward.ledger.settle()
+    await drop_old_logs(ward)
+    kept: Records = [(0, b"a"), (5, b"d"), (6, b"e")]
+    assert await ward.read_committed("t") == kept
+    listed = (await ward.manifest("t")).aborted
+    key, places = await positions(ward, "t", 0)
+    for base in bases:
+        position, size = places[base]
+        await ward.overwrite(key, position + 61, b"?" * (size - 61))
+    steps = (await ward.repair(cut=True)).steps
+    assert [(one.how, one.start, one.end) for one in steps] == [("cut", bases[0], 5), ("rebuilt", 4, 5)]
+    await ward.caught_up()
+    for _ in range(2):
+        assert await ward.read_committed("t") == kept
+        assert (await ward.scrub()).exit_code == 0
+        assert (await ward.manifest("t")).aborted == tuple(ward.partition("t").aborted) == listed
+        await ward.kill()
+        await ward.start()
+
+
+async def test_an_index_is_rebuilt_beside_transactions(ward: Ward) -> None:
+    """Aborted ranges and open transactions are the manifest's, and stay what they were."""
+    await ward.start()
+    await ward.create("t")
+    await ward.append("t", 0, data(7, 0, b"a"), abort(7), data(8, 0, b"b"), commit(8), data(9, 0, b"open"))
+    assert await ward.ledger.settle()
+    before = await ward.manifest("t")
+    (segment,) = before.segments
+    await ward.overwrite(segment.index_key, segment.index_start, b"!" * 24)
+    assert {one.how for one in (await ward.repair()).steps} == {"rebuilt"}
+    after = await ward.manifest("t")
+    assert (after.aborted, after.ongoing) == (before.aborted, {9: 4})
+    await ward.kill()
+    await ward.start()
+    assert (await ward.scrub()).exit_code == 0
+    assert await ward.read_committed("t") == [(2, b"b")]
+    assert ward.partition("t").last_stable_offset == 4
+
+
+@pytest.mark.parametrize("end", [4, 5])
+async def test_transactions_that_a_log_lost_are_not_put_back(tmp_path: Path, end: int) -> None:
+    """The log's file is hurt, a broker settles without what was in it, and then the file comes back from a
+    backup. What was decided meanwhile does not know of the transaction in it, or of its abort, so its records
+    stay away. Those that are in no transaction come back."""
+    ward = Ward("directory", tmp_path)
+    try:
+        await ward.start()
+        await ward.create("t")
+        await ward.append("t", 0, data(8, 0, b"a"), commit(8), build_batch([Record(0, 1, None, b"plain")]))
+        await ward.append("t", 0, data(7, 0, b"lost"), abort(7), data(8, 1, b"b"), commit(8))
+        await ward.kill()
+        (key,) = [one for one in await ward.keys("wal/1/") if one.endswith("0")]
+        whole = await ward.get(key)
+        flushes = [at for at in range(len(whole)) if whole[at : at + 4] == b"PWF1"]
+        await ward.overwrite(key, flushes[2], b"?" * (flushes[end] - flushes[2]))
+        await ward.start()
+        assert await ward.ledger.settle()
+        assert [(one.start, one.end) for one in (await ward.manifest("t")).hurt] == [(2, end)]
+        await ward.open().put(key, whole)
+        report = await ward.repair()
+        assert [(one.how, one.start, one.end) for one in report.steps] == [("restored", 2, 3)]
+        assert "records of transactions" in report.left[0].advice
+        await ward.caught_up()
+        assert [(one.start, one.end) for one in ward.partition("t").hurt] == [(3, end)]
+        (step,) = (await ward.repair(cut=True)).steps
+        assert (step.how, step.start, step.end) == ("cut", 3, end)
+        await ward.caught_up()
+        assert await ward.read_committed("t") == [(0, b"a"), (2, b"plain"), (5, b"b")]
+        assert (await ward.scrub()).exit_code == 0
+    finally:
+        await ward.kill()

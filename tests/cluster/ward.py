@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from penstock.admin.records import Aborted
 from penstock.clock import SystemClock
 from penstock.cluster.health.findings import Report
 from penstock.cluster.health.repair import Repair
@@ -18,12 +19,14 @@ from penstock.metadata.image import ClusterImage, WalRef
 from penstock.node.node import Node
 from penstock.settings import Settings, load
 from penstock.storage.ledger.ledger import Ledger
-from penstock.storage.partitions.answers import Slice
+from penstock.storage.partitions.answers import Appended, Slice
 from penstock.storage.partitions.partition import Partition
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.memory import MemoryStore
 from penstock.storage.stores.objects import DatedStore
+from penstock.wire.api.fetch import AbortedTransaction, PartitionData
 from penstock.wire.batch import Record, build_batch, iter_batches, iter_records
+from tests.storage.world import admitted
 
 TIME_MS = 1_700_000_000_000
 
@@ -135,10 +138,16 @@ class Ward:
     async def write(self, topic: str, index: int, *batches: list[bytes]) -> None:
         """Batches of values, each a flush of its own."""
         for values in batches:
-            done = asyncio.get_running_loop().create_future()
             records = [Record(at, TIME_MS + at, b"k%d" % at, value) for at, value in enumerate(values)]
-            self.ledger.append(self.partition(topic, index), build_batch(records), done.set_result)
-            await asyncio.wait_for(done, 60)
+            await self.append(topic, index, build_batch(records))
+
+    async def append(self, topic: str, index: int, *batches: bytearray) -> None:
+        """Batches as they are, each a flush of its own."""
+        for batch in batches:
+            done = asyncio.get_running_loop().create_future()
+            self.ledger.append(self.partition(topic, index), admitted(batch), done.set_result)
+            answer = await asyncio.wait_for(done, 60)
+            assert isinstance(answer, Appended), answer
 
     async def fill(self) -> None:
         """Start with two topics, some of whose records are settled and some not."""
@@ -172,6 +181,23 @@ class Ward:
             if part.next_offset == offset:
                 break
             offset = part.next_offset
+        return found
+
+    async def read_committed(self, topic: str, index: int = 0) -> Records:
+        """As a consumer at read_committed does: by the list of aborted transactions and the markers."""
+        partition = self.partition(topic, index)
+        end = partition.last_stable_offset
+        answer = self.ledger._reader._read_stored(partition, partition.log_start_offset, 1 << 20, end)
+        part = answer if isinstance(answer, Slice) else await answer
+        assert part.next_offset == end
+        joined = b"".join(part.buffers)
+        listed = partition.aborted_transactions(partition.log_start_offset, end)
+        told = [AbortedTransaction(one.producer_id, one.first_offset) for one in listed]
+        aborted = Aborted(PartitionData(aborted_transactions=told))
+        found: Records = []
+        for position, header in iter_batches(joined):
+            if not aborted.skips(header, joined, position):
+                found += ((one.offset, one.value) for one in iter_records(joined, position))
         return found
 
     async def scrub(self, *topics: str) -> Report:

@@ -2,26 +2,45 @@
 cut.
 
 The result is the piece's batches in their order, to be written into a new object.
+
+Transactions. The manifest says which were aborted, so that is known whatever happens to batches. But
+consumers also need the marker: without it they take the producer's next records for aborted, too. So an abort
+marker is never cut out. It is written anew, from the manifest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.cluster.health.bench import Bench
 from penstock.cluster.health.flushes import Window, any_flush, find_flush
 from penstock.cluster.health.sources import Sources
 from penstock.log.checking import Facts, Hurt, Whole, check_extent, correct_batch
+from penstock.log.epochs import epoch_at
 from penstock.log.extents import Extent, Extents, ExtentsError
 from penstock.log.flush import FILE_HEADER_SIZE, iter_blocks
 from penstock.log.manifest import SegmentRef
+from penstock.log.markers import AbortedTransaction
+from penstock.log.producers import ProducerEntry
 from penstock.log.segment import PieceRef
 from penstock.metadata.image import PartitionKey
 from penstock.storage.reader.footers import named_in, place_of, read_footer
 from penstock.storage.reader.indexes import disagreement, mended_index
 from penstock.storage.stores.objects import DamagedObjectError, ObjectMissingError
-from penstock.wire.batch import HEADER_SIZE, BatchHeader, check_batch, iter_records, read_header
+from penstock.wire.batch import (
+    HEADER_SIZE,
+    LENGTH_FROM,
+    NO_TIMESTAMP,
+    STAMP,
+    BatchHeader,
+    check_batch,
+    iter_records,
+    read_header,
+)
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import BatchError, WireError
+from penstock.wire.markers import ABORT, marker_batch
 
 
 class Part(NamedTuple):
@@ -41,6 +60,7 @@ class Mended(NamedTuple):
     how: str
     """One of the words below."""
     detail: str = ""
+    """For a LEFT range: what a person can do, if that is not the usual."""
     hurt: Hurt | None = None
     stored: bytes = b""
     """The hurt bytes, as far as there are any."""
@@ -53,6 +73,11 @@ MOVED = "moved"
 CUT = "cut"
 LEFT = "left"
 
+IN_TRANSACTIONS = (
+    "Another object has it, but it holds records of transactions, and the state of these was decided without"
+    " it. With --cut it is left out."
+)
+
 
 class Healed(NamedTuple):
     """A piece, and what was done to it."""
@@ -62,10 +87,21 @@ class Healed(NamedTuple):
 
 
 class Mender:
-    def __init__(self, bench: Bench, sources: Sources, *, cut: bool) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        sources: Sources,
+        *,
+        cut: bool,
+        aborted: Sequence[AbortedTransaction] = (),
+        producers: Mapping[int, ProducerEntry] = MappingProxyType({}),
+    ) -> None:
+        """`aborted` and `producers`: those of the partition's manifest."""
         self._bench = bench
         self._sources = sources
         self._cut = cut
+        self._aborted = aborted
+        self._producers = producers
 
     async def piece(self, key: PartitionKey, segment: SegmentRef, facts: Facts, log_start: int) -> Healed:
         """The batches of a segment, as many as can be had. Raises StoreError if it cannot be read now."""
@@ -95,11 +131,28 @@ class Mender:
 
     async def lost(self, key: PartitionKey, start: int, end: int, facts: Facts) -> Healed:
         """The batches of a range of which nothing is left where it should be: all that are found. The rest of
-        it may never have been written, where nobody knows how far the range goes."""
+        it may never have been written, where nobody knows how far the range goes.
+
+        The manifest was written without them. So batches of transactions are not put back: if one was aborted
+        there, the manifest does not say so, and if one was ended there, it is open in the manifest."""
         piece = Healed([], [])
         for run in await self._sources.runs(key, start, end, facts):
-            hurt = Hurt(0, 0, run.start, run.end, "it is lost")
-            await self._mend(key, b"", hurt, facts, piece.parts, piece.mended)
+            if run.found is None:
+                hurt = Hurt(0, 0, run.start, run.end, "it is lost")
+                await self._mend(key, b"", hurt, facts, piece.parts, piece.mended)
+                continue
+            at = run.start
+            copies = zip(run.found.batches, run.found.keys, strict=True)
+            for in_transactions, some in groupby(copies, lambda copy: read_header(copy[0]).is_transactional):
+                batches, keys = zip(*some, strict=True)
+                hurt = Hurt(0, 0, at, read_header(batches[-1]).last_offset + 1, "it is lost")
+                at = hurt.end
+                if in_transactions:
+                    how, detail = (CUT, "") if self._cut else (LEFT, IN_TRANSACTIONS)
+                    piece.mended.append(Mended(hurt.start, hurt.end, how, detail))
+                else:
+                    piece.mended.append(Mended(hurt.start, hurt.end, RESTORED, _from(keys)))
+                    piece.parts.extend(map(_part, batches))
         return piece
 
     async def _mend(
@@ -115,19 +168,29 @@ class Mender:
         detail = ""
         found = await self._sources.find(key, hurt.start, hurt.end, facts)
         if found is not None:
-            how, batches = RESTORED, found.batches
-            detail = "from " + ", ".join(dict.fromkeys(found.keys))
+            how, batches, detail = RESTORED, found.batches, _from(found.keys)
         else:
             batches = correct_batches(stored, hurt.start, hurt.end, facts)
             how = CORRECTED if batches is not None else CUT if self._cut else LEFT
         mended.append(Mended(hurt.start, hurt.end, how, detail, hurt, stored))
         if batches is not None:
-            for batch in batches:
-                header = read_header(batch)
-                span = (header.base_offset, header.last_offset, header.max_timestamp)
-                parts.append(Part(batch, *span))
+            parts.extend(map(_part, batches))
         elif how == LEFT and stored:
             parts.append(Part(stored, hurt.start, hurt.end - 1, -1))
+        elif how == CUT:
+            self._write_markers(hurt, facts, parts, mended)
+
+    def _write_markers(self, hurt: Hurt, facts: Facts, parts: list[Part], mended: list[Mended]) -> None:
+        """Write the abort markers of a range that is cut out anew."""
+        for one in self._aborted:
+            offset = one.last_offset
+            if hurt.start <= offset < hurt.end:
+                entry = self._producers.get(one.producer_id)
+                batch = marker_batch(ABORT, one.producer_id, entry.epoch if entry else 0, 0, NO_TIMESTAMP)
+                length = len(batch) - LENGTH_FROM
+                STAMP.pack_into(batch, 0, offset, length, max(epoch_at(facts.epochs, offset), 0))
+                parts.append(Part(batch, offset, offset, NO_TIMESTAMP))
+                mended.append(Mended(offset, offset + 1, REBUILT, "an abort marker, from the manifest"))
 
     async def _read(self, key: str, extent: Extent) -> Buffer:
         """Zeros for what an object that was cut short does not have."""
@@ -255,6 +318,15 @@ class Mender:
             position = flush.position + flush.header.size
             flush = await any_flush(window, position, number + 1, nonce, in_file=True)
         return found
+
+
+def _part(batch: bytes) -> Part:
+    header = read_header(batch)
+    return Part(batch, header.base_offset, header.last_offset, header.max_timestamp)
+
+
+def _from(keys: Sequence[str]) -> str:
+    return "from " + ", ".join(dict.fromkeys(keys))
 
 
 def correct_batches(stored: bytes, start: int, end: int, facts: Facts) -> list[bytes] | None:

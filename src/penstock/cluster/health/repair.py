@@ -209,7 +209,9 @@ class Repair:
         manifest = self._manifests.get(place.key)
         if manifest is None:
             return
-        mender = Mender(self._bench, sources, cut=self._cut)
+        mender = Mender(
+            self._bench, sources, cut=self._cut, aborted=manifest.aborted, producers=manifest.producers
+        )
         facts = facts_of(manifest)
         log_start = place.info.log_start
         unknown = isinstance(self._scrub.manifest(place.info), Finding)
@@ -251,7 +253,8 @@ class Repair:
         for mended in healed.mended:
             if mended.how == mending.LEFT:
                 touching = [one for one in findings if one.start < mended.end and mended.start < one.end]
-                self._leave((touching or findings)[0], "No other object has it. With --cut it is left out.")
+                advice = mended.detail or "No other object has it. With --cut it is left out."
+                self._leave((touching or findings)[0], advice)
             else:
                 self._step(place, mended, key)
 
