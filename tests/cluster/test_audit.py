@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.audit import Audit, Report, Space, space_of
+from penstock.cluster.audit import Audit, Report
 from penstock.cluster.reading import NoClusterError
-from penstock.metadata.image import WalRef
+from penstock.cluster.space import Space, space_of
+from penstock.metadata.image import ClusterImage, WalRef
+from penstock.metadata.proposing import Decide
+from penstock.metadata.refusal import Refusal
 from penstock.node.node import Node
 from tests.cluster.ward import Ward
 
@@ -80,6 +83,32 @@ async def test_what_nothing_refers_to(world: World) -> None:
     assert (await world.audit(later_ms=DAY_MS, delete=True)).deleted == orphans
     after = await world.audit(later_ms=DAY_MS)
     assert not after.orphaned and not after.missing and after.kinds["other"].objects == 2
+
+
+async def test_what_a_broker_has_yet_to_commit_is_in_flight_at_any_age(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine of a broker is suspended between the writing of a segment and its entry in the log."""
+    node = await world.begin()
+    before = set(await world.keys("segments/") + await world.keys("manifests/"))
+    propose = node.broker.metadata.propose
+    audited: list[Report] = []
+
+    async def sleep_for_a_day(decide: Decide) -> ClusterImage | Refusal:
+        audited.append(await world.audit(later_ms=DAY_MS, delete=True))
+        return await propose(decide)
+
+    monkeypatch.setattr(world.ledger._settler._committer, "_propose", sleep_for_a_day)
+    assert await world.ledger.settle()
+    monkeypatch.undo()
+    (report,) = audited
+    written = set(await world.keys("segments/") + await world.keys("manifests/")) - before
+    assert written and {one.key for one in report.in_flight} == written
+    assert not report.orphaned and not report.deleted
+    assert not (await world.audit()).missing
+    await world.kill()
+    await world.start()
+    assert await world.read("t") == [(number, b"%d" % number * 100) for number in range(9)]
 
 
 async def test_what_an_unreadable_manifest_may_need_is_not_orphaned(world: World) -> None:

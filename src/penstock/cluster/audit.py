@@ -4,7 +4,8 @@
                  partitions name and those of live incarnations, the metadata log, the leases of brokers
     orphaned     nothing needs it, and it is older than the grace age
     in flight    nothing needs it yet, or any more, and it is younger: a settling that is not committed, an
-                 object whose readers get time to finish
+                 object whose readers get time to finish. So is an older one of an incarnation that is not
+                 over: it may sleep, or wait for its store, and commit later. Its broker sweeps what is left
     unknown      no manifest that can be read needs it, but one that cannot be read may; it is never deleted
     missing      needed, and not there, or shorter than the needed part
     other        under a name that is not judged here: objects of Spark queries, for instance
@@ -15,8 +16,7 @@ counts as missing only if an image that is read after that look still needs it.
 
 Seals of write-ahead logs stay for ever, by intent (`storage.wal.objects`), and count as referenced.
 
-Space: the audit compares the bytes of segments and manifests with the bytes that can be read in them. Brokers
-keep the first at about twice the second (`log.moving`).
+It also says how much is stored for what can be read (`space`).
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -28,10 +28,16 @@ from penstock.cluster.home import IDENTITY_KEY
 from penstock.cluster.leases import lease_key
 from penstock.cluster.reading import ImageReader
 from penstock.cluster.snapshots import HINT_KEY, entry_key
+from penstock.cluster.space import Space, space_of
 from penstock.metadata.image import ClusterImage, ManifestRef, PartitionKey, WalRef
 from penstock.storage.reader.footers import read_footer
 from penstock.storage.reader.manifests import Loaded, load_manifests, manifest_of
-from penstock.storage.settling.segment_writer import INDEX_SUFFIX, MANIFEST_PREFIX, SEGMENT_PREFIX
+from penstock.storage.settling.segment_writer import (
+    FIRST_REPAIR_NAME,
+    INDEX_SUFFIX,
+    MANIFEST_PREFIX,
+    SEGMENT_PREFIX,
+)
 from penstock.storage.stores.objects import (
     DatedObject,
     DatedStore,
@@ -50,9 +56,6 @@ _KINDS: Final = {
     MANIFEST_PREFIX: "manifests",
 }
 _OTHER: Final = "other"
-_SPACE_RATIO_MAX: Final = 2.25
-_SPACE_SLACK_BYTES: Final = 16 * 1024 * 1024
-"""What brokers do not think worth moving, and do not count: manifests and indexes of small batches."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -75,19 +78,6 @@ class Tally(msgspec.Struct):
     orphaned: int = 0
     orphaned_bytes: int = 0
     in_flight: int = 0
-
-
-class Space(msgspec.Struct):
-    """Of settled records."""
-
-    readable_bytes: int = 0
-    """Batches from the log starts on."""
-    stored_bytes: int = 0
-    """Segments, their indexes and manifests, without what is in flight: that is about to be needed, or waits
-    for its readers to end."""
-
-    ratio: float = 0.0
-    in_bounds: bool = True
 
 
 class Report(msgspec.Struct):
@@ -140,6 +130,16 @@ class _Needs(msgspec.Struct):
                 return int(epoch) > image.version
         return None
 
+    def may_commit(self, key: str) -> bool:
+        """Whether its writer may still make the metadata log refer to an object. Who repairs looks whether
+        what it wrote is there."""
+        match key.split("/"):
+            case ["segments" | "manifests", broker, epoch, name] if broker.isdecimal() and epoch.isdecimal():
+                number = name.removesuffix(INDEX_SUFFIX)
+                counted = number.isdecimal() and int(number) < FIRST_REPAIR_NAME
+                return counted and self.image.is_current(int(broker), int(epoch))
+        return False
+
     def _needs_log(self, wal: WalRef) -> bool:
         image = self.image
         return bool(
@@ -164,6 +164,7 @@ class Audit:
         for one in objects.values():
             self._judge(one, before, after, report)
         await self._set_apart_unknown(report, before.unread | after.unread)
+        _set_apart_in_flight(report, before, after)
         report.space = _space(report, after)
         suspects = await self._suspects(after, objects)
         if suspects:
@@ -182,6 +183,8 @@ class Audit:
         for orphan in report.orphaned:
             if newest.needs(DatedObject(orphan.key, orphan.size, 0)) is not False:
                 continue
+            if newest.may_commit(orphan.key):
+                continue
             if await self._may_hold(orphan.key, newest.unread):
                 continue
             if orphan.key.startswith(WAL_PREFIX):
@@ -196,8 +199,7 @@ class Audit:
         await wal_store.close()
 
     def _judge(self, found: DatedObject, before: _Needs, after: _Needs, report: Report) -> None:
-        kind = next((name for prefix, name in _KINDS.items() if found.key.startswith(prefix)), _OTHER)
-        tally = report.kinds.setdefault(kind, Tally())
+        tally = report.kinds.setdefault(_kind_of(found.key), Tally())
         tally.objects += 1
         tally.bytes += found.size
         answers = (before.needs(found), after.needs(found))
@@ -333,6 +335,24 @@ class Audit:
         return left
 
 
+def _set_apart_in_flight(report: Report, before: _Needs, after: _Needs) -> None:
+    """What may still be committed is no orphan at any age."""
+    orphaned, report.orphaned = report.orphaned, []
+    for one in orphaned:
+        if before.may_commit(one.key) or after.may_commit(one.key):
+            report.in_flight.append(one)
+            tally = report.kinds[_kind_of(one.key)]
+            tally.orphaned -= 1
+            tally.orphaned_bytes -= one.size
+            tally.in_flight += 1
+        else:
+            report.orphaned.append(one)
+
+
+def _kind_of(key: str) -> str:
+    return next((name for prefix, name in _KINDS.items() if key.startswith(prefix)), _OTHER)
+
+
 def _space(report: Report, needs: _Needs) -> Space | None:
     if needs.unread:
         return None
@@ -342,12 +362,6 @@ def _space(report: Report, needs: _Needs) -> Space | None:
         one.size for one in report.in_flight if one.key.startswith((SEGMENT_PREFIX, MANIFEST_PREFIX))
     )
     return space_of(needs.readable_bytes, stored - waiting)
-
-
-def space_of(readable_bytes: int, stored_bytes: int) -> Space:
-    ratio = stored_bytes / readable_bytes if readable_bytes else 0.0
-    in_bounds = stored_bytes <= _SPACE_RATIO_MAX * readable_bytes + _SPACE_SLACK_BYTES
-    return Space(readable_bytes, stored_bytes, round(ratio, 3), in_bounds)
 
 
 def _lowest_numbers(objects: Iterable[str]) -> dict[WalRef, int]:

@@ -13,8 +13,7 @@ The length of a read body is compared with the length that the service names, an
 again: a proxy that cuts a body does not make an object shorter. What has neither an entity tag nor a date, or
 says that it is a page, is no object, whatever its status: somebody shall log in, for instance, or come back
 later. Whoever answers so to reads answers so to writes, too, and then nothing was written (`receipts`). The
-signature of a write holds a checksum, which S3 compares. Beyond that, everything that is stored has checksums
-of its own.
+signature of a write holds a checksum, which S3 compares. All that is stored has checksums of its own.
 
 Each lane has a client and limits of its own (`lanes`).
 """
