@@ -17,6 +17,7 @@ from penstock.wire.api.fetch import (
     PartitionData,
 )
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.wire.api.list_groups import ListedGroup, ListGroupsResponse
 from penstock.wire.api.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -198,6 +199,14 @@ def test_what_clients_send_has_a_bounded_number_of_items() -> None:
         decode(ConsumerProtocolSubscription, 0, encode(ConsumerProtocolSubscription(topics=names), 0))
     found = FetchResponse(responses=[FetchableTopicResponse(topic=name) for name in names])
     assert decode(FetchResponse, 4, encode(found, 4))[0] == found
+
+
+def test_an_answer_of_many_pieces_is_whole() -> None:
+    groups = [ListedGroup(group_id=str(at), protocol_type="consumer") for at in range(20_000)]
+    for version in (0, 4):
+        data = encode(ListGroupsResponse(groups=groups), version)
+        assert decode(ListGroupsResponse, version, data) == (ListGroupsResponse(groups=groups), len(data))
+        assert len(encode_pieces(ListGroupsResponse(groups=groups), version)) < 100
 
 
 def test_what_clients_send_has_strings_that_every_version_can_say() -> None:

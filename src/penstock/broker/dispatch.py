@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from penstock.broker.registry import APIS, Api
 from penstock.broker.rights import EVERYTHING, Permit, Right
 from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
+from penstock.wire.encoding import AnswerTooLargeError
 from penstock.wire.errors import ErrorCode, WireError
 from penstock.wire.exchange import Relay, Reply, Request
 from penstock.wire.headers import response_header
@@ -235,6 +237,10 @@ class _Messages:
         return self._answer(request, response)
 
     def _failure(self, request: Request, message: Any) -> list[Buffer] | None:
+        if isinstance(sys.exception(), AnswerTooLargeError):
+            # It may name the same thing many times, or more than clients can take.
+            log.warning("an answer was too large api=%s client=%r", self._row.name, _client_of(request))
+            return self._refusal(request, message, ErrorCode.INVALID_REQUEST)
         _log_failure(self._row, request)
         return self._refusal(request, message, ErrorCode.UNKNOWN_SERVER_ERROR)
 

@@ -157,15 +157,14 @@ class MixedGroup:
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, ticket: Ticket) -> None:
         answers: list[MemberResponse] = []
-        leaving: list[Member] = []
+        leaving: dict[str, Member] = {}
         for identity in request.members:
             answer = MemberResponse(
                 member_id=identity.member_id, group_instance_id=identity.group_instance_id
             )
             try:
                 member = self._leaver(group, identity)
-                if member not in leaving:
-                    leaving.append(member)
+                leaving[member.id] = member
             except GroupError as error:
                 answer.error_code = error.code
             answers.append(answer)
@@ -173,7 +172,7 @@ class MixedGroup:
         if not leaving:
             return self._c.answer(ticket, response)
         draft = Draft(self._c, group.group_id)
-        self._heartbeat.remove(draft, leaving)
+        self._heartbeat.remove(draft, list(leaving.values()))
         return draft.commit(
             lambda: self._c.answer(ticket, response),
             lambda code: self._c.answer(ticket, LeaveGroupResponse(error_code=error_after_append(code))),

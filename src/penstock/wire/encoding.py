@@ -5,6 +5,9 @@ them, are one piece, packed by one `struct` call.
 
 An error message repeats what a client sent, and a few words more. It is the one text that is cut where it
 does not fit: an answer that cannot be read would hide what became of the rest of the request.
+
+An answer may be far larger than its request: a name of one letter stands for a group with a thousand members,
+and may be said a thousand times. So answers are bounded, and the pieces of a long one are joined on the way.
 """
 
 from collections.abc import Callable
@@ -21,6 +24,14 @@ from penstock.wire.texts import fitting
 Encoder = Callable[[Any], list[Buffer]]
 
 _CUT = "error_message"
+ANSWER_BYTES_MAX = 256 << 20
+"""Room for all settings of 50,000 topics with their documentation."""
+_PIECES_MAX = 4_096
+_OF_BROKERS = "Response"
+
+
+class AnswerTooLargeError(Exception):
+    """An answer would have more than ANSWER_BYTES_MAX."""
 
 
 def make_encoder(layout: Layout, version: int) -> Encoder:
@@ -32,6 +43,9 @@ class _EncoderSource(Source):
         super().__init__()
         self.layout = layout
         self.version = version
+        self.is_answer = layout.cls.__name__.endswith(_OF_BROKERS)
+        self.gathers = False
+        """It is an answer whose pieces may become many."""
         self.out = "put"
         self.pending: list[tuple[str, str]] = []
         """Format and expression of fixed-size values that are still to be written, together."""
@@ -39,6 +53,7 @@ class _EncoderSource(Source):
             "broken": (struct_error, TypeError, AttributeError),
             "small": varint.SMALL,
             "fitting": fitting,
+            "gather": _gathered,
             "uvarint": varint.unsigned,
             "pack": pack,
         }
@@ -52,10 +67,12 @@ class _EncoderSource(Source):
                 "def encode(m):",
                 "    out = []",
                 "    put = out.append",
+                *(["    done = []; size = 0"] * self.gathers),
                 "    try:",
                 *(self.lines or ["        pass"]),
                 "    except broken as error:",
                 f"        raise ValueError('{name}: ' + str(error)) from error",
+                *(["    if len(out) > 64 or size: gather(out, done, size); return done"] * self.gathers),
                 "    return out",
             ]
         )
@@ -127,6 +144,9 @@ class _EncoderSource(Source):
         item = self.name()
         self.line(f"for {item} in {source}:")
         self.depth += 1
+        if self.is_answer and self.out == "put" and element.kind == "struct":
+            self.gathers = True
+            self.line(f"if len(out) > {_PIECES_MAX}: size = gather(out, done, size)")
         before = len(self.lines)
         self.value(element, item, what)
         self.flush()
@@ -196,3 +216,13 @@ class _EncoderSource(Source):
         if isinstance(default, int | float | str | bytes):
             return f"{source} != {default!r}"
         return f"{source} != {self.bind(default)}"
+
+
+def _gathered(out: list[Buffer], done: list[Buffer], size: int) -> int:
+    """Join the pieces of an answer so far: the size of all of it."""
+    size += sum(map(len, out))
+    if size > ANSWER_BYTES_MAX:
+        raise AnswerTooLargeError
+    done.append(b"".join(out))
+    out.clear()
+    return size

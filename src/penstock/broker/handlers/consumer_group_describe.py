@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: Request, message: ConsumerGroupDescribeRequest, permit: Permit
 ) -> ConsumerGroupDescribeResponse:
-    groups = [await _describe(broker, message, permit, group_id) for group_id in message.group_ids]
-    return ConsumerGroupDescribeResponse(groups=groups)
+    described = {
+        group_id: await _describe(broker, message, permit, group_id)
+        for group_id in dict.fromkeys(message.group_ids)
+    }
+    return ConsumerGroupDescribeResponse(groups=[described[group_id] for group_id in message.group_ids])
 
 
 async def _describe(

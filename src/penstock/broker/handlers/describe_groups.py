@@ -28,17 +28,19 @@ async def handle(
     broker: Broker, request: Request, message: DescribeGroupsRequest, permit: Permit
 ) -> DescribeGroupsResponse:
     coordinator = broker.services.groups
-    described = []
+    described: dict[str, DescribedGroup] = {}
     for group_id in message.groups:
+        if group_id in described:
+            continue
         found = permit.refusal(DESCRIBE_GROUP, group_id) or await coordinator.found(group_id)
         if isinstance(found, ErrorCode):
-            described.append(_refused(group_id, found))
+            described[group_id] = _refused(group_id, found)
             continue
         group = found.shard.describe_group(group_id, request.api_version)
         if message.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = group_operations(permit, group_id)
-        described.append(group)
-    return DescribeGroupsResponse(groups=described)
+        described[group_id] = group
+    return DescribeGroupsResponse(groups=[described[group_id] for group_id in message.groups])
 
 
 def _refused(group_id: str, code: ErrorCode) -> DescribedGroup:

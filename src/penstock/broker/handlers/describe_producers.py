@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock.broker.peers.peers import PeerError
@@ -166,10 +167,15 @@ def _answer(
     states: States,
 ) -> Response:
     topics = []
+
+    @cache
+    def producers(name: str, index: int) -> PartitionResponse:
+        return _producers(broker, image, name, index, states)
+
     for topic in message.topics:
         refusal = _topic_refusal(image, topic, permit)
         partitions = [
-            _producers(broker, image, topic.name, index, states)
+            producers(topic.name, index)
             if refusal is None
             else PartitionResponse(
                 partition_index=index, error_code=refusal.code, error_message=refusal.message

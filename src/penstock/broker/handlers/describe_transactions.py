@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker, request: Request, message: DescribeTransactionsRequest, permit: Permit
 ) -> DescribeTransactionsResponse:
-    states = [await _described(broker, permit, one) for one in message.transactional_ids]
-    return DescribeTransactionsResponse(transaction_states=states)
+    ids = message.transactional_ids
+    states = {one: await _described(broker, permit, one) for one in dict.fromkeys(ids)}
+    return DescribeTransactionsResponse(transaction_states=[states[one] for one in ids])
 
 
 async def _described(broker: Broker, permit: Permit, transactional_id: str) -> TransactionState:

@@ -24,6 +24,8 @@ from penstock.wire.api.list_transactions import (
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
     from penstock.transactions.transaction import Transaction
@@ -39,12 +41,12 @@ async def handle(
     shards = await broker.services.transactions.all_shards()
     if isinstance(shards, ErrorCode):
         return ListTransactionsResponse(error_code=shards)
-    now_ms = broker.clock.time_ms()
+    wanted = _filter(message, broker.clock.time_ms())
     found = {
         transactional_id: known
         for live in shards
         for transactional_id, known in live.shard.listed()
-        if _wanted(message, known, now_ms) and permit.allows(DESCRIBE_TRANSACTION, transactional_id)
+        if wanted(known) and permit.allows(DESCRIBE_TRANSACTION, transactional_id)
     }
     pattern = message.transactional_id_pattern
     if pattern:
@@ -66,14 +68,15 @@ async def handle(
     )
 
 
-def _wanted(message: ListTransactionsRequest, known: Transaction, now_ms: int) -> bool:
-    states, producers, duration_ms = (
-        message.state_filters,
-        message.producer_id_filters,
-        message.duration_filter,
-    )
-    return (
-        (not states or NAMES[known.state] in states)
-        and (not producers or known.producer_id in producers)
-        and (duration_ms < 0 or now_ms - known.start_ms > duration_ms)
-    )
+def _filter(message: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
+    states, producers = frozenset(message.state_filters), frozenset(message.producer_id_filters)
+    duration_ms = message.duration_filter
+
+    def wanted(known: Transaction) -> bool:
+        return (
+            (not states or NAMES[known.state] in states)
+            and (not producers or known.producer_id in producers)
+            and (duration_ms < 0 or now_ms - known.start_ms > duration_ms)
+        )
+
+    return wanted

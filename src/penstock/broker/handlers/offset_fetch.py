@@ -100,10 +100,17 @@ def _answer(
     shards: list[LiveShard[GroupShard] | ErrorCode],
     permit: Permit,
 ) -> OffsetFetchResponse:
-    found = [
-        _fetch(broker, request, message, group, shard, permit)
-        for group, shard in zip(groups, shards, strict=True)
-    ]
+    found = []
+    whole: dict[tuple[str, str | None, int], OffsetFetchResponseGroup] = {}
+    """What each group has, for those that ask for all of it: however often one does."""
+    for group, shard in zip(groups, shards, strict=True):
+        key = group.group_id, group.member_id, group.member_epoch
+        answer = whole.get(key) if group.topics is None else None
+        if answer is None:
+            answer = _fetch(broker, request, message, group, shard, permit)
+            if group.topics is None:
+                whole[key] = answer
+        found.append(answer)
     if request.api_version >= MANY_SINCE:
         return OffsetFetchResponse(groups=found)
     return _of_one(found[0])
