@@ -24,6 +24,7 @@ from penstock.wire.api.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from penstock.wire.codec import ITEMS_MAX
 from penstock.wire.errors import ErrorCode
 
 HERE, THERE = 1, 2
@@ -262,3 +263,19 @@ async def test_a_request_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         world.send(REMOTE, producer_id=producer_id)
     await world.all_written(*[REMOTE] * 5)
     assert [len(request.markers) for request in world.requests] == [2, 2, 1]
+
+
+async def test_a_request_has_no_more_partitions_than_a_broker_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is sent more items closes the connection, and would do so again for ever."""
+    assert 2 * sending.PLACES_IN_A_REQUEST_MAX + sending.MARKERS_IN_A_REQUEST_MAX <= ITEMS_MAX
+    monkeypatch.setattr(sending, "PLACES_IN_A_REQUEST_MAX", 3)
+    world = World()
+    world.become(image_of(HERE, *[THERE] * 7))
+    places = [Place("t", partition) for partition in range(1, 8)]
+    world.gate = asyncio.Event()
+    for producer_id in range(3):
+        world.send(*places, producer_id=producer_id)
+    world.gate.set()
+    await world.all_written(*places * 3)
+    sizes = [sum(len(m.topics[0].partition_indexes) for m in request.markers) for request in world.requests]
+    assert sizes == [3] * 7

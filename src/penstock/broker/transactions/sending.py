@@ -31,6 +31,7 @@ from penstock.wire.api.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from penstock.wire.codec import ITEMS_MAX
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ PAUSE_MAX_SECONDS = 1.0
 """How long markers rest that could not be written; doubled from the first to the last."""
 MARKERS_IN_A_REQUEST_MAX = 1_000
 """Of so many transactions markers go into one request, so that no request grows without bound."""
+PLACES_IN_A_REQUEST_MAX = ITEMS_MAX // 4
+"""So many partitions may they have together: each may be of a topic of its own, and so be two items."""
 
 Write = Callable[[Ending, Collection[Place], Callable[[Place, ErrorCode], None]], None]
 """Begin to write markers into partitions that this broker leads. The last argument is called once for each
@@ -150,7 +153,7 @@ class MarkerSender:
                 len(gone),
             )
             sending.written(gone)
-            places = [place for place in places if place not in gone]
+            places = [place for place in places if _leader(image, place) is not None]
         if places:
             self._later(sending, places)
 
@@ -259,12 +262,17 @@ def _parted(waiting: list[_Load]) -> tuple[list[_Load], list[_Load]]:
     answers name producers."""
     now: dict[int, _Load] = {}
     then: list[_Load] = []
+    room = PLACES_IN_A_REQUEST_MAX
     for load in waiting:
-        producer_id = load[0].ending.producer_id
-        if producer_id in now or len(now) == MARKERS_IN_A_REQUEST_MAX:
+        sending, places = load
+        producer_id = sending.ending.producer_id
+        if producer_id in now or len(now) == MARKERS_IN_A_REQUEST_MAX or not room:
             then.append(load)
-        else:
-            now[producer_id] = load
+            continue
+        now[producer_id] = sending, places[:room]
+        if len(places) > room:
+            then.append((sending, places[room:]))
+        room -= min(room, len(places))
     return list(now.values()), then
 
 
