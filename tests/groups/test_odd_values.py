@@ -1,5 +1,6 @@
 """Values that are legal and far from usual end in an answer, not in a shard that must be loaded anew."""
 
+from penstock.groups.classic.joining import OFFER_BYTES_MAX
 from penstock.groups.core import Client
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.api.offset_commit import (
@@ -11,6 +12,7 @@ from penstock.wire.api.offset_commit import (
 from penstock.wire.api.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from penstock.wire.api.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from penstock.wire.codec import encode
+from penstock.wire.errors import ErrorCode
 from tests.groups.world import World
 
 LONG_MAX = 2**63 - 1
@@ -61,3 +63,26 @@ def test_a_member_whose_client_has_the_longest_name_is_a_member() -> None:
     world.restart()
     described = world.shard.describe_group("g", 5)
     assert [member.member_id for member in described.members] == [joined.member_id]
+
+
+def test_what_a_member_offers_is_bounded() -> None:
+    """It stays in memory with the member, and is told to the leader."""
+    world = World({"t": 1})
+
+    def joined(*sizes: int) -> int:
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[
+                JoinGroupRequestProtocol(name=str(at), metadata=bytes(size)) for at, size in enumerate(sizes)
+            ],
+        )
+        answer = world.asked(world.shard.join_group, request, 3, Client("c", "/127.0.0.1"))
+        assert isinstance(answer, JoinGroupResponse)
+        return answer.error_code
+
+    half = OFFER_BYTES_MAX // 2
+    assert joined(half, half - 1) == ErrorCode.MESSAGE_TOO_LARGE
+    assert world.shard.list_groups((), ()) == []
+    assert joined(half, half - 2) == ErrorCode.NONE

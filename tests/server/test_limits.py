@@ -14,7 +14,7 @@ from penstock.server.limits import Limits
 from penstock.server.server import ListenError, Server
 from penstock.testing.waiting import eventually
 from penstock.wire.buffers import Buffer
-from penstock.wire.exchange import Reply, Request
+from penstock.wire.exchange import LightRelay, Reply, Request
 from tests.server.conftest import BIG, ECHO, HOLD, HOLD_ALONE, Bench, Desk, frame
 
 
@@ -290,3 +290,30 @@ async def test_a_flood_of_requests_leaves_turns_to_others(bench: Bench, desk: De
     assert slow_answers < 1000, "the flood was served first"
     for number in range(5000):
         assert (await flood.receive())[0] == number
+
+
+async def test_requests_that_wait_for_others_keep_nobody_out(bench: Bench) -> None:
+    """Such as JoinGroup: if those who wait were too much together, nobody could come whom they wait for."""
+    waiting: list[LightRelay] = []
+
+    def handle(request: Request) -> list[Buffer] | Reply:
+        prefix = struct.pack(">i", request.correlation_id)
+        if request.api_key == ECHO:
+            return [prefix]
+        request.let_go()
+        waiting.append(LightRelay())
+        return waiting[-1]
+
+    server = await bench.serve(handle, memory_bytes_max=1 << 20)
+    peers = [await bench.connect() for _ in range(8)]
+    for number, peer in enumerate(peers):
+        await peer.send(frame(HOLD, number, bytes(1 << 19)))
+    await eventually(lambda: len(waiting) == 8)
+    assert server.memory.used == 0
+    newcomer = await bench.connect()
+    await newcomer.send(frame(ECHO, 99, bytes(1 << 19)))
+    assert (await newcomer.receive())[0] == 99
+    for relay in waiting:
+        relay.complete([bytes(4)])
+    assert (await peer.receive())[0] == 0
+    assert server.memory.used == 0

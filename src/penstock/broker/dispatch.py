@@ -35,7 +35,7 @@ from penstock.wire.buffers import Buffer
 from penstock.wire.codec import decode, encode
 from penstock.wire.encoding import AnswerTooLargeError
 from penstock.wire.errors import ErrorCode, WireError
-from penstock.wire.exchange import Relay, Reply, Request
+from penstock.wire.exchange import LightRelay, Relay, Reply, Request
 from penstock.wire.headers import response_header
 from penstock.wire.layout import layout_of
 
@@ -152,7 +152,9 @@ class _Messages:
         except Exception:
             failed = self._failure(request, message)
             return _closed(request, "handler failed") if failed is None else failed
-        relay = Relay()
+        if self._row.parks:
+            request.let_go()
+        relay = LightRelay() if self._row.parks else Relay()
         broker.tasks.spawn(self._finish(request, message, relay, result))
         return relay
 

@@ -69,6 +69,9 @@ class Api(NamedTuple):
     its permit does not have it."""
     fresh: Fresh = Fresh.AT_HAND
     raw: bool = False
+    parks: bool = False
+    """It may wait for other clients. If such requests counted as memory, those who wait could keep out those
+    whom they wait for."""
 
     @property
     def module(self) -> str:
@@ -108,10 +111,10 @@ _ROWS = (
     Api(8, "OffsetCommit", 0, 10, READ_GROUP, (READ_TOPIC,), _KNOWN),
     Api(9, "OffsetFetch", 0, 10, None, (DESCRIBE_GROUP, DESCRIBE_TOPIC), _KNOWN),
     Api(10, "FindCoordinator", 0, 6, None, (DESCRIBE_GROUP, DESCRIBE_TRANSACTION), _NEWEST | Fresh.SURE),
-    Api(11, "JoinGroup", 0, 9, READ_GROUP),
+    Api(11, "JoinGroup", 0, 9, READ_GROUP, parks=True),
     Api(12, "Heartbeat", 0, 4, READ_GROUP),
     Api(13, "LeaveGroup", 0, 5, READ_GROUP),
-    Api(14, "SyncGroup", 0, 5, READ_GROUP),
+    Api(14, "SyncGroup", 0, 5, READ_GROUP, parks=True),
     Api(15, "DescribeGroups", 0, 6, None, (DESCRIBE_GROUP,)),
     Api(16, "ListGroups", 0, 5, None, (LIST_GROUP,), _NEWEST),
     Api(17, "SaslHandshake", 0, 1),

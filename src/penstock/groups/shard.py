@@ -9,7 +9,7 @@ ticket names one waiting request; and a shard that failed or lost its partition 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from penstock.groups.classic.group import ClassicGroup, load_classic
-from penstock.groups.classic.joining import ClassicJoin, Join, join_refused
+from penstock.groups.classic.joining import OFFER_BYTES_MAX, ClassicJoin, Join, join_refused
 from penstock.groups.classic.syncing import ClassicSync
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.heartbeat import ConsumerHeartbeat, heartbeat_refused
@@ -143,6 +143,8 @@ class GroupShard:
         shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not shortest <= request.session_timeout_ms <= longest:
             raise GroupError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        if join.size > OFFER_BYTES_MAX:
+            raise GroupError(ErrorCode.MESSAGE_TOO_LARGE)
         group = self._c.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:

@@ -89,7 +89,7 @@ class Requests(Outgoing):
             self._under_way += 1
             if answer.exclusive:
                 self._busy = answer
-            answer.weight = weight = len(frame)
+            answer.weight = weight = len(frame) if answer.holds_request else 0
             memory = self._memory
             memory.used += weight
             if memory.used > memory.limit and not memory.short:

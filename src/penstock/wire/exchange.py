@@ -67,6 +67,9 @@ class Session:
         """Whatever else a handler keeps per connection."""
 
 
+_NO_FRAME = memoryview(b"")
+
+
 class Request:
     """One frame, its header parsed."""
 
@@ -107,9 +110,17 @@ class Request:
             self.frame = memoryview(bytearray(self.frame))
             self.owned = True
 
+    def let_go(self) -> None:
+        """The message was read, and nobody needs the frame any more."""
+        self.frame = _NO_FRAME
+        self.owned = True
+
 
 class Reply:
     """An answer that comes later. It is completed or closed exactly once; every later call is ignored."""
+
+    holds_request = True
+    """Whether the request stays in memory until the answer is there, and counts so long."""
 
     __slots__ = (
         "_notify", "buffers", "closed", "done", "exclusive", "on_abandon", "on_hurry", "seen", "weight"
@@ -195,3 +206,11 @@ class Relay(Reply):
             self.close()
         else:
             self.complete(other.buffers)
+
+
+class LightRelay(Relay):
+    """One for a request that waits for others, for minutes, and does not stay in memory meanwhile."""
+
+    holds_request = False
+
+    __slots__ = ()

@@ -22,6 +22,10 @@ SYNC_GRACE_MS = 1_000
 """Some clients join with a rebalance timeout of 0. Dropping them before a round trip is over, as Kafka does
 if its timer is faster than their SyncGroup, would make membership a matter of luck."""
 
+OFFER_BYTES_MAX = 4 << 20
+"""What a member may offer in all its protocols: it stays in memory with the member. In Kafka none can be in a
+group with more than a batch of the offsets topic holds, 1 MiB by default."""
+
 
 def join_refused(code: ErrorCode, member_id: str = UNKNOWN_MEMBER) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
@@ -38,6 +42,10 @@ class Join:
         self.client = client
         self.ticket = ticket
         self.protocols: Protocols = protocols_of(request.protocols)
+
+    @property
+    def size(self) -> int:
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
     @property
     def names(self) -> set[str]:
