@@ -9,11 +9,18 @@ from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _NOW = datetime.datetime.now(datetime.UTC)
 _DAY = datetime.timedelta(days=1)
+
+
+_PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+def _key(rsa_bits: int) -> _PrivateKey:
+    return rsa.generate_private_key(65537, rsa_bits) if rsa_bits else ec.generate_private_key(ec.SECP256R1())
 
 
 class Certified(NamedTuple):
@@ -50,10 +57,10 @@ class Authority:
         )
         self.certificate = certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def vouch(self, *names: tuple[x509.ObjectIdentifier, str], days: int = 1) -> Certified:
+    def vouch(self, *names: tuple[x509.ObjectIdentifier, str], days: int = 1, rsa_bits: int = 0) -> Certified:
         """A certificate with these names in its subject, for localhost and 127.0.0.1. One of a negative
-        number of days is over."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        number of days is over. The key is of an elliptic curve unless `rsa_bits` says how long it is."""
+        key = _key(rsa_bits)
         parts = names or ((NameOID.COMMON_NAME, "localhost"),)
         subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in parts])
         certificate = (
@@ -84,7 +91,7 @@ class Authority:
         return str(path)
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, life: datetime.timedelta
+        self, subject: x509.Name, key: _PrivateKey, life: datetime.timedelta
     ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()

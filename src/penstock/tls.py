@@ -140,12 +140,12 @@ def _refuse_java_store(path: str) -> None:
 
 def _problem(what: str, error: Exception, tls: TlsSettings) -> str:
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
-    if reason == "KEY_VALUES_MISMATCH":
-        return f"{what} do not belong together."
+    if reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
+        return f"{what} do not belong together: the first certificate is the one of the key."
     if reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "PROBLEMS_GETTING_PASSWORD", "BAD_PASSWORD"):
         state = "is wrong" if tls.key_password else "is not set"
         return f"{what} are encrypted, and ssl.key.password {state}."
-    if isinstance(error, ssl.SSLError):
+    if isinstance(error, ssl.SSLError) and (not error.reason or error.library != "SSL"):
         # OpenSSL gives no reason where the password is empty, and for what is no PEM.
         return f"{what} cannot be used: they are not PEM, or encrypted with another password."
     return f"{what} cannot be used: {str(reason or 'they are not PEM').replace('_', ' ').lower()}."

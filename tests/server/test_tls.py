@@ -415,6 +415,9 @@ def test_keys_that_cannot_be_used_are_told_without_their_contents(tmp_path: Path
     locked = Certified(SERVER.encrypted("right"), SERVER.certificate)
     for own, password, words in (
         (Certified(other.key, SERVER.certificate), None, "do not belong together"),
+        (Certified(SERVER.key, AUTHORITY.certificate + SERVER.certificate), None, "the first certificate is"),
+        (AUTHORITY.vouch(rsa_bits=1024), None, "cannot be used: ee key too small"),
+        (Certified(AUTHORITY.vouch(rsa_bits=2048).key, SERVER.certificate), None, "do not belong together"),
         (locked, None, "encrypted"),
         (locked, "wrong", "encrypted"),
         (locked, "long" * 1000, "more than 1024 bytes"),
