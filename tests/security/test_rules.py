@@ -255,6 +255,7 @@ def test_decisions_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     rules = foo(READ, ALLOW)
     for number in range(100):
         allowed(rules, "bob", READ, TOPIC, f"foo_{number}")
+        rules.allow_any(f"User:{number}", HOST, READ, TOPIC)
     assert len(rules._kept) <= 10
     assert allowed(rules, "bob", READ, TOPIC, "foo_1")
 
@@ -266,6 +267,16 @@ def test_ten_thousand_rules_do_not_make_a_decision_slow() -> None:
     began = time.thread_time()  # whatever else the machine does
     for n in range(1000):
         assert allowed(rules, str(n % 100), READ, TOPIC, f"{n:05}-topic")
+    assert time.thread_time() - began < 0.5
+
+
+def test_ten_thousand_rules_are_looked_at_once_for_who_asks_again() -> None:
+    """Whether somebody may write to any topic is asked with each InitProducerId: a walk over all rules."""
+    rules = AccessRules(rule(TOPIC, f"{n:05}-", PREFIXED, "User:bob", WRITE, ALLOW) for n in range(10_000))
+    began = time.thread_time()
+    for _ in range(1000):
+        assert not rules.allow_any("User:eve", HOST, WRITE, TOPIC)
+        assert rules.allow_any("User:bob", HOST, WRITE, TOPIC)
     assert time.thread_time() - began < 0.5
 
 

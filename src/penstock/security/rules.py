@@ -98,7 +98,8 @@ class AccessRules:
     ) -> None:
         self._supers = super_users
         self._everyone_if_none = allow_everyone_if_no_rule
-        self._kept: dict[tuple[str, str, int, int, str], bool] = {}
+        self._kept: dict[tuple[str, str, int, int, str | None], bool] = {}
+        """None for the name: on any resource of the kind."""
         self._kinds: dict[int, _Kind] = {}
         self.count = 0
         for rule in rules:
@@ -116,11 +117,14 @@ class AccessRules:
         key = (principal, host, operation, resource, name)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._decide(Subject(principal, host), operation, resource, name)
-            if len(self._kept) >= KEPT_MAX:
-                self._kept.clear()
-            self._kept[key] = kept
+            kept = self._keep(key, self._decide(Subject(principal, host), operation, resource, name))
         return kept
+
+    def _keep(self, key: tuple[str, str, int, int, str | None], decision: bool) -> bool:
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept[key] = decision
+        return decision
 
     def _decide(self, subject: Subject, operation: Operation, resource: Resource, name: str) -> bool:
         if subject.principal in self._supers:
@@ -145,7 +149,13 @@ class AccessRules:
 
         As Kafka asks it: a denial of `*` refuses, else an allowance of `*` allows. Else an allowance counts
         unless a denial covers all of its names. What one operation implies of another does not count here.
+        All rules of the kind are looked at, and whoever connects may ask as often as they like.
         """
+        key = (principal, host, operation, resource, None)
+        kept = self._kept.get(key)
+        return self._keep(key, self._decide_any(*key[:4])) if kept is None else kept
+
+    def _decide_any(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
         if self.allow(principal, host, operation, resource, _HARDCODED):
             return True
         kind = self._kinds.get(resource)
