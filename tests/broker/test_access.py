@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.context import Broker
+from penstock.broker.handlers import create_delegation_token
 from penstock.metadata.access import AccessRule
 from penstock.metadata.commands import SetLevel
 from penstock.metadata.image import WalRef
@@ -559,6 +560,24 @@ async def test_who_may_have_a_token(rig: Rig) -> None:
     assert await shown(ROOT, "bob") == ["bob"]
     assert await shown(ROOT, "carol") == []
     assert await shown(ROOT) == []
+
+
+async def test_what_one_user_makes_of_tokens_is_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody needs a right to make them, and all brokers keep them."""
+    rig.session.principal = ALICE
+    most = create_delegation_token.RENEWERS_CHARACTERS_MAX
+    for name, code in (("b" * most, ErrorCode.NONE), ("b" * (most + 1), ErrorCode.INVALID_REQUEST)):
+        assert (await token_for(rig, renewers=[CreatableRenewers("User", name)])).error_code == code
+    many = [CreatableRenewers("User", "b")] * (create_delegation_token.RENEWERS_MAX + 1)
+    assert (await token_for(rig, renewers=many)).error_code == ErrorCode.INVALID_REQUEST
+    monkeypatch.setattr(create_delegation_token, "TOKENS_OF_REQUESTER_MAX", 3)
+    made = [await token_for(rig) for _ in range(4)]
+    assert [one.error_code for one in made] == [0, 0, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION]
+    rig.session.principal = "User:bob"
+    assert (await token_for(rig)).error_code == ErrorCode.NONE
+    rig.session.principal = ALICE
+    ended = await rig.ask(ExpireDelegationTokenRequest(made[0].hmac, -1), ExpireDelegationTokenResponse, 2)
+    assert (ended.error_code, (await token_for(rig)).error_code) == (0, 0)
 
 
 async def test_without_a_key_there_are_no_tokens(tmp_path: Path) -> None:

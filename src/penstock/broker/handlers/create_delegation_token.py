@@ -6,6 +6,9 @@
   DELEGATION_TOKEN_AUTH_DISABLED without `delegation.token.secret.key`, INVALID_PRINCIPAL_TYPE for renewers
   that are not users.
 - The token's password, its HMAC, is in this answer. It is kept nowhere.
+- Who may log in may make tokens, and each is in the memory of every broker. So one has so many renewers at
+  most, with so many characters (INVALID_REQUEST), and who asks has so many tokens (POLICY_VIOLATION). Kafka
+  has no limit.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from penstock.broker.security.changing import carry_out, tell
 from penstock.broker.security.tokens import USER_TYPE, no_time, refusal_of, split
 from penstock.metadata.access import DelegationToken
 from penstock.metadata.commands import SetDelegationToken
+from penstock.metadata.refusal import Refusal
 from penstock.security.delegation import after, token_hmac
 from penstock.wire.api.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -27,11 +31,18 @@ from penstock.wire.api.create_delegation_token import (
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.broker.context import Broker
     from penstock.broker.rights import Permit
+    from penstock.metadata.image import ClusterImage
     from penstock.wire.exchange import Request
 
 RENEWERS_MAX = 100
+RENEWERS_CHARACTERS_MAX = 8_192
+"""Of all their names together: a hundred distinguished names."""
+TOKENS_OF_REQUESTER_MAX = 10_000
+"""A tenth of what a cluster keeps. A scheduler takes one for each job, and they live for a week."""
 
 
 async def handle(
@@ -48,7 +59,7 @@ async def handle(
         return _refused(owner, session.principal, CREATE_TOKENS_FOR.code)
     if any(renewer.principal_type != USER_TYPE for renewer in message.renewers):
         return _refused(owner, session.principal, ErrorCode.INVALID_PRINCIPAL_TYPE)
-    if refusal is not None or len(message.renewers) > RENEWERS_MAX:
+    if refusal is not None or _too_many(message):
         return _refused(owner, session.principal, refusal or ErrorCode.INVALID_REQUEST)
     secret = settings.delegation_token_secret_key
     assert secret
@@ -66,7 +77,15 @@ async def handle(
         expires_ms=min(last_ms, after(now_ms, settings.delegation_token_expiry_time_ms)),
         expires_last_ms=last_ms,
     )
-    refused_why = await carry_out(broker, lambda _image: [SetDelegationToken(token)])
+
+    def decide(image: ClusterImage) -> Sequence[SetDelegationToken] | Refusal:
+        made = sum(one.requester == token.requester for one in image.tokens.values())
+        if made >= TOKENS_OF_REQUESTER_MAX:
+            why = f"{token.requester} has {made} tokens already."
+            return Refusal(ErrorCode.POLICY_VIOLATION, why)
+        return [SetDelegationToken(token)]
+
+    refused_why = await carry_out(broker, decide)
     if refused_why is not None:
         return _refused(owner, session.principal, refused_why.code)
     tell(broker, request, [f"created a token: id={literal(token.token_id)} owner={literal(owner)}"])
@@ -77,6 +96,14 @@ async def handle(
     answer.token_id = token.token_id
     answer.hmac = token_hmac(token.token_id, secret)
     return answer
+
+
+def _too_many(message: CreateDelegationTokenRequest) -> bool:
+    renewers = message.renewers
+    return (
+        len(renewers) > RENEWERS_MAX
+        or sum(len(one.principal_name) for one in renewers) > RENEWERS_CHARACTERS_MAX
+    )
 
 
 def _refused(owner: str, requester: str, code: ErrorCode) -> CreateDelegationTokenResponse:
