@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.logging_in import Step
     from penstock.metadata.configs import TopicConfigs
     from penstock.metadata.image import ClusterImage
+    from penstock.security.delegation import TokensByHmac
     from penstock.settings.clients import ClientSecurity
     from penstock.wire.schema import ApiMessage
 
@@ -167,6 +168,12 @@ class Services:
         from penstock.broker.transactions.asking import Admission
 
         return Admission(self._broker, lambda: self.transactions)
+
+    @cached_property
+    def tokens_by_hmac(self) -> TokensByHmac:
+        from penstock.security.delegation import TokensByHmac
+
+        return TokensByHmac(self._broker.settings.delegation_token_secret_key or "")
 
     @cached_property
     def expired_tokens(self) -> ExpiredTokens:

@@ -7,6 +7,7 @@ password anew for each login.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
@@ -22,13 +23,36 @@ def token_hmac(token_id: str, secret: str) -> bytes:
     return hmac.digest(secret.encode(), token_id.encode(), "sha512")
 
 
-def by_hmac(tokens: Mapping[str, DelegationToken], given: bytes, secret: str) -> DelegationToken | None:
-    """The token whose HMAC was given. All are compared, each in the same time."""
-    found = None
-    for token in tokens.values():
-        if hmac.compare_digest(token_hmac(token.token_id, secret), given):
-            found = token
-    return found
+class TokensByHmac:
+    """The tokens of a cluster by their passwords. Whoever may log in may ask with any HMAC, as often as they
+    like, so each token's is made once. Digests are looked up: how long it takes tells nothing of an HMAC."""
+
+    __slots__ = ("_digests", "_ids", "_secret", "_tokens")
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+        self._tokens: Mapping[str, DelegationToken] = {}
+        """Those that it knows. Such a mapping never changes."""
+        self._digests: dict[str, bytes] = {}
+        self._ids: dict[bytes, str] = {}
+
+    def find(self, tokens: Mapping[str, DelegationToken], given: bytes) -> DelegationToken | None:
+        if tokens is not self._tokens:
+            self._follow(tokens)
+        token_id = self._ids.get(_digest(given))
+        return None if token_id is None else tokens[token_id]
+
+    def _follow(self, tokens: Mapping[str, DelegationToken]) -> None:
+        for token_id in self._digests.keys() - tokens.keys():
+            del self._ids[self._digests.pop(token_id)]
+        for token_id in tokens.keys() - self._digests.keys():
+            digest = self._digests[token_id] = _digest(token_hmac(token_id, self._secret))
+            self._ids[digest] = token_id
+        self._tokens = tokens
+
+
+def _digest(password: bytes) -> bytes:
+    return hashlib.sha256(password).digest()
 
 
 def may_renew(token: DelegationToken, principal: str) -> bool:

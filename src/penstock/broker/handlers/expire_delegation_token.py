@@ -16,7 +16,7 @@ from penstock.broker.security.changing import carry_out, tell
 from penstock.broker.security.tokens import NO_TIME, no_time, refusal_of
 from penstock.metadata.commands import RemoveDelegationToken, SetDelegationToken
 from penstock.metadata.refusal import Refusal
-from penstock.security.delegation import after, by_hmac, expired, may_renew
+from penstock.security.delegation import after, expired, may_renew
 from penstock.wire.api.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
@@ -38,14 +38,13 @@ async def handle(
     if refusal is not None:
         return refused(message, refusal)
     now_ms = broker.clock.time_ms()
-    secret = broker.settings.delegation_token_secret_key or ""
     ended = ("", NO_TIME)
 
     def decide(
         image: ClusterImage,
     ) -> Sequence[SetDelegationToken | RemoveDelegationToken] | Refusal:
         nonlocal ended
-        token = by_hmac(image.tokens, bytes(message.hmac), secret)
+        token = broker.services.tokens_by_hmac.find(image.tokens, bytes(message.hmac))
         if token is None:
             return Refusal(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "")
         if not may_renew(token, request.session.principal):

@@ -17,7 +17,7 @@ from penstock.broker.security.changing import carry_out, tell
 from penstock.broker.security.tokens import NO_TIME, no_time, refusal_of
 from penstock.metadata.commands import SetDelegationToken
 from penstock.metadata.refusal import Refusal
-from penstock.security.delegation import after, by_hmac, expired, may_renew
+from penstock.security.delegation import after, expired, may_renew
 from penstock.wire.api.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from penstock.wire.errors import ErrorCode
 
@@ -36,7 +36,6 @@ async def handle(
     if refusal is not None:
         return refused(message, refusal)
     settings, now_ms = broker.settings, broker.clock.time_ms()
-    secret = settings.delegation_token_secret_key or ""
     period = settings.delegation_token_expiry_time_ms
     if message.renew_period_ms > 0:
         period = min(period, message.renew_period_ms)
@@ -44,7 +43,7 @@ async def handle(
 
     def decide(image: ClusterImage) -> Sequence[SetDelegationToken] | Refusal:
         nonlocal renewed
-        token = by_hmac(image.tokens, bytes(message.hmac), secret)
+        token = broker.services.tokens_by_hmac.find(image.tokens, bytes(message.hmac))
         if token is None:
             return Refusal(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "")
         if expired(token, now_ms):
