@@ -170,6 +170,27 @@ def test_another_claim_names_the_user() -> None:
 
 
 @pytest.mark.parametrize(
+    ("claim", "name"),
+    [
+        (" alice ", "alice"),
+        ("\talice\x01\n", "alice"),
+        ("\u00a0alice", "\u00a0alice"),
+        ("al ice", "al ice"),
+        (" \n", None),
+        ("\ud800", None),
+        ("alice\udfff", None),
+    ],
+)
+def test_a_name_is_what_kafka_takes_it_for(claim: str, name: str | None) -> None:
+    """A rule that denies somebody holds for a token with a space after the name, too."""
+    found = validate(made(sub=claim), KEYS, EXPECTED, NOW)
+    if name is None:
+        assert found == BearerRefused("claim sub names nobody")
+    else:
+        assert found == BearerToken(name, (SECONDS + 600) * 1000)
+
+
+@pytest.mark.parametrize(
     "document",
     [
         None,
