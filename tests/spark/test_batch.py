@@ -165,6 +165,21 @@ def test_chosen_columns_only(spark: SparkSession, workshop: Workshop) -> None:
     ]
 
 
+def test_sql_reads_a_view(spark: SparkSession, workshop: Workshop) -> None:
+    workshop.create("told", 2)
+    workshop.write("told", [b"a", b"b"])
+    workshop.write("told", [b"c"], index=1)
+    options = f"USING penstock OPTIONS (store '{workshop.store}', subscribe 'told')"
+    spark.sql(f"CREATE TEMPORARY VIEW told_view {options}")
+    try:
+        found = spark.sql("SELECT string(value) AS value FROM told_view ORDER BY value").collect()
+        assert [row.value for row in found] == ["a", "b", "c"]
+        with pytest.raises(Exception, match=r"Create a view, CREATE TEMPORARY VIEW"):
+            spark.sql(f"CREATE TABLE told_table {options}")
+    finally:
+        spark.catalog.dropTempView("told_view")
+
+
 def test_offsets_with_gaps(spark: SparkSession, workshop: Workshop) -> None:
     """As compaction leaves them: batches that begin before their first record and end after their last."""
     workshop.create("events")

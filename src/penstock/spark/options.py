@@ -143,6 +143,11 @@ def _known(raw: Mapping[str, str], names: Collection[str]) -> None:
     """
     from difflib import get_close_matches
 
+    if "provider" in raw:
+        raise OptionError(
+            "A table of format('penstock') cannot be created: Spark hands its options to no reader."
+            " Create a view, CREATE TEMPORARY VIEW name USING penstock OPTIONS (...)."
+        )
     for name in raw:
         instead = REFUSED.get(name.lower())
         if instead is not None:
