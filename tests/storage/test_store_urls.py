@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock import Log
+from penstock.arrow.errors import SourceError
 from penstock.storage.stores.objects import StoreError
 from penstock.storage.stores.opening import open_store
 from penstock.storage.stores.remote import RemoteStore
@@ -31,3 +33,22 @@ def test_the_page_has_all_kinds() -> None:
 def test_what_a_url_cannot_set_is_refused() -> None:
     with pytest.raises(StoreError, match="what can be set there"):
         open_store("gs://bucket/prefix?endpoint=http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://KEY:topsecret@bucket/prefix", "s3://***@bucket/prefix"),
+        ("az://user:top@secret@container", "az://***@container"),
+        ("s3://bucket?endpoint=http://k:topsecret@host:9", "s3://bucket?endpoint=http://***@host:9"),
+    ],
+)
+def test_a_secret_in_a_url_is_refused_and_not_told(url: str, told: str) -> None:
+    with pytest.raises(SourceError) as refused:
+        Log(url).topics()
+    assert str(refused.value) == (
+        f"The store {told} cannot be opened: the URL of a store has no user in it: credentials come from the"
+        " environment."
+    )
+    with pytest.raises(StoreError, match=r"^the URL of a store has no user in it"):
+        open_store(url)

@@ -48,7 +48,7 @@ async def opened(location: str) -> AsyncIterator[DatedStore]:
     from penstock.cluster.reading import NoClusterError
     from penstock.metadata.codec import FormatError
     from penstock.storage.stores.objects import DatedStore, StoreError
-    from penstock.storage.stores.opening import open_store
+    from penstock.storage.stores.opening import open_store, shown
 
     try:
         found = open_store(location)
@@ -61,4 +61,4 @@ async def opened(location: str) -> AsyncIterator[DatedStore]:
     except NoClusterError:
         raise ClientError(f"No Penstock cluster lives in {location}.") from None
     except (StoreError, FormatError) as error:
-        raise ClientError(f"The store {location} cannot be read: {error}") from None
+        raise ClientError(f"The store {shown(location)} cannot be read: {error}") from None

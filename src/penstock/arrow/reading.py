@@ -29,6 +29,7 @@ from penstock.storage.reader.stretches import (
 from penstock.storage.reader.view import Chosen
 from penstock.storage.stores.blocking import BlockingStore
 from penstock.storage.stores.objects import ObjectMissingError, StoreError
+from penstock.storage.stores.opening import shown
 from penstock.wire.buffers import Buffer
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def open_anew(location: str) -> BlockingStore:
     try:
         return BlockingStore(location)
     except StoreError as error:
-        raise StoreAccessError(f"The store {location} cannot be opened: {error}.") from None
+        raise StoreAccessError(f"The store {shown(location)} cannot be opened: {error}.") from None
 
 
 def read_stretches(

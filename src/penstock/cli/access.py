@@ -45,7 +45,7 @@ def change_store(
     from penstock.metadata.codec import FormatError
     from penstock.metadata.refusal import Refusal
     from penstock.storage.stores.objects import StoreError
-    from penstock.storage.stores.opening import open_store
+    from penstock.storage.stores.opening import open_store, shown
 
     async def run() -> ClusterImage | Refusal:
         store = open_store(location)
@@ -57,7 +57,7 @@ def change_store(
     try:
         outcome = asyncio.run(run())
     except (StoreError, FormatError, HomeError, MetadataUnavailableError) as error:
-        raise click.ClickException(f"The store {location} cannot be changed: {error}") from None
+        raise click.ClickException(f"The store {shown(location)} cannot be changed: {error}") from None
     if isinstance(outcome, Refusal):
         raise click.ClickException(outcome.message or outcome.code.name)
     return outcome

@@ -1,5 +1,6 @@
 """Opens the store that a place names. Only its implementation is loaded: SDKs are large."""
 
+import re
 from typing import TYPE_CHECKING
 
 from penstock.entropy import SYSTEM
@@ -10,6 +11,14 @@ if TYPE_CHECKING:
 
 _SCHEMES = ("file:", "memory:", "s3:", "gs:", "az:", "etcd:", "etcds:")
 """What begins with one of these is a URL, or was meant to be one."""
+
+_USER = re.compile(r"(?<=://)[^/?#]*@")
+"""In a URL, and in the endpoint within one: a name, and a password or a key."""
+
+
+def shown(location: str) -> str:
+    """A place as it may be told."""
+    return _USER.sub("***@", location) if "://" in location else location
 
 
 def open_store(location: str, *, sync: bool = False, entropy: "Entropy" = SYSTEM) -> "ObjectStore":
@@ -36,6 +45,10 @@ def open_store(location: str, *, sync: bool = False, entropy: "Entropy" = SYSTEM
         from penstock.storage.stores.etcd import EtcdStore
 
         return EtcdStore(location, entropy=entropy)
+    if shown(location) != location:
+        from penstock.storage.stores.objects import StoreError
+
+        raise StoreError("the URL of a store has no user in it: credentials come from the environment")
     from penstock.storage.stores.remote import RemoteStore
 
     return RemoteStore(location, entropy=entropy)
