@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.arrow import memory
-from penstock.arrow.decode import COLUMNS, AbortedRange, Decoder
+from penstock.arrow.columns import COLUMNS
+from penstock.arrow.decode import AbortedRange, Decoder
 from penstock.arrow.errors import CorruptLogError
 from penstock.wire.batch import HEADER_SIZE, Record, build_batch, iter_records, read_header, refresh_crc
 from penstock.wire.errors import WireError

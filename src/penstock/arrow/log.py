@@ -155,7 +155,7 @@ class Topic:
         deleted or damaged; it names them. Other SourceErrors tell what is wrong with the store.
         """
         _require_arrow()
-        from penstock.arrow.decode import schema_of
+        from penstock.arrow.columns import schema_of
 
         wanted = _columns(columns)
         session = self._session(_asked(self.name, start, end, _isolation(isolation)), start, end)
@@ -267,7 +267,7 @@ def _offset(name: str, partition: int, value: object) -> int:
 
 
 def _columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    from penstock.arrow.decode import COLUMNS
+    from penstock.arrow.columns import COLUMNS
 
     if columns is None:
         return tuple(COLUMNS)
