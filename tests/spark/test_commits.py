@@ -355,6 +355,23 @@ def test_a_row_that_the_topic_would_refuse(
     assert target.values() == ["2"]
 
 
+def test_brokers_of_another_cluster_than_the_store_s(broker: Broker, store: BlockingStore) -> None:
+    target = Target(broker, store, "elsewhere", 1)
+    with Broker() as other:
+        there = Target(other, store, "elsewhere", 1)
+        options = WriteOptions(topic="elsewhere", store=broker.store, bootstrap=other.bootstrap_servers)
+        runs = target.stage(["1"])
+        with pytest.raises(
+            WriteError, match=r"^The brokers at 127\.0\.0\.1:\d+ are not those of the cluster in "
+        ):
+            Committer(store, options, "q").commit(0, runs)
+        there.store = BlockingStore(other.store)
+        assert there.values() == [] and target.values() == []
+        there.store.close()
+    target.committer("q").commit(0, runs)
+    assert target.values() == ["1"]
+
+
 def test_no_broker_to_write_to(broker: Broker, store: BlockingStore) -> None:
     target = Target(broker, store, "no-broker", 1)
     options = WriteOptions(topic="no-broker", store=broker.store, bootstrap="127.0.0.1:1")

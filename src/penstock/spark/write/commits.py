@@ -97,6 +97,7 @@ class Committer:
         self._options = options
         self._query = query
         self._job = job_of(query, options.topic)
+        self._cluster_id = ""
 
     def commit(self, batch: int, staged: Sequence[StagedRun]) -> None:
         """Write what this micro-batch's plan says; `staged` becomes the plan if there is none."""
@@ -154,13 +155,14 @@ class Committer:
 
     def _make(self, client: Client, batch: int, staged: Sequence[StagedRun]) -> tuple[Plan, bool]:
         """The plan, and whether it is the one made here."""
+        views = self._views({run.topic for run in staged})
+        self._require_same_cluster(client)
         require_acceptable(client, staged)
         previous = self._previous(batch)
         if previous is None and (older := self._find_older(batch)) is not None:
             return older, False
         producer = self._producer(client)
         sequences = dict(previous.next_sequences) if previous is not None else {}
-        views = self._views({run.topic for run in staged})
         runs: list[PlannedRun] = []
         partitions: dict[str, PlannedPartition] = {}
         for run in sorted(staged, key=lambda one: (one.topic, one.partition)):
@@ -292,13 +294,26 @@ class Committer:
                 raise WriteError(f"No broker of the cluster in {self._store.location} is alive to write to.")
         return Client(bootstrap, CONNECT_SECONDS, self._options.security)
 
+    def _require_same_cluster(self, client: Client) -> None:
+        """Whoever names store and brokers may name those of different clusters. What is known of partitions
+        would then be of others than those that are written to."""
+        if not self._options.bootstrap:
+            return
+        if client.retry(lambda: client.metadata([]).cluster_id) != self._cluster_id:
+            raise WriteError(
+                f"The brokers at {self._options.bootstrap} are not those of the cluster in"
+                f" {self._store.location}."
+            )
+
     def _views(self, topics: Iterable[str]) -> Mapping[Place, PartitionView]:
         selection = Selection(names=tuple(topics))
 
         def chosen(image: ClusterImage) -> dict[PartitionKey, Chosen]:
             return choose(selection, image, missing_ok=True)
 
-        views = self._reach(view_of(self._store.store, chosen).refresh())
+        look = view_of(self._store.store, chosen)
+        views = self._reach(look.refresh())
+        self._cluster_id = look.image.cluster_id
         return {(view.topic, view.index): view for view in views.values()}
 
     def _get(self, key: str) -> bytes | None:
