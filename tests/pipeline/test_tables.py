@@ -176,6 +176,15 @@ def test_columns_of_another_type_are_refused_before_anything_is_planned(world: W
     assert found == [0, 1, 2, 3]
 
 
+def test_a_file_that_is_no_parquet_does_not_stop_a_table(world: World) -> None:
+    world.path.mkdir()
+    (world.path / "batch-of-somebody.parquet").write_bytes(b"half a file")
+    world.parquet(by=()).add(world.rows(0, 2), 0)
+    world.parquet(by=()).add(world.rows(2, 4), 1)
+    files = [str(file) for file in world.path.glob("batch-0*.parquet")]
+    assert sorted(ds.dataset(files).to_table().column("id").to_pylist()) == [0, 1, 2, 3]
+
+
 def iceberg_rows(path: Path) -> list[int]:
     return [row[0] for row in iceberg_table(path, ("id",))]
 

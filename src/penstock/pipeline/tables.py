@@ -111,7 +111,10 @@ class ParquetTable:
         from pyspark.errors import AnalysisException
 
         try:
-            there = frame.sparkSession.read.parquet(self._path).schema
+            reader = frame.sparkSession.read.option("mergeSchema", "false").option(
+                "ignoreCorruptFiles", "true"
+            )
+            there = reader.parquet(self._path).schema
         except AnalysisException:
             return  # It has no file yet.
         kinds = {one.name: one.dataType.simpleString() for one in frame.schema.fields}
