@@ -79,6 +79,7 @@ def test_errors_of_the_broker_are_sentences(broker: Broker) -> None:
     assert run(broker, "consume", "twice", "--max", "99999999999999999999").exit_code == 0
     for line in (
         "topics create x --config nonsense",
+        "topics create x --config retention.ms=1 --config retention.ms=2",
         "consume twice --from yesterday",
         "consume twice --from @99999999999999999999",
         "produce twice v --partition 9",

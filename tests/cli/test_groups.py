@@ -155,6 +155,14 @@ def test_mistakes_are_sentences(broker: Broker, arguments: tuple[str, ...], sent
     assert "Traceback" not in result.output
 
 
+def test_a_group_that_began_at_the_end_misses_nothing_afterwards(broker: Broker) -> None:
+    run_json(broker, "produce", "ended", "old", "older")
+    assert consume(broker, "ended", "late", "--from", "end") == []
+    run_json(broker, "produce", "ended", "new")
+    assert consume(broker, "ended", "late", "--from", "end") == ["new"]
+    assert consume(broker, "ended", "late") == []
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_what_could_not_be_written_is_not_committed(broker: Broker) -> None:
     run_json(broker, "produce", "unwritten", *(f"{number}" for number in range(10)))

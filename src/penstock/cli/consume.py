@@ -166,6 +166,7 @@ def _consume_as_member(
                         finished = False
                         break
             hand_on()
+            member.reached(reader.positions)  # also where nothing came yet: the next run goes on from here
     except (ClientError, KeyboardInterrupt):
         hand_on()
         raise

@@ -70,8 +70,8 @@ def create_topic(
     \b
     penstock topics create orders --partitions 6 --config retention.ms=86400000
     """
+    settings = _configs(configs)
     with connected(bootstrap) as client:
-        settings = [_config(text) for text in configs]
         result = create(client, name, partitions=partitions, replicas=replicas, configs=settings)
         count = result.num_partitions if result.num_partitions > 0 else len(client.partitions(name))
     fields = {"created": name, "partitions": count, "id": uuid_text(result.topic_id)}
@@ -122,7 +122,7 @@ def alter_topic(
     if partitions is None and not configs and not unset:
         raise click.UsageError("Say what to change: --partitions, --config or --unset.")
     changes = [
-        AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in map(_config, configs)
+        AlterableConfig(name=one.name, config_operation=SET, value=one.value) for one in _configs(configs)
     ]
     changes += [AlterableConfig(name=one, config_operation=UNSET, value=None) for one in unset]
     with connected(bootstrap) as client:
@@ -245,6 +245,13 @@ def _partition_rows(client: Client, topic: MetadataResponseTopic) -> list[dict[s
             }
         )
     return rows
+
+
+def _configs(texts: Sequence[str]) -> list[CreatableTopicConfig]:
+    found = {one.name: one for one in map(_config, texts)}
+    if len(found) < len(texts):
+        raise click.UsageError("--config names a setting twice.")
+    return list(found.values())
 
 
 def _config(text: str) -> CreatableTopicConfig:
