@@ -247,8 +247,8 @@ def test_a_record_that_no_page_could_write_leaves_the_page_of_the_others(
 
 
 def test_sizes_of_value_and_key(browser: Browser, client: Client) -> None:
-    send(client, "sized", [(0, at(0, "k" * 2000, b"12345"))])
-    page = text_of(browser.get("/topics/sized/records"))
+    send(client, "measured", [(0, at(0, "k" * 2000, b"12345"))])
+    page = text_of(browser.get("/topics/measured/records"))
     assert re.findall(r"text, [\d.]+ \S+", page) == ["text, 5 B", "text, 2.0 KiB"]
 
 

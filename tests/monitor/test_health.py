@@ -10,9 +10,11 @@ import pytest
 
 from penstock.monitor import health
 from penstock.node.node import Node, StartError
+from penstock.server.loop import new_event_loop
 from penstock.settings import Settings, SettingsError
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.storage.stores.objects import StoreUnavailableError
+from penstock.testing.ports import consecutive
 from tests.cluster.nodes import QUICK, Nodes
 from tests.monitor.asking import becomes, get
 
@@ -158,6 +160,21 @@ def test_an_address_that_others_reach_is_refused() -> None:
     Settings().with_values({"http.address": "0.0.0.0:8080", "insecure.listeners.enable": "true"})
     with pytest.raises(SettingsError, match="HOST:PORT"):
         Settings().with_values({"http.address": "8080"})
+
+
+def test_one_address_for_clients_and_for_http_is_told(tmp_path: Path) -> None:
+    async def start() -> None:
+        with consecutive(1) as port:
+            address = f"127.0.0.1:{port}"
+            values = {"store": str(tmp_path), "listeners": f"PLAINTEXT://{address}", "http.address": address}
+            with pytest.raises(StartError, match=f"{address} is in use"):
+                await Node(Settings().with_values(values)).start()
+
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(start())
+    finally:
+        loop.close()
 
 
 async def test_an_address_in_use_is_told(start: Start, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from time import perf_counter
 import pytest
 
 from penstock.server.limits import Limits
+from penstock.server.loop import new_event_loop
 from penstock.server.server import ListenError, Server
 from penstock.testing.waiting import eventually
 from penstock.wire.buffers import Buffer
@@ -193,6 +194,28 @@ async def test_a_used_port_is_told_in_one_sentence(desk: Desk) -> None:
         with pytest.raises(ListenError, match="cannot be resolved"):
             server.bind("PLAINTEXT", "no-such-host.invalid", 0)
         await server.abort()
+
+
+def test_a_port_that_others_take_before_a_server_listens_is_told(desk: Desk) -> None:
+    """Both are bound while neither listens. A broker's own event loop says nothing then."""
+
+    async def both() -> None:
+        first, second = Server(desk.handle, Limits()), Server(desk.handle, Limits())
+        try:
+            port = first.bind("PLAINTEXT", "127.0.0.1", 0).port
+            with pytest.raises(ListenError, match=rf"127\.0\.0\.1:{port} is in use by another process"):
+                second.bind("PLAINTEXT", "127.0.0.1", port)
+                await first.start()
+                await second.start()
+        finally:
+            await first.abort()
+            await second.abort()
+
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(both())
+    finally:
+        loop.close()
 
 
 async def test_a_peer_that_never_reads_holds_one_answer(bench: Bench, desk: Desk) -> None:

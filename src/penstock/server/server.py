@@ -127,6 +127,8 @@ class Server:
         """Accept connections on every address that was bound."""
         for name, entrance, listener in self._sockets:
             try:
+                # uvloop says nothing of an address on which somebody else has begun to listen meanwhile.
+                listener.listen(self.limits.accept_queue)
                 self._listeners.append(
                     await self._loop.create_server(
                         self._factory(name, entrance), sock=listener, backlog=self.limits.accept_queue

@@ -129,6 +129,7 @@ class HttpServer:
             self._https = Https(loop, self._certificates, HALF_OPEN_MAX)
             make = partial(self._https.transport, self._connection)
         try:
+            self._socket.listen()  # uvloop says nothing of an address on which somebody else listens already
             self._listener = await loop.create_server(make, sock=self._socket)
         except OSError as error:
             host, port = self._socket.getsockname()[:2]
