@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.dispatch import make_handle
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.codec import encode
 from penstock.wire.errors import ErrorCode
@@ -26,7 +27,11 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await made.close()
 
 
-async def test_a_join_that_waits_has_let_go_of_its_frame(rig: Rig) -> None:
+@pytest.mark.parametrize("watched", [False, True])
+async def test_a_join_that_waits_has_let_go_of_its_frame(rig: Rig, watched: bool) -> None:
+    if watched:
+        rig._handle = make_handle(rig.broker, lambda _session, _seen: 0)
+
     def asked(size: int) -> JoinGroupRequest:
         return JoinGroupRequest(
             group_id="g",

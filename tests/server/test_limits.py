@@ -340,3 +340,30 @@ async def test_requests_that_wait_for_others_keep_nobody_out(bench: Bench) -> No
         relay.complete([bytes(4)])
     assert (await peer.receive())[0] == 0
     assert server.memory.used == 0
+
+
+async def test_large_requests_that_wait_for_more_are_answered_when_memory_is_short(bench: Bench) -> None:
+    """Such as a Fetch of many partitions that would wait for days."""
+    polls: list[Reply] = []
+
+    def handle(request: Request) -> list[Buffer] | Reply:
+        prefix = struct.pack(">i", request.correlation_id)
+        if request.api_key == ECHO:
+            return [prefix]
+        reply = Reply()
+        reply.on_hurry = lambda: reply.complete([prefix])
+        polls.append(reply)
+        return reply
+
+    server = await bench.serve(handle, memory_bytes_max=1 << 20)
+    small = await bench.connect()
+    await small.send(frame(HOLD, 50))
+    await eventually(lambda: len(polls) == 1)
+    peers = [await bench.connect() for _ in range(4)]
+    for number, peer in enumerate(peers):
+        await peer.send(frame(HOLD, number, bytes(1 << 19)))
+    newcomer = await bench.connect()
+    await newcomer.send(frame(ECHO, 99, bytes(1 << 19)))
+    assert (await newcomer.receive())[0] == 99
+    await eventually(lambda: server.memory.used <= 1 << 20)
+    assert not polls[0].done, "it holds next to nothing"

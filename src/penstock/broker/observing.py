@@ -186,6 +186,7 @@ class _Watch:
         """The reply to give instead of this one."""
         relay = _WatchedReply(self)
         relay.exclusive = reply.exclusive
+        relay.holds_request = reply.holds_request
         relay.become(reply)
         return relay
 
@@ -222,11 +223,12 @@ class _Watch:
 
 
 class _WatchedReply(Relay):
-    __slots__ = ("_watch",)
+    __slots__ = ("_watch", "holds_request")
 
     def __init__(self, watch: _Watch) -> None:
         Relay.__init__(self)
         self._watch = watch
+        self.holds_request = True
 
     def _answer(self, other: Reply) -> None:
         if other.closed:

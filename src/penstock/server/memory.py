@@ -8,6 +8,7 @@ hold all there is. So beyond the limit
 - a connection that holds memory by half a frame, or by an answer not taken, is not served any further;
 - others are served as long as a reserve lasts: requests that came whole are started;
 - the half-received frame that began first may always go on, so such frames cannot wait for each other;
+- requests that wait for more than there is, with a large frame, are answered with what there is;
 - the server closes connections that hold memory and do not get on, the longest first, until the sum has
   fallen (`Server.shed`): only they could give it back.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.server.framed import FramedRequest
 from penstock.server.memory import pinned_bytes
 from penstock.server.outgoing import Outgoing
-from penstock.server.sizes import JOINED_BYTES_MAX
+from penstock.server.sizes import JOINED_BYTES_MAX, KEPT_BYTES_MAX
 from penstock.wire.buffers import Buffer
 from penstock.wire.errors import WireError
 from penstock.wire.exchange import Reply, Session
@@ -65,6 +65,12 @@ class Requests(Outgoing):
     @abstractmethod
     def stop(self) -> None:
         """Start no further request; close once those under way are answered."""
+
+    def hurry(self) -> None:
+        """Memory is short: what waits for more, with a large request, is answered with what there is."""
+        busy = self._busy
+        if busy is not None and busy.weight > KEPT_BYTES_MAX and busy.on_hurry is not None:
+            busy.on_hurry()
 
     def _start(self, frame: memoryview, owned: bool) -> None:
         try:

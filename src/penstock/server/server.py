@@ -250,7 +250,8 @@ class Server:
             self._shedding = self._loop.call_soon(self.shed)
 
     def shed(self) -> None:
-        """While memory is short: close who holds it and does not get on, and look again soon."""
+        """While memory is short: hurry who can be answered, close who holds it and does not get on, and look
+        again soon."""
         self._shedding = None
         memory = self.memory
         if not memory.short:
@@ -258,7 +259,8 @@ class Server:
             return
         now = self._loop.time()
         holding = []
-        for connection in self._connections:
+        for connection in list(self._connections):
+            connection.hurry()
             ends = connection.patience_ends(now)
             if ends is not None and ends <= now:
                 holding.append((ends, connection))

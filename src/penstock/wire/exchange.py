@@ -119,7 +119,7 @@ class Request:
 class Reply:
     """An answer that comes later. It is completed or closed exactly once; every later call is ignored."""
 
-    holds_request = True
+    holds_request: bool = True
     """Whether the request stays in memory until the answer is there, and counts so long."""
 
     __slots__ = (
