@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from penstock.cluster.health.committing import Exchange
+from penstock.cluster.health.mending import UNCLEAR
 from penstock.cluster.health.repair_report import GONE, START
 from penstock.log.flush import FLUSH_HEADER_SIZE, decode_flush_header
 from penstock.storage.stores.objects import HurtRangeError
@@ -682,3 +683,45 @@ async def test_transactions_that_a_log_lost_are_not_put_back(tmp_path: Path, end
         assert (await ward.scrub()).exit_code == 0
     finally:
         await ward.kill()
+
+
+async def test_what_compaction_took_out_of_transactions_does_not_come_back(ward: Ward) -> None:
+    """A log has the records as they were, but nobody knows any more which of them were aborted."""
+    await ward.start()
+    await ward.create("t", 1, **COMPACTED, **{"delete.retention.ms": "0"})
+
+    def sent(sequence: int, value: bytes) -> bytearray:
+        return build_batch(
+            [Record(0, 1, b"key", value)],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+
+    await ward.append("t", 0, sent(0, b"aborted"), abort(7), sent(1, b"committed"), commit(7))
+    await ward.write("t", 0, [b"a"], [b"b"])
+    assert await ward.ledger.settle()
+    await ward.clean()
+    for value in (b"c", b"d", b"e"):
+        await ward.write("t", 0, [value])
+        assert await ward.ledger.settle()
+        await ward.clean()
+    manifest = await ward.manifest("t")
+    assert manifest.aborted == () and manifest.compacted_end > 2
+    before = await ward.read_committed("t")
+    assert before[0] == (2, b"committed")
+    segment = manifest.segments[0]
+    whole = await ward.get(segment.key)
+    await ward.change(segment.key, whole[:5])
+    report = await ward.repair()
+    assert report.steps == [] and {one.advice for one in report.left} == {UNCLEAR}
+    await ward.change(segment.key, whole)
+    await ward.kill()
+    await ward.start()
+    assert await ward.read_committed("t") == before
+    await ward.change(segment.key, whole[:5])
+    await ward.repair(cut=True)
+    await ward.caught_up()
+    assert await ward.read("t") == []
+    assert (await ward.scrub()).exit_code == 0

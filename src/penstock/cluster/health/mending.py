@@ -77,6 +77,10 @@ IN_TRANSACTIONS = (
     "Another object has it, but it holds records of transactions, and the state of these was decided without"
     " it. With --cut it is left out."
 )
+UNCLEAR = (
+    "Another object has it as it was before compaction, with records of transactions, and which of these were"
+    " aborted is not known any more. With --cut it is left out."
+)
 
 
 class Healed(NamedTuple):
@@ -167,11 +171,13 @@ class Mender:
         batches = None
         detail = ""
         found = await self._sources.find(key, hurt.start, hurt.end, facts)
-        if found is not None:
+        unclear = found is not None and hurt.start < facts.compacted_end and self._is_unclear(found.batches)
+        if found is not None and not unclear:
             how, batches, detail = RESTORED, found.batches, _from(found.keys)
         else:
             batches = correct_batches(stored, hurt.start, hurt.end, facts)
             how = CORRECTED if batches is not None else CUT if self._cut else LEFT
+            detail = UNCLEAR if unclear and how == LEFT else ""
         mended.append(Mended(hurt.start, hurt.end, how, detail, hurt, stored))
         if batches is not None:
             parts.extend(map(_part, batches))
@@ -179,6 +185,19 @@ class Mender:
             parts.append(Part(stored, hurt.start, hurt.end - 1, -1))
         elif how == CUT:
             self._write_markers(hurt, facts, parts, mended)
+
+    def _is_unclear(self, batches: Sequence[bytes]) -> bool:
+        """Whether batches from before compaction hold records of transactions that the manifest does not list
+        as aborted. It forgets those whose records compaction took out."""
+        for header in map(read_header, batches):
+            listed = any(
+                one.producer_id == header.producer_id
+                and one.first_offset <= header.base_offset <= one.last_offset
+                for one in self._aborted
+            )
+            if header.is_transactional and not header.is_control and not listed:
+                return True
+        return False
 
     def _write_markers(self, hurt: Hurt, facts: Facts, parts: list[Part], mended: list[Mended]) -> None:
         """Write the abort markers of a range that is cut out anew."""
