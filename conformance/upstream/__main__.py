@@ -10,13 +10,14 @@ import sys
 from conformance import parts
 from conformance.server import ServerFailed, interrupted_cleanly
 from conformance.target import add_against
-from conformance.upstream.go import FranzGo, KafkaGo, Watermill
+from conformance.upstream.go import ConfluentKafkaGo, FranzGo, KafkaGo, Watermill
 from conformance.upstream.python import Aiokafka, KafkaPython
 from conformance.upstream.sarama import Sarama
 from conformance.upstream.suite import Suite, report
 
 SUITES: dict[str, type[Suite]] = {
-    suite.name: suite for suite in (KafkaPython, Aiokafka, FranzGo, KafkaGo, Sarama, Watermill)
+    suite.name: suite
+    for suite in (KafkaPython, Aiokafka, ConfluentKafkaGo, FranzGo, KafkaGo, Sarama, Watermill)
 }
 
 

@@ -1,5 +1,6 @@
-"""franz-go, kafka-go and Watermill: the tests in their modules."""
+"""franz-go, kafka-go, Watermill and confluent-kafka-go: the tests in their modules."""
 
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,18 @@ ETL = "run by conformance.transactions.etl, with its chaos"
 FRANZ_GO = "github.com/twmb/franz-go"
 KAFKA_GO = "github.com/segmentio/kafka-go", "v0.4.51"
 WATERMILL = "github.com/ThreeDotsLabs/watermill-kafka/v3", "v3.0.6"
+CONFLUENT = "github.com/confluentinc/confluent-kafka-go/v2", "v2.12.0"
+CONTAINERS = "github.com/testcontainers/testcontainers-go/modules/compose"
+NO_CONTAINERS = """package compose
+
+type LocalDockerCompose struct{}
+type ExecError struct{ Error error }
+
+func NewLocalDockerCompose([]string, string) *LocalDockerCompose       { return nil }
+func (c *LocalDockerCompose) WithCommand([]string) *LocalDockerCompose { return c }
+func (c *LocalDockerCompose) Invoke() ExecError                        { return ExecError{} }
+func (c *LocalDockerCompose) Down() ExecError                          { return ExecError{} }
+"""
 
 
 class FranzGo(OneBroker):
@@ -102,6 +115,39 @@ class Watermill(OneBroker):
             return go_test(where, chosen, left, environment)
 
 
+class ConfluentKafkaGo(OneBroker):
+    """The suite of its integration tests: librdkafka as Go programs use it, its administrative client above all."""
+
+    name = "confluent-kafka-go"
+    settings = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "4", **WITH_RULES}  # noqa: RUF012
+    suite = "TestIntegration"
+    reasons = {  # noqa: RUF012
+        "TestAdminClient_DescribeCluster": LOGIN,
+        "TestAdminClient_DescribeConsumerGroupsAuthorizedOperations": LOGIN,
+        "TestAdminClient_DescribeTopics": LOGIN,
+    }
+
+    def run(self, server: Server) -> Outcome:
+        module, version = CONFLUENT
+        with tempfile.TemporaryDirectory(prefix="conformance-confluent-kafka-go-") as folder:
+            source = Path(folder) / "source"
+            shutil.copytree(parts.go_module(module, version), source, copy_function=shutil.copyfile)
+            where = source / "kafka"
+            tests = where / "integration_test.go"
+            # It can start containers, which are not asked for here and whose client is a hundred modules.
+            (where / "compose").mkdir()
+            (where / "compose" / "compose.go").write_text(NO_CONTAINERS)
+            text = tests.read_text()
+            tests.write_text(text.replace(CONTAINERS, f"{module}/kafka/compose"))
+            (where / "testconf.json").write_text(
+                json.dumps({"Brokers": server.bootstrap, "TopicName": "test", "GroupID": "testgroup"})
+            )
+            chosen, left = self.split(
+                sorted(re.findall(r"^func \(\w+ \*IntegrationTestSuite\) (Test\w+)\(", text, re.M))
+            )
+            return go_test(where, chosen, left, dict(os.environ), suite=self.suite)
+
+
 def go_tests(files: Iterable[Path]) -> list[str]:
     """The names of the tests in these files."""
     return sorted(
@@ -116,8 +162,13 @@ def go_test(
     environment: dict[str, str],
     skipped: tuple[str, ...] = (),
     tags: str = "",
+    suite: str = "",
 ) -> Outcome:
-    """Run these tests of the package in this folder, without the parts of them that are named."""
+    """Run these tests of the package in this folder, without the parts of them that are named.
+
+    Where a suite is named, they are its methods: parts of that one test.
+    """
+    within = f"{suite}/" if suite else ""
     # A module's own list of what it needs may leave out what its tests need.
     command = [
         "go",
@@ -126,7 +177,7 @@ def go_test(
         "-count=1",
         f"-timeout={TIMEOUT_S}s",
         "-v",
-        f"-run=^({'|'.join(chosen)})$",
+        f"-run={f'^{suite}$/' if suite else ''}^({'|'.join(chosen)})$",
     ]
     if tags:
         command.append(f"-tags={tags}")
@@ -145,17 +196,22 @@ def go_test(
     if "=== RUN" not in done.stdout:
         raise parts.PartMissing(f"the tests in {where.name} could not be built: {done.stderr[-300:].strip()}")
     outcome = Outcome(left_out=left)
-    for verdict, test in re.findall(r"^--- (PASS|FAIL|SKIP): (\S+)", done.stdout, re.M):
+    for verdict, test in verdicts(done.stdout, within):
         if verdict == "PASS":
             outcome.passed.append(test)
         elif verdict == "SKIP":
             outcome.skipped[test] = "by its own choice"
         else:
-            outcome.failed[test] = complaint(done.stdout, test)
+            outcome.failed[test] = complaint(done.stdout, within + test)
     for test in chosen:
         if test not in outcome.passed and test not in outcome.failed and test not in outcome.skipped:
             outcome.failed[test] = f"did not end: {(done.stdout + done.stderr)[-300:].strip()}"
     return outcome
+
+
+def verdicts(output: str, within: str = "") -> list[tuple[str, str]]:
+    """PASS, FAIL or SKIP and the name, of each test that this output of Go's tells of, and of no part of a test."""
+    return re.findall(rf"^ *--- (PASS|FAIL|SKIP): {re.escape(within)}([^/\s]+) ", output, re.M)
 
 
 # Where a test says it, and what: testify has each on lines of its own, the later ones without a word in front.

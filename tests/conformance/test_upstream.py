@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from conformance.upstream.go import complaint
+from conformance.upstream.go import complaint, verdicts
 from conformance.upstream.sarama import moved
 
 OUTPUT = """=== RUN   TestReads
@@ -24,6 +24,19 @@ def test_a_complaint_has_the_place_and_what_was_seen() -> None:
     )
     assert complaint(OUTPUT, "TestOthers") == "others_test.go:9: not of that test"
     assert complaint(OUTPUT, "TestNothing") == "see its output"
+
+
+SUITE = """--- FAIL: TestIntegration (2.50s)
+    --- PASS: TestIntegration/TestReads (1.00s)
+        --- PASS: TestIntegration/TestReads/snappy (0.50s)
+    --- FAIL: TestIntegration/TestWrites (1.50s)
+--- SKIP: TestOthers (0.00s)
+"""
+
+
+def test_tests_are_told_from_their_parts_and_those_of_a_suite_by_its_name() -> None:
+    assert verdicts(SUITE) == [("FAIL", "TestIntegration"), ("SKIP", "TestOthers")]
+    assert verdicts(SUITE, "TestIntegration/") == [("PASS", "TestReads"), ("FAIL", "TestWrites")]
 
 
 def test_saramas_source_finds_its_brokers_and_tools_here() -> None:
