@@ -326,11 +326,6 @@ TOPIC_REFUSALS: list[tuple[list[Operation], int, str]] = [
     ),
     ([("cleanup.policy", APPEND, "")], 40, "Configuration 'cleanup.policy' values must not be empty."),
     (
-        [("retention.ms", SET, "1" * 40_000)],
-        40,
-        "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
-    ),
-    (
         [("max.compaction.lag.ms", SET, "3")],
         40,
         "conflict topic config setting min.compaction.lag.ms (9) > max.compaction.lag.ms (3)",
