@@ -33,7 +33,7 @@ from penstock.metadata.commands import (
     SetLevel,
 )
 from penstock.metadata.image import ClusterImage, Listener, WalRef
-from penstock.metadata.levels import FEATURE, LEVEL_MAX, TRANSACTION_FEATURE
+from penstock.metadata.levels import FEATURE, GROUP_FEATURE, LEVEL_MAX, TRANSACTION_FEATURE
 from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.directory import DirectoryStore
 from penstock.testing.ports import consecutive
@@ -92,8 +92,8 @@ async def test_a_new_cluster_is_founded_at_the_newest_level(nodes: Nodes, tmp_pa
     assert [type(command) for command in first.commands] == [SetLevel, RegisterBroker]
     answer = await nodes.ask(2, ApiVersionsRequest("a", "1"), ApiVersionsResponse, 4)
     assert shown(answer) == (
-        {FEATURE: (1, LEVEL_MAX), TRANSACTION_FEATURE: (0, 2)},
-        {FEATURE: (LEVEL_MAX, LEVEL_MAX), TRANSACTION_FEATURE: (2, 2)},
+        {FEATURE: (1, LEVEL_MAX), TRANSACTION_FEATURE: (0, 2), GROUP_FEATURE: (0, 1)},
+        {FEATURE: (LEVEL_MAX, LEVEL_MAX), TRANSACTION_FEATURE: (2, 2), GROUP_FEATURE: (1, 1)},
     )
     assert answer.finalized_features_epoch == 1
     # Clients before version 4 cannot read a feature that is supported from 0 on.
@@ -108,6 +108,25 @@ def shown(answer: ApiVersionsResponse) -> tuple[dict[str, tuple[int, int]], dict
     return (
         {one.name: (one.min_version, one.max_version) for one in answer.supported_features},
         {one.name: (one.min_version_level, one.max_version_level) for one in answer.finalized_features},
+    )
+
+
+async def test_the_version_of_groups_is_there_and_stays(nodes: Nodes) -> None:
+    await nodes.start(1)
+
+    async def told(version: int, upgrade_type: int) -> str:
+        key = FeatureUpdateKey(
+            feature=GROUP_FEATURE, max_version_level=version, upgrade_type=upgrade_type, allow_downgrade=False
+        )
+        answer = await nodes.ask(1, UpdateFeaturesRequest(feature_updates=[key]), UpdateFeaturesResponse, 2)
+        assert answer.error_code == (ErrorCode.INVALID_UPDATE_VERSION if answer.error_message else 0)
+        return answer.error_message or ""
+
+    assert await told(1, 1) == ""
+    assert (await told(2, 1)).endswith("This broker only supports versions 0-1.")
+    assert "upgrade type" in await told(0, 1)
+    assert (await told(0, 2)).endswith(
+        "It cannot be lowered: groups of both protocols are served side by side."
     )
 
 

@@ -32,7 +32,17 @@ TRANSACTION_FEATURE: Final = "transaction.version"
 next epoch with each transaction (KIP-890). It comes with the level, and cannot be set by itself."""
 TRANSACTION_VERSION: Final = 2
 
+GROUP_FEATURE: Final = "group.version"
+"""Kafka's name for the protocols of groups. From version 1 on there is the `consumer` protocol (KIP-848). It is
+served at every level."""
+GROUP_VERSION: Final = 1
+
 
 def transaction_version(level: int) -> int:
     """What clients may expect of transactions at this level; 0: nothing."""
     return TRANSACTION_VERSION if level >= TRANSACTIONS_FROM else 0
+
+
+def finalized(level: int) -> dict[str, int]:
+    """What is in force at this level, by the name of the feature; 0: it is not there."""
+    return {FEATURE: level, TRANSACTION_FEATURE: transaction_version(level), GROUP_FEATURE: GROUP_VERSION}

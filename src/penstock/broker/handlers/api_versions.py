@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 from penstock.broker.registry import APIS
 from penstock.metadata.levels import (
     FEATURE,
+    GROUP_FEATURE,
+    GROUP_VERSION,
     LEVEL_MAX,
     LEVEL_MIN,
     TRANSACTION_FEATURE,
     TRANSACTION_VERSION,
-    transaction_version,
+    finalized,
 )
 from penstock.wire.api.api_versions import (
     ApiVersion,
@@ -79,10 +81,10 @@ def _answer(key: tuple[int, int, int], version: int, make: Callable[[], ApiVersi
 def _listing(version: int, level: int, since: int) -> ApiVersionsResponse:
     supported = [SupportedFeatureKey(name=FEATURE, min_version=LEVEL_MIN, max_version=LEVEL_MAX)]
     if version >= _FROM_ZERO_SINCE:
-        supported.append(
-            SupportedFeatureKey(name=TRANSACTION_FEATURE, min_version=0, max_version=TRANSACTION_VERSION)
-        )
-    finalized = {FEATURE: level, TRANSACTION_FEATURE: transaction_version(level)}
+        supported += [
+            SupportedFeatureKey(name=name, min_version=0, max_version=newest)
+            for name, newest in ((TRANSACTION_FEATURE, TRANSACTION_VERSION), (GROUP_FEATURE, GROUP_VERSION))
+        ]
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
@@ -92,7 +94,7 @@ def _listing(version: int, level: int, since: int) -> ApiVersionsResponse:
         finalized_features_epoch=since,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=at, min_version_level=at)
-            for name, at in finalized.items()
+            for name, at in finalized(level).items()
             if at
         ],
     )

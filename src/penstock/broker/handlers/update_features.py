@@ -5,6 +5,7 @@
   be read. The present level itself is fine, and changes nothing.
 - `transaction.version` comes with the level. Only what it is can be set, which changes nothing. In Kafka it
   can be lowered; here transactions of both versions are served side by side, and nothing would be gained.
+- `group.version` is 1, for the `consumer` protocol, and cannot be lowered, either.
 - Any other feature is INVALID_UPDATE_VERSION.
 - Updates are carried out together or not at all; where one is refused, its error is that of the whole answer.
   Versions 0 and 1 list the features when all is well. No updates at all are fine; a feature that is named
@@ -21,10 +22,12 @@ from typing import TYPE_CHECKING
 from penstock.cluster.metadata_log import MetadataUnavailableError
 from penstock.metadata.levels import (
     FEATURE,
+    GROUP_FEATURE,
+    GROUP_VERSION,
     TRANSACTION_FEATURE,
     TRANSACTION_VERSION,
     TRANSACTIONS_FROM,
-    transaction_version,
+    finalized,
 )
 from penstock.metadata.refusal import Refusal
 from penstock.storage.stores.objects import StoreError
@@ -70,7 +73,7 @@ def refused(message: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFeaturesRe
 def _problem(broker: Broker, update: FeatureUpdateKey) -> Refusal | None:
     """What is wrong with one update, apart from what `metadata.preconditions` checks."""
     level = update.max_version_level
-    present = _present(broker).get(update.feature)
+    present = finalized(broker.image.level).get(update.feature)
     problem = None
     if present is None:
         problem = f"Broker {broker.broker_id} does not support this feature."
@@ -83,15 +86,12 @@ def _problem(broker: Broker, update: FeatureUpdateKey) -> Refusal | None:
         )
     elif update.feature == TRANSACTION_FEATURE:
         problem = _transaction_problem(level, present)
+    elif update.feature == GROUP_FEATURE:
+        problem = _group_problem(level)
     if problem is None:
         return None
     sentence = f"Invalid update version {level} for feature {update.feature}. {problem}"
     return Refusal(ErrorCode.INVALID_UPDATE_VERSION, sentence)
-
-
-def _present(broker: Broker) -> dict[str, int]:
-    level = broker.image.level
-    return {FEATURE: level, TRANSACTION_FEATURE: transaction_version(level)}
 
 
 def _transaction_problem(version: int, present: int) -> str | None:
@@ -101,6 +101,14 @@ def _transaction_problem(version: int, present: int) -> str | None:
         return f"It comes with {FEATURE} {TRANSACTIONS_FROM}: run `penstock cluster upgrade`."
     if version < present:
         return "It cannot be lowered: clients of version 1 are served beside those of version 2."
+    return None
+
+
+def _group_problem(version: int) -> str | None:
+    if not 0 <= version <= GROUP_VERSION:
+        return f"This broker only supports versions 0-{GROUP_VERSION}."
+    if version < GROUP_VERSION:
+        return "It cannot be lowered: groups of both protocols are served side by side."
     return None
 
 
