@@ -33,8 +33,8 @@ next epoch with each transaction (KIP-890). It comes with the level, and cannot 
 TRANSACTION_VERSION: Final = 2
 
 GROUP_FEATURE: Final = "group.version"
-"""Kafka's name for the protocols of groups. From version 1 on there is the `consumer` protocol (KIP-848). It is
-served at every level."""
+"""Kafka's name for the protocols of groups. From version 1 on there is the `consumer` protocol (KIP-848),
+which is served at every level."""
 GROUP_VERSION: Final = 1
 
 
