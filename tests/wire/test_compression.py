@@ -113,6 +113,46 @@ def test_bombs_are_refused_without_memory(codec: int, bomb: Callable[[int], byte
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
+def test_what_follows_a_gzip_member_is_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty member has twenty bytes, and zlib keeps a copy of what is left behind it."""
+    members = 20_000
+    copied = 0
+    begin = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, window: int) -> None:
+            self._member = begin(window)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._member, name)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            nonlocal copied
+            part = self._member.decompress(data, most)
+            copied += len(self._member.unused_data)
+            return part
+
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    data = (
+        zlib.compress(b"first", 6, 31) + zlib.compress(b"", 6, 31) * members + zlib.compress(b"last", 6, 31)
+    )
+    assert bytes(decompress(GZIP, data, 1000)) == b"firstlast"
+    assert copied < members * 5000
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 700])
+def test_gzip_members_end_anywhere(pieces: int) -> None:
+    for data in (SAMPLES[2], SAMPLES[3], SAMPLES[5]):
+        size = len(data) // pieces + 1
+        joined = b"".join(gzip.compress(data[at : at + size]) for at in range(0, len(data), size))
+        assert bytes(decompress(GZIP, joined, len(data))) == data
+        assert bytes(decompress(GZIP, joined + b"\x1fno member", len(data))) == data
+        with pytest.raises(WireError, match="expand to more than"):
+            decompress(GZIP, joined, len(data) - 1)
+        with pytest.raises(WireError, match="ends too soon"):
+            decompress(GZIP, joined[:-3], len(data))
+
+
 @pytest.mark.parametrize("chunk", [b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x04abc"])
 def test_a_snappy_length_is_not_believed(chunk: bytes) -> None:
     with pytest.raises(WireError):

@@ -45,6 +45,9 @@ _ZSTD_BLOCK = 128 * 1024
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 _GZIP_PIECE = 1024 * 1024
+_GZIP_FEED = 4 * 1024
+"""So much of what follows a first member is given to zlib at once: it copies what is left behind each member,
+and an empty one has twenty bytes."""
 _OWN_PAGES_MIN = 1024 * 1024
 _GZIP_WINDOW = 31
 """zlib's way to say: a window of 32 KiB and a gzip header."""
@@ -137,6 +140,7 @@ def _gunzip(data: Buffer, limit: int) -> Buffer:
     out: memoryview | None = None
     remaining = limit
     rest: Buffer = data
+    following = memoryview(b"")
     try:
         while True:
             part = member.decompress(rest, min(_GZIP_PIECE, remaining + 1))
@@ -147,13 +151,16 @@ def _gunzip(data: Buffer, limit: int) -> Buffer:
             if out is not None:
                 out[size : size + len(part)] = part
             if member.eof:
-                rest = member.unused_data
-                if rest[:2] != b"\x1f\x8b":
+                following = memoryview(data)[len(data) - len(following) - len(member.unused_data) :]
+                if bytes(following[:2]) != b"\x1f\x8b":
                     break
                 member = zlib.decompressobj(_GZIP_WINDOW)  # members may be joined end to end
+                rest, following = following[:_GZIP_FEED], following[_GZIP_FEED:]
             else:
                 rest = member.unconsumed_tail
-                if not rest and not part:
+                if not rest and following:
+                    rest, following = following[:_GZIP_FEED], following[_GZIP_FEED:]
+                elif not rest and not part:
                     raise WireError("gzip data ends too soon")
             if out is None:
                 out = _room(limit)
