@@ -73,6 +73,9 @@ class _Failure(msgspec.Struct):
 class _Token(msgspec.Struct):
     token: str = ""
 
+    def __repr__(self) -> str:
+        return "_Token()"
+
 
 class _Header(msgspec.Struct):
     revision: int = 0
@@ -100,6 +103,9 @@ class Credentials(msgspec.Struct, frozen=True):
     authorities: str = ""
     certificate: str = ""
     key: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials(user={self.user!r}, certificate={self.certificate!r})"
 
 
 def credentials_from_environment() -> Credentials:

@@ -1,4 +1,7 @@
-"""SaslAuthenticate: one step of a SASL exchange."""
+"""SaslAuthenticate: one step of a SASL exchange.
+
+Its bytes may be a password or a bearer token, so they do not show where a message is printed.
+"""
 
 from typing import Annotated
 
@@ -13,6 +16,9 @@ class SaslAuthenticateRequest(ApiMessage):
 
     auth_bytes: Bytes = b""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(of {len(self.auth_bytes)} bytes)"
+
 
 class SaslAuthenticateResponse(ApiMessage):
     api_key = 36
@@ -24,3 +30,6 @@ class SaslAuthenticateResponse(ApiMessage):
     error_message: String | None = ""
     auth_bytes: Bytes = b""
     session_lifetime_ms: Annotated[Int64, "1+", "ignorable"] = 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(error_code={self.error_code}, of {len(self.auth_bytes)} bytes)"
