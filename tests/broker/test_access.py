@@ -17,6 +17,7 @@ from penstock.metadata.access import AccessRule
 from penstock.metadata.commands import SetLevel
 from penstock.metadata.image import WalRef
 from penstock.metadata.levels import LEVEL_MAX, SECURITY_FROM
+from penstock.security import rules as rules_module
 from penstock.security.credentials import Mechanism, derived
 from penstock.security.delegation import login_with, token_hmac
 from penstock.security.words import Operation, Resource
@@ -282,6 +283,30 @@ async def test_below_the_level_nothing_is_said_to_hold(tmp_path: Path) -> None:
     assert code == ErrorCode.UNSUPPORTED_VERSION
     assert why is not None and "penstock cluster upgrade" in why
     await rig.close()
+
+
+async def test_of_many_rules_only_those_that_change_are_looked_at(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of one of 100,000 would hold all clients of each broker up."""
+    looked_at: list[AccessRule] = []
+    indexed = rules_module._indexed
+
+    def recorded(rule: AccessRule) -> AccessRule:
+        looked_at.append(rule)
+        return indexed(rule)
+
+    await create(rig, *(AclCreation(TOPIC, f"t{n}", LITERAL, ALICE, "*", READ, ALLOW) for n in range(20)))
+    monkeypatch.setattr(rules_module, "_indexed", recorded)
+    await create(rig, ALICE_READS)
+    assert [rule.name for rule in looked_at] == ["t"]
+    assert await sees(rig, ALICE) == ErrorCode.NONE
+    looked_at.clear()
+    filters = [DeleteAclsFilter(TOPIC, "t", LITERAL, None, None, ANY, ANY)]
+    gone = await rig.ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse, 3)
+    assert [one.resource_name for one in gone.filter_results[0].matching_acls] == ["t"]
+    assert [rule.name for rule in looked_at] == ["t"]
+    assert await sees(rig, ALICE) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_rules_are_those_of_the_image_at_a_start(rig: Rig) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.metadata.access import AccessRule
 from penstock.security import rules as rules_module
@@ -248,6 +250,67 @@ def test_it_is_the_plain_reading(
     expected = plainly(found, user, operation, name, everyone)
     assert rules.allow(user, HOST, operation, TOPIC, name) is expected
     assert rules.allow(user, HOST, operation, TOPIC, name) is expected, "kept"
+
+
+HOSTS = st.sampled_from(["*", HOST, "::ffff:127.0.0.1", "10.0.0.1"])
+"""Two of them are one address."""
+SPELLED = st.builds(lambda one, host: replace(one, host=host), RULES, HOSTS)
+
+
+def indexed(rules: AccessRules) -> dict[int, object]:
+    """What decisions are made from, whatever order rules of one principal and name are in."""
+
+    def ordered(names: dict[str, dict[str, list[AccessRule]]]) -> object:
+        return {
+            name: {who: sorted(found, key=repr) for who, found in by_principal.items()}
+            for name, by_principal in names.items()
+        }
+
+    return {
+        resource: (ordered(kind.literal), ordered(kind.prefixed), kind.lengths)
+        for resource, kind in rules._kinds.items()
+        if kind.literal or kind.prefixed
+    }
+
+
+@given(st.lists(st.sets(SPELLED, max_size=12), min_size=2, max_size=5))
+@settings(derandomize=True, max_examples=500)
+def test_changed_rules_are_those_made_anew(history: list[set[AccessRule]]) -> None:
+    rules = AccessRules(history[0], super_users("User:root"))
+    for before, after in pairwise(history):
+        old, then = rules, indexed(rules)
+        rules = old.changed(after - before, before - after)
+        anew = AccessRules(after)
+        assert indexed(rules) == indexed(anew)
+        assert rules.count == anew.count == len(after)
+        assert indexed(old) == then, "rules never change"
+        assert allowed(rules, "root", READ, TOPIC, "x")
+
+
+def test_a_change_is_decided_by_and_shares_the_rest() -> None:
+    many = [rule(TOPIC, f"{n:05}-", PREFIXED, "User:bob", READ, ALLOW) for n in range(1000)]
+    rules = AccessRules(many)
+    assert allowed(rules, "bob", READ, TOPIC, "00007-topic")
+    denial = rule(TOPIC, "00007", PREFIXED, "User:bob", READ, DENY)
+    denied = rules.changed([denial], [])
+    assert not allowed(denied, "bob", READ, TOPIC, "00007-topic")
+    assert allowed(rules, "bob", READ, TOPIC, "00007-topic")
+    again = denied.changed([], [denial])
+    assert allowed(again, "bob", READ, TOPIC, "00007-topic")
+    for one in many:
+        assert again._kinds[TOPIC].prefixed[one.name] is rules._kinds[TOPIC].prefixed[one.name]
+
+
+def test_many_rules_of_one_principal_go_at_once() -> None:
+    hosts = [f"10.0.{n >> 8}.{n & 255}" for n in range(20_000)]
+    many = [rule(TOPIC, "*", LITERAL, "User:bob", READ, ALLOW, host) for host in hosts]
+    rules = AccessRules(many)
+    began = time.thread_time()
+    left = rules.changed([], many[1:])
+    assert time.thread_time() - began < 2
+    assert left.count == 1
+    assert allowed(left, "bob", READ, TOPIC, "t", "10.0.0.0")
+    assert not allowed(left, "bob", READ, TOPIC, "t", "10.0.0.1")
 
 
 def test_decisions_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from penstock.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.broker.context import Broker
+    from penstock.metadata.access import AccessRule
 
 _NOTHING = ClusterImage()
 
@@ -28,9 +31,22 @@ def follow_rules(broker: Broker) -> None:
     supers = super_users(settings.super_users)
     everyone = settings.allow_everyone_if_no_acl_found
 
-    def follow(old: ClusterImage, new: ClusterImage) -> None:
-        if broker.rules is None or old.access_rules is not new.access_rules:
-            broker.rules = AccessRules(new.access_rules, supers, allow_everyone_if_no_rule=everyone)
+    made: tuple[Mapping[AccessRule, AccessRule], AccessRules] | None = None
+    """The rules as they were made last, and what they were made from."""
+
+    def follow(_old: ClusterImage, new: ClusterImage) -> None:
+        nonlocal made
+        wanted = new.access_rules
+        if made is not None and made[0] is wanted:
+            return
+        if made is None:
+            rules = AccessRules(wanted, supers, allow_everyone_if_no_rule=everyone)
+        else:
+            before, rules = made
+            # One rule of a hundred thousand may change: making all anew would hold everybody up.
+            rules = rules.changed(wanted.keys() - before.keys(), before.keys() - wanted.keys())
+        made = wanted, rules
+        broker.rules = rules
 
     broker.metadata.subscribe(follow)
     follow(broker.image, broker.image)

@@ -10,11 +10,12 @@ A rule applies if its resource matches (the name itself, a prefix of it, or `*`)
 - With `allow.everyone.if.no.acl.found`, a resource that no rule of anybody is for is open.
 
 An `AccessRules` never changes, so its decisions are kept: the second request of a kind costs one look into a
-dict.
+dict. Where a few rules of many change, the next one is made from it (`changed`), and shares what stays.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -48,6 +49,8 @@ _HARDCODED: Final = "hardcode"
 """The name by which Kafka asks whether somebody may do it to any resource: a super user may."""
 
 _ByPrincipal = dict[str, list[AccessRule]]
+_Place = tuple[int, int, str, str]
+"""Where a rule stands: kind of resource, pattern, name, principal."""
 
 
 class _Kind:
@@ -76,6 +79,19 @@ class _Kind:
             if found is not None:
                 yield found
 
+    def copied(self) -> _Kind:
+        """Another one with the same rules. The rules of a name are shared, and not to be written to."""
+        copy = _Kind()
+        copy.literal, copy.prefixed, copy.lengths = self.literal.copy(), self.prefixed.copy(), self.lengths
+        return copy
+
+    def names(self, pattern: int) -> dict[str, _ByPrincipal]:
+        return self.prefixed if pattern == Pattern.PREFIXED else self.literal
+
+    def measure(self) -> None:
+        """Note how long the prefixes are."""
+        self.lengths = sorted(set(map(len, self.prefixed)))
+
 
 class Subject(NamedTuple):
     """Whom a decision is for."""
@@ -103,13 +119,42 @@ class AccessRules:
         self._kinds: dict[int, _Kind] = {}
         self.count = 0
         for rule in rules:
-            kind = self._kinds.setdefault(rule.resource_type, _Kind())
-            names = kind.prefixed if rule.pattern_type == Pattern.PREFIXED else kind.literal
+            names = self._kinds.setdefault(rule.resource_type, _Kind()).names(rule.pattern_type)
             of_principal = names.setdefault(rule.name, {}).setdefault(rule.principal, [])
-            of_principal.append(replace(rule, host=canonical(rule.host)))
+            of_principal.append(_indexed(rule))
             self.count += 1
         for kind in self._kinds.values():
-            kind.lengths = sorted({len(name) for name in kind.prefixed})
+            kind.measure()
+
+    def changed(self, added: Iterable[AccessRule], removed: Iterable[AccessRule]) -> AccessRules:
+        """These rules, without those that are `removed`, which are among them, and with those that are
+        `added`, which are not. It costs the names of those kinds, copied, and what changes."""
+        after = AccessRules((), self._supers, allow_everyone_if_no_rule=self._everyone_if_none)
+        after._kinds = {resource: kind.copied() for resource, kind in self._kinds.items()}
+        after.count = self.count
+        changes: defaultdict[_Place, tuple[list[AccessRule], Counter[AccessRule]]]
+        changes = defaultdict(lambda: ([], Counter()))
+        for rule in added:
+            changes[_place(rule)][0].append(_indexed(rule))
+            after.count += 1
+        for rule in removed:
+            changes[_place(rule)][1][_indexed(rule)] += 1
+            after.count -= 1
+        ours: set[tuple[int, int, str]] = set()
+        for (resource, pattern, name, principal), (more, gone) in changes.items():
+            names = after._kinds.setdefault(resource, _Kind()).names(pattern)
+            if (resource, pattern, name) not in ours:
+                ours.add((resource, pattern, name))
+                names[name] = dict(names.get(name, {}))
+            by_principal = names.setdefault(name, {})
+            rules = [rule for rule in by_principal.pop(principal, ()) if not _taken(rule, gone)] + more
+            if rules:
+                by_principal[principal] = rules
+            elif not by_principal:
+                del names[name]
+        for resource in {place[0] for place in changes}:
+            after._kinds[resource].measure()
+        return after
 
     def allow(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> bool:
         if len(name) > NAME_KEPT_MAX:
@@ -190,6 +235,23 @@ def _names(patterns: dict[str, _ByPrincipal], subject: Subject, operation: Opera
 
 def _covered(name: str, prefixed: _Names) -> bool:
     return any(name[:length] in prefixed.denied for length in range(1, len(name) + 1))
+
+
+def _indexed(rule: AccessRule) -> AccessRule:
+    """The rule as decisions compare it: its host in one way of writing."""
+    return replace(rule, host=canonical(rule.host))
+
+
+def _place(rule: AccessRule) -> _Place:
+    return rule.resource_type, rule.pattern_type, rule.name, rule.principal
+
+
+def _taken(rule: AccessRule, gone: Counter[AccessRule]) -> bool:
+    """Whether the rule goes. Of two whose hosts are one, written differently, one may stay."""
+    if gone[rule] <= 0:
+        return False
+    gone[rule] -= 1
+    return True
 
 
 def _for(subject: Subject, by_principal: _ByPrincipal) -> Iterator[AccessRule]:
