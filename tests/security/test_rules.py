@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +14,9 @@ from msgspec.structs import replace
 from penstock.metadata.access import AccessRule
 from penstock.security import rules as rules_module
 from penstock.security.addresses import canonical
-from penstock.security.filters import RuleFilter
+from penstock.security.filters import RuleFilter, RuleSearch
 from penstock.security.rules import AccessRules, super_users
-from penstock.security.words import ALL_OPERATIONS, Operation, Pattern, Permission, Resource
+from penstock.security.words import ALL_OPERATIONS, ANY, Operation, Pattern, Permission, Resource
 
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 LITERAL, PREFIXED = Pattern.LITERAL, Pattern.PREFIXED
@@ -373,6 +374,58 @@ def test_filters() -> None:
     assert not RuleFilter(operation=99).is_known
     assert not RuleFilter(pattern_type=0).is_known
     assert not RuleFilter(permission=0).is_known
+
+
+FILTERS = st.builds(
+    RuleFilter,
+    st.sampled_from([ANY, TOPIC, GROUP]),
+    st.none() | NAMES,
+    st.sampled_from([Pattern.ANY, Pattern.MATCH, LITERAL, PREFIXED]),
+    st.none() | USERS,
+    st.sampled_from([None, "*", HOST, "10.0.0.1"]),
+    st.just(ANY) | OPERATIONS,
+    st.sampled_from([ANY, ALLOW, DENY]),
+)
+
+
+@given(st.sets(RULES, max_size=12), st.lists(FILTERS, min_size=1, max_size=4))
+@settings(derandomize=True, max_examples=1000)
+def test_a_search_finds_what_a_walk_over_all_rules_finds(
+    found: set[AccessRule], filters: list[RuleFilter]
+) -> None:
+    exact = [RuleFilter(*msgspec.structs.astuple(one)) for one in found]
+    search = RuleSearch({one: one for one in found})
+    for wanted in (*filters, *exact):
+        matching = search.matching(wanted)
+        assert len(matching) == len(set(matching))
+        assert set(matching) == {one for one in found if wanted.matches(one)}
+
+
+def test_a_thousand_filters_do_not_walk_over_ten_thousand_rules_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a broker would answer nobody for seconds."""
+    looked_at = 0
+    matches = RuleFilter.matches
+
+    def counted(wanted: RuleFilter, one: AccessRule) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return matches(wanted, one)
+
+    monkeypatch.setattr(RuleFilter, "matches", counted)
+    rules = [rule(TOPIC, f"t{n}", LITERAL, f"User:{n}", READ, ALLOW) for n in range(10_000)]
+    search = RuleSearch({one: one for one in rules})
+    for one in rules[:1000]:
+        number = one.name[1:]
+        for wanted in (
+            RuleFilter(*msgspec.structs.astuple(one)),
+            RuleFilter(name=one.name),
+            RuleFilter(name=one.name, pattern_type=Pattern.MATCH),
+            RuleFilter(principal=f"User:{number}"),
+        ):
+            found = search.matching(wanted)
+            assert one in found
+            assert len(found) == 1
+    assert looked_at < 10_000
 
 
 @pytest.mark.parametrize(

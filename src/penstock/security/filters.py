@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 from penstock.metadata.access import AccessRule
@@ -51,3 +54,71 @@ class RuleFilter(NamedTuple):
             and self.operation in (ANY, ALL_OPERATIONS, *Operation)
             and self.permission in (ANY, *Permission)
         )
+
+    @property
+    def only(self) -> AccessRule | None:
+        """The one rule that it matches, if there is only one that it could match."""
+        if self.name is None or self.principal is None or self.host is None:
+            return None
+        if ANY in (self.resource_type, self.operation, self.permission):
+            return None
+        if self.pattern_type not in (Pattern.LITERAL, Pattern.PREFIXED):
+            return None
+        return AccessRule(
+            self.resource_type,
+            self.name,
+            self.pattern_type,
+            self.principal,
+            self.host,
+            self.operation,
+            self.permission,
+        )
+
+
+class RuleSearch:
+    """Finds what many filters match among the same rules.
+
+    Who removes a thousand rules sends a thousand filters. A walk over ten thousand rules for each would take
+    seconds, so only rules that have the name or the principal of a filter are looked at.
+    """
+
+    def __init__(self, rules: Mapping[AccessRule, AccessRule]) -> None:
+        self._rules = rules
+
+    def matching(self, wanted: RuleFilter) -> list[AccessRule]:
+        only = wanted.only
+        if only is not None:
+            found = self._rules.get(only)
+            return [] if found is None else [found]
+        return [rule for rule in self._candidates(wanted) if wanted.matches(rule)]
+
+    def _candidates(self, wanted: RuleFilter) -> Iterable[AccessRule]:
+        """All that it matches are among these."""
+        name, principal = wanted.name, wanted.principal
+        of_principal = None if principal is None else self._by_principal.get(principal, [])
+        if name is None:
+            return self._rules if of_principal is None else of_principal
+        names = {name}
+        if wanted.pattern_type == Pattern.MATCH:
+            prefixes = (name[:size] for size in self._name_sizes if size < len(name))
+            names.update((EVERY_NAME, *(one for one in prefixes if one in self._by_name)))
+        of_names = [rule for one in sorted(names) for rule in self._by_name.get(one, ())]
+        return of_names if of_principal is None or len(of_names) < len(of_principal) else of_principal
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[AccessRule]]:
+        found = defaultdict(list)
+        for rule in self._rules:
+            found[rule.name].append(rule)
+        return found
+
+    @cached_property
+    def _name_sizes(self) -> set[int]:
+        return set(map(len, self._by_name))
+
+    @cached_property
+    def _by_principal(self) -> dict[str, list[AccessRule]]:
+        found = defaultdict(list)
+        for rule in self._rules:
+            found[rule.principal].append(rule)
+        return found

@@ -15,6 +15,7 @@ from penstock.broker.security.changing import carry_out, tell
 from penstock.broker.security.rules import RULES_PER_REQUEST_MAX, has_authorizer, rule_filter, shown
 from penstock.metadata.commands import RemoveAcls
 from penstock.metadata.refusal import Refusal
+from penstock.security.filters import RuleSearch
 from penstock.wire.api.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -41,11 +42,10 @@ async def handle(broker: Broker, request: Request, message: DeleteAclsRequest) -
 
     def decide(image: ClusterImage) -> Sequence[RemoveAcls] | Refusal:
         nonlocal matched, gone
-        matched = [
-            [rule for rule in image.access_rules if wanted.matches(rule)] if wanted.is_known else None
-            for wanted in filters
-        ]
-        gone = tuple(dict.fromkeys(rule for found in matched for rule in found or ()))
+        search = RuleSearch(image.access_rules)
+        found = {wanted: search.matching(wanted) for wanted in dict.fromkeys(filters) if wanted.is_known}
+        matched = [found.get(wanted) for wanted in filters]
+        gone = tuple(dict.fromkeys(rule for rules in found.values() for rule in rules))
         if len(gone) > RULES_PER_REQUEST_MAX:
             why = f"Cannot remove more than {RULES_PER_REQUEST_MAX} acls in a single delete operation."
             return Refusal(ErrorCode.POLICY_VIOLATION, why)
