@@ -275,7 +275,7 @@ def indexed(rules: AccessRules) -> dict[int, object]:
 
 
 @given(st.lists(st.sets(SPELLED, max_size=12), min_size=2, max_size=5))
-@settings(derandomize=True, max_examples=500)
+@settings(derandomize=True, max_examples=300)
 def test_changed_rules_are_those_made_anew(history: list[set[AccessRule]]) -> None:
     rules = AccessRules(history[0], super_users("User:root"))
     for before, after in pairwise(history):
@@ -389,7 +389,7 @@ FILTERS = st.builds(
 
 
 @given(st.sets(RULES, max_size=12), st.lists(FILTERS, min_size=1, max_size=4))
-@settings(derandomize=True, max_examples=1000)
+@settings(derandomize=True, max_examples=300)
 def test_a_search_finds_what_a_walk_over_all_rules_finds(
     found: set[AccessRule], filters: list[RuleFilter]
 ) -> None:

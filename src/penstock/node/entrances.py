@@ -16,10 +16,11 @@ from penstock.settings import SettingsError
 from penstock.settings.doors import Door, doors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from penstock.clock import Clock
     from penstock.entropy import Entropy
+    from penstock.metadata.access import ScramCredential
     from penstock.metadata.image import ClusterImage
     from penstock.node.signing_keys import SigningKeys
     from penstock.security.sasl.exchange import Exchange
@@ -43,6 +44,8 @@ class Entrances:
         self._watches: list[Coroutine[None, None, None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._own_secret = b""
+        self._decoy: tuple[Mapping[tuple[str, int], ScramCredential] | None, bytes] = (None, b"")
+        """Users, and the secret that follows from them."""
         self._token_secret = settings.delegation_token_secret_key
 
     def of(self, listener: str) -> Entrance:
@@ -143,7 +146,12 @@ class Entrances:
         the same everywhere."""
         credentials = self._image().credentials
         if credentials:
-            return hashlib.sha256(credentials[min(credentials)].server_key).digest()
+            known, secret = self._decoy
+            if known is not credentials:
+                # Once for the same users: strangers begin logins, and there may be 100,000 users.
+                secret = hashlib.sha256(credentials[min(credentials)].server_key).digest()
+                self._decoy = credentials, secret
+            return secret
         if not self._own_secret:
             self._own_secret = self._entropy.token(32)
         return self._own_secret
