@@ -1,7 +1,10 @@
 """Values that are legal and far from usual end in an answer, not in a shard that must be loaded anew."""
 
+import pytest
+
 from penstock.groups.classic.joining import OFFER_BYTES_MAX
 from penstock.groups.core import Client
+from penstock.settings.groups import GroupSettings
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -86,3 +89,33 @@ def test_what_a_member_offers_is_bounded() -> None:
     assert joined(half, half - 1) == ErrorCode.MESSAGE_TOO_LARGE
     assert world.shard.list_groups((), ()) == []
     assert joined(half, half - 2) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("letter", "most"),
+    [
+        ("m", 8),
+        ("\N{LATIN SMALL LETTER E WITH ACUTE}", 8),
+        ("\N{CJK UNIFIED IDEOGRAPH-4E2D}", 8),
+        ("\N{ROCKET}", 4),
+    ],
+)
+def test_the_text_beside_an_offset_is_counted_as_java_does(letter: str, most: int) -> None:
+    world = World({"t": 1}, settings=GroupSettings(offset_metadata_max_bytes=8))
+
+    def committed(text: str) -> int:
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=7, committed_metadata=text
+        )
+        topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+        answer = world.asked(world.shard.commit_offsets, OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+        assert isinstance(answer, OffsetCommitResponse)
+        return answer.topics[0].partitions[0].error_code
+
+    assert committed(letter * most) == ErrorCode.NONE
+    assert committed(letter * (most + 1)) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    asked = OffsetFetchRequestGroup(
+        group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    )
+    found = world.shard.fetch_offsets(asked, require_stable=True)
+    assert found.topics[0].partitions[0].metadata == letter * most

@@ -11,3 +11,8 @@ def fitting(text: str, most: int = STRING_BYTES_MAX) -> str:
     if 4 * len(text) <= most:
         return text
     return text.encode()[:most].decode(errors="ignore")
+
+
+def java_length(text: str) -> int:
+    """String.length() of Java, in UTF-16 units: what is beyond U+FFFF, such as most emoji, counts twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2

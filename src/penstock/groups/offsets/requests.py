@@ -44,6 +44,7 @@ from penstock.wire.api.txn_offset_commit import (
 )
 from penstock.wire.errors import ErrorCode
 from penstock.wire.schema import ZERO_UUID
+from penstock.wire.texts import java_length
 
 NO_OFFSET = -1
 NO_RETENTION = -1
@@ -211,8 +212,9 @@ class OffsetRequests:
             )
 
     def _metadata_code(self, metadata: str | None) -> ErrorCode:
-        # Kafka counts characters, whatever the name of the setting says.
-        too_large = metadata is not None and len(metadata) > self._c.settings.offset_metadata_max_bytes
+        # Kafka counts characters as Java does, whatever the name of the setting says.
+        most = self._c.settings.offset_metadata_max_bytes
+        too_large = metadata is not None and java_length(metadata) > most
         return ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
 
     def _topic_id(self, name: str) -> bytes:
