@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.metadata.commands import DeleteTopic
+from penstock.metadata.commands import CreateTopic, DeleteTopic
 from penstock.wire import compression
 from penstock.wire.api.fetch import (
     FetchPartition,
@@ -367,6 +367,31 @@ async def test_a_session_sends_only_news(rig: Rig) -> None:
         assert [one.partition_index for one in topic.partitions] == [1]
         assert values(topic.partitions[0]) == [b"n"]
         asked[1] = ("t", 1, end + 1)
+
+
+@pytest.mark.parametrize("version", [12, 13, 18])
+async def test_a_session_outlives_its_topics(rig: Rig, version: int) -> None:
+    """By id a partition stays the one that it was. In another session nobody knows it."""
+    topic = await rig.topic("t")
+    asked = request(rig, version, [("t", 0, 0)], session_epoch=0)
+    session_id = (await rig.ask(asked, FetchResponse, version)).session_id
+
+    async def told(epoch: int) -> list[int]:
+        message = request(rig, version, [], session_id=session_id, session_epoch=epoch)
+        answer = await rig.ask(message, FetchResponse, version)
+        assert (answer.error_code, answer.session_id) == (0, session_id)
+        return [one.error_code for found in answer.responses for one in found.partitions]
+
+    by_id = version >= 13
+    assert await told(1) == []
+    await rig.propose(DeleteTopic(topic.id))
+    assert [await told(2), await told(3)] == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * 2
+    await rig.propose(CreateTopic(b"again".ljust(16), "t", ((1,),)))
+    recreated = ErrorCode.INCONSISTENT_TOPIC_ID if by_id else ErrorCode.NONE
+    assert await told(4) == [recreated]
+    assert await told(5) == ([recreated] if by_id else [])
+    session_id = (await rig.ask(asked, FetchResponse, version)).session_id
+    assert await told(1) == ([ErrorCode.UNKNOWN_TOPIC_ID] if by_id else [])
 
 
 async def test_session_errors(rig: Rig) -> None:

@@ -133,9 +133,10 @@ def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Re
         permit = EVERYTHING
     if reader.by_id:
         topic = image.topic_by_id(wanted.topic_id)
-        if topic is None:
+        if topic is not None:
+            wanted.name = topic.name
+        elif not wanted.name:
             return _UNKNOWN_TOPIC_ID
-        wanted.name = topic.name
     else:
         topic = image.topics.get(wanted.name)
     broker = reader.broker
@@ -143,7 +144,9 @@ def _find(reader: Reader, image: ClusterImage, wanted: Wanted) -> Partition | Re
         return _UNAUTHORIZED
     index = wanted.index
     if topic is None or not 0 <= index < len(topic.partitions):
-        return _UNKNOWN_TOPIC_OR_PARTITION
+        # By id: it was found before, in this session or this fetch, and has been deleted since.
+        again = topic is None and wanted.name in image.topics
+        return _INCONSISTENT_TOPIC_ID if again else _UNKNOWN_TOPIC_OR_PARTITION
     partition = broker.ledger.partition(topic.id, index)
     if partition is None or partition.closed or reader.from_replica or not permit.leads:
         return _REFUSED if broker.ledger.refused(topic.id, index) else _NOT_LEADER
@@ -312,6 +315,7 @@ def _failure(partition: Partition, error: Exception) -> Result:
 # Errors that are found before a partition is asked come with an empty list of aborted transactions.
 _UNKNOWN_TOPIC_ID = Result(ErrorCode.UNKNOWN_TOPIC_ID, aborted=())
 _UNKNOWN_TOPIC_OR_PARTITION = Result(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, aborted=())
+_INCONSISTENT_TOPIC_ID = Result(ErrorCode.INCONSISTENT_TOPIC_ID, aborted=())
 _UNAUTHORIZED = Result(READ_TOPIC.code, aborted=())
 _NOT_LEADER = Result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _REFUSED = Result(ErrorCode.KAFKA_STORAGE_ERROR)

@@ -12,7 +12,8 @@
   version 3) and each partition's limit hold, except that the first batch is always given. Versions 0 to 2
   give it too, where Kafka cut it short.
 - Incremental sessions from version 7 (KIP-227) are in `broker.fetch.sessions`; in one, partitions that
-  had data go to the end of the order. Without one the consumer's own order counts.
+  had data go to the end of the order. Without one the consumer's own order counts. A topic that was deleted
+  since its session found it by id is UNKNOWN_TOPIC_OR_PARTITION; if its name is back, INCONSISTENT_TOPIC_ID.
 - read_committed from version 4: up to the last stable offset, with the aborted transactions.
 - Leader epochs from version 9 (KIP-320), diverging epochs from version 12 (KIP-595), topic ids from
   version 13 (KIP-516), the present leader and its address from version 16 (KIP-951).
