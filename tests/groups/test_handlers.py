@@ -698,3 +698,20 @@ async def test_settings_that_change_while_a_partition_is_loaded_hold_when_it_ser
     gate.set()
     await waiting
     assert {live.shard._c.settings.group_max_size for live in service.live_shards()} == {1}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_the_offsets_topic_says_how_much_is_committed_at_once(rig: Rig, restarted: bool) -> None:
+    asked = {("t", 0): 1, ("t", 1): 2, ("t", 2): 3}
+    await find(rig)
+    assert set((await commit(rig, 8, asked)).values()) == {ErrorCode.NONE}
+    await rig.configure(OFFSETS_TOPIC, max_message_bytes="150")
+    if restarted:
+        service = rig.broker.services.groups
+        for live in list(service.live_shards()):
+            service._broken(live)
+            live.close()
+    assert set((await commit(rig, 8, asked)).values()) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert await commit(rig, 8, {("t", 0): 7}) == {("t", 0): ErrorCode.NONE}
+    await rig.configure(OFFSETS_TOPIC, max_message_bytes="300")
+    assert set((await commit(rig, 8, asked)).values()) == {ErrorCode.NONE}

@@ -56,6 +56,26 @@ def test_only_so_many_requests_wait_for_markers() -> None:
     }
 
 
+def test_a_transaction_gets_no_more_partitions_than_one_record_holds_and_ends() -> None:
+    world = World()
+    producer = begun(world)
+    many = [Place("t" * 249, at) for at in range(100)]
+    refused = dict.fromkeys(many, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert set(world.codes(world.add(producer, HERE)).values()) == {ErrorCode.NONE}
+    world.shard.set_topic_bytes_max(400)
+    assert world.codes(world.add(producer, *many)) == refused
+    known = world.shard.described("x")
+    assert known is not None
+    assert known.places == {HERE}
+    # A record that ends it is written, however little the topic takes by now.
+    world.shard.set_topic_bytes_max(1)
+    assert world.told(world.end(producer, commit=True, bump=False)).code is ErrorCode.NONE
+    world.mark_all()
+    known = world.shard.described("x")
+    assert known is not None
+    assert known.state is State.COMPLETE_COMMIT
+
+
 def test_whoever_waits_is_answered_when_the_partition_goes_elsewhere() -> None:
     world = World(prompt=False)
     asked = world.init()

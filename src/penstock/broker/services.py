@@ -142,7 +142,8 @@ class Services:
         from penstock.broker.groups.coordinator import GroupCoordinator
 
         broker = self._broker
-        groups = GroupCoordinator(broker, lambda: broker.settings, broker.entropy)
+        bytes_max = partial(self._bytes_max, OFFSETS_TOPIC)
+        groups = GroupCoordinator(broker, lambda: broker.settings, bytes_max, broker.entropy)
         groups.start()
         self._to_stop.append(groups)
         return groups
@@ -156,12 +157,17 @@ class Services:
         broker = self._broker
         sender = MarkerSender(broker, lambda: self.peers, partial(append_markers, broker))
         self._to_stop.append(sender)
+        bytes_max = partial(self._bytes_max, TRANSACTIONS_TOPIC)
         transactions = TransactionCoordinator(
-            broker, lambda: broker.settings, self.producer_ids.take, sender.send
+            broker, lambda: broker.settings, bytes_max, self.producer_ids.take, sender.send
         )
         transactions.start()
         self._to_stop.append(transactions)
         return transactions
+
+    def _bytes_max(self, topic: str, image: ClusterImage) -> int:
+        """What the topic takes in one batch."""
+        return self.topic_configs.get(image, topic).max_message_bytes
 
     @cached_property
     def admission(self) -> Admission:

@@ -56,6 +56,7 @@ class Context:
         "offsets",
         "settings",
         "timers",
+        "watch_again",
     )
 
     def __init__(
@@ -74,6 +75,8 @@ class Context:
         self.journal: Journal[Group] = Journal(settings.offsets_batch_bytes_max)
         self.now = Now(0, 0)
         self.answers: list[tuple[Ticket, ApiMessage]] = []
+        self.watch_again: Callable[[Group], None] = _unwatched
+        """A change to this group was not made: set those of its timers that the change would have ended."""
 
     def answer(self, ticket: Ticket, response: ApiMessage) -> None:
         self.answers.append((ticket, response))
@@ -104,6 +107,10 @@ def nothing() -> None:
 
 def ignore(_code: ErrorCode) -> None:
     """Nobody can be told that this write failed; what it would have said is said again later."""
+
+
+def _unwatched(_group: Group) -> None:
+    """Nobody has timers yet."""
 
 
 TypedRecord = tuple[Key, Value | None]

@@ -74,6 +74,7 @@ class GroupShard:
         self._writing = OffsetWriting(self._c)
         self._offsets = OffsetRequests(self._c, self._join, self._writing)
         self._removal = Removal(self._c, self._writing)
+        self._c.watch_again = self._watch_again
 
     # Load
 
@@ -122,6 +123,10 @@ class GroupShard:
             self._join.restore_timers(group)
         else:
             self._consumer.restore_timers(group)
+
+    def _watch_again(self, group: Group) -> None:
+        if isinstance(group, ConsumerGroup):
+            self._consumer.watch_again(group)
 
     # Classic protocol
 
@@ -337,6 +342,10 @@ class GroupShard:
     def set_settings(self, settings: GroupSettings) -> None:
         """What was scheduled under the old ones stays as it is."""
         self._c.settings = settings
+
+    def set_topic_bytes_max(self, size: int) -> None:
+        """`max.message.bytes` of the offsets topic."""
+        self._c.journal.topic_bytes_max = size
 
     def set_image(self, image: ClusterImage) -> None:
         """Before `loaded` only; afterwards, `metadata_changed` says what is different."""

@@ -8,6 +8,9 @@ A shard may change state before its records are durable. The journal then rememb
 batch, by a name that the shard chooses. A failed batch takes all batches behind it along, because they were
 decided on state that never came to be; `fail` gives back the remembered state.
 
+A record that does not fit into a batch of the topic (`max.message.bytes`) is to fail alone, before anything
+is changed. So whoever writes what clients can make large asks the journal first whether it `takes` it.
+
 A batch of a transaction changes no state before it is durable. So it fails alone: the log may refuse it
 because its transaction has ended meanwhile, and that is nothing to those who write behind it.
 """
@@ -15,11 +18,17 @@ because its transaction has ended meanwhile, and that is nothing to those who wr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.shards.shard import Batch, Producer, Record
 from penstock.wire.errors import ErrorCode
+
+BATCH_BYTES_MAX = 1_048_588
+"""What a topic takes in one batch unless its setting says otherwise."""
+
+_HEADER_BYTES = 61
+_RECORD_OVERHEAD_BYTES_MAX = 21
 
 State = TypeVar("State")
 
@@ -56,12 +65,31 @@ class _Gathering(Generic[State]):
 class Journal(Generic[State]):
     """The batches of one shard: one under way, the rest behind it in order."""
 
-    __slots__ = ("_batch_bytes_max", "_in_flight", "_queue")
+    __slots__ = ("_batch_bytes_max", "_in_flight", "_queue", "topic_bytes_max")
 
     def __init__(self, batch_bytes_max: int) -> None:
+        """`batch_bytes_max`: a batch that has as much is joined by no other record."""
         self._batch_bytes_max = batch_bytes_max
+        self.topic_bytes_max = BATCH_BYTES_MAX
+        """`max.message.bytes` of the topic."""
         self._queue: deque[_Gathering[State]] = deque()
         self._in_flight = False
+
+    def takes(self, records: Iterable[Record]) -> bool:
+        """Whether each of them fits into a batch of the topic. Tombstones do: what they remove is larger."""
+        room = self.topic_bytes_max - _HEADER_BYTES
+        return all(value is None or _fits(key, value, room) for key, value in records)
+
+    def takes_together(self, records: Iterable[Record]) -> list[Record] | None:
+        """The records, if one batch of the topic holds them all. It looks no further than that."""
+        room = self.topic_bytes_max - _HEADER_BYTES
+        taken: list[Record] = []
+        for record in records:
+            room -= _record_bytes(len(record.key), len(record.value or b""), len(taken))
+            if room < 0:
+                return None
+            taken.append(record)
+        return taken
 
     def append(
         self,
@@ -76,7 +104,10 @@ class Journal(Generic[State]):
         batch.waiting.append(_Waiting(durable, failed, wrote=True))
 
     def then(self, durable: Durable, failed: Failed) -> None:
-        """Run one of the two when everything appended so far is decided. Something must be."""
+        """Run one of the two when everything appended so far is decided."""
+        if not self._queue:
+            durable()
+            return
         self._queue[-1].waiting.append(_Waiting(durable, failed, wrote=False))
 
     def remember(self, name: str, before: Callable[[], State | None]) -> None:
@@ -165,6 +196,21 @@ class Journal(Generic[State]):
         ):
             queue.append(_Gathering(producer))
         return queue[-1]
+
+
+def _fits(key: bytes, value: bytes, room: int) -> bool:
+    rough = len(key) + len(value) + _RECORD_OVERHEAD_BYTES_MAX
+    return rough <= room or _record_bytes(len(key), len(value), 0) <= room
+
+
+def _record_bytes(key: int, value: int, at: int) -> int:
+    """In a batch: a length, then attributes, time, place in the batch, key, value and no headers."""
+    body = 3 + _varint_bytes(at) + _varint_bytes(key) + key + _varint_bytes(value) + value
+    return _varint_bytes(body) + body
+
+
+def _varint_bytes(number: int) -> int:
+    return ((number << 1).bit_length() + 6) // 7 or 1
 
 
 def _unharmed(one: _Waiting) -> tuple[Durable, Failed]:

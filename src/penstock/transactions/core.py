@@ -73,8 +73,11 @@ class Context:
         """An id has another state from now on; None: it is forgotten."""
         self.journal.remember(transactional_id, lambda: self.known.get(transactional_id))
         self.set(transactional_id, transaction)
-        value = None if transaction is None else to_value(transaction)
-        self.journal.append([Record(to_key(transactional_id), value)], durable, failed)
+        self.journal.append([_record(transactional_id, transaction)], durable, failed)
+
+    def takes(self, transactional_id: str, transaction: Transaction) -> bool:
+        """Whether its record fits into a batch of the topic."""
+        return self.journal.takes([_record(transactional_id, transaction)])
 
     def set(self, transactional_id: str, transaction: Transaction | None) -> None:
         if transaction is None:
@@ -121,6 +124,10 @@ class Context:
     def taken_answers(self) -> list[tuple[Ticket, object]]:
         answers, self.answers = self.answers, []
         return answers
+
+
+def _record(transactional_id: str, transaction: Transaction | None) -> Record:
+    return Record(to_key(transactional_id), None if transaction is None else to_value(transaction))
 
 
 def nothing() -> None:

@@ -8,7 +8,7 @@ whose end is decided to its completion; `timeouts.py` looks after ids that nobod
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from penstock.shards.shard import Effects, Now, Ticket
+from penstock.shards.shard import Effects, Now, Ticket, error_after_append
 from penstock.transactions.core import NOBODY, Codes, Context, NoProducerId, Told
 from penstock.transactions.decisions import Decisions
 from penstock.transactions.ending import Ending
@@ -145,6 +145,9 @@ class TransactionShard:
             self._park(transactional_id, again, ticket, refused)
         elif isinstance(found, Answer):
             self._c.answer_unwritten(transactional_id, ticket, refused(found.code), refused)
+        elif not self._c.takes(transactional_id, found):
+            # Before it is part of the transaction: the records that end one with as much are always written.
+            self._c.answer(ticket, refused(error_after_append(ErrorCode.MESSAGE_TOO_LARGE)))
         else:
             waiting = self._c.to_answer(ticket, refused(ErrorCode.NONE), refused)
             self._c.write(transactional_id, found, *waiting)
@@ -225,6 +228,10 @@ class TransactionShard:
         return self._c.effects()
 
     # -- time ----------------------------------------------------------------------------------------
+
+    def set_topic_bytes_max(self, size: int) -> None:
+        """`max.message.bytes` of the topic."""
+        self._c.journal.topic_bytes_max = size
 
     def set_timing(self, timing: Timing) -> None:
         """What was scheduled under the old one stays as it is."""

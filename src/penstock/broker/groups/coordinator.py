@@ -19,26 +19,37 @@ if TYPE_CHECKING:
 
 class GroupCoordinator(Coordinator[GroupShard]):
     def __init__(
-        self, broker: LeadingBroker, settings: Callable[[], GroupSettings], entropy: Entropy
+        self,
+        broker: LeadingBroker,
+        settings: Callable[[], GroupSettings],
+        topic_bytes_max: Callable[[ClusterImage], int],
+        entropy: Entropy,
     ) -> None:
-        """`settings`: those in force, as of the newest image."""
+        """`settings`: those in force, as of the newest image. `topic_bytes_max`: what the offsets topic takes
+        in one batch."""
         super().__init__(OFFSETS_TOPIC, broker)
         self._settings = settings
+        self._topic_bytes_max = topic_bytes_max
         self._entropy = entropy
         self._changes = TopicChanges(broker.metadata.image)
 
     def new_shard(self, partition: Partition, image: ClusterImage) -> GroupShard:
-        return GroupShard(self._settings(), image, lambda: new_id(self._entropy))
+        shard = GroupShard(self._settings(), image, lambda: new_id(self._entropy))
+        shard.set_topic_bytes_max(self._topic_bytes_max(image))
+        return shard
 
     def bring_up_to_date(self, shard: GroupShard, image: ClusterImage) -> None:
         shard.set_settings(self._settings())
+        shard.set_topic_bytes_max(self._topic_bytes_max(image))
         shard.set_image(image)
 
     def image_changed(self, image: ClusterImage) -> None:
         settings = self._settings()
+        topic_bytes_max = self._topic_bytes_max(image)
         changed, removed = self._changes.to(image)
         for live in list(self.live_shards()):
             live.shard.set_settings(settings)
+            live.shard.set_topic_bytes_max(topic_bytes_max)
             live.tell(GroupShard.metadata_changed, image, changed, removed=removed)
 
 

@@ -31,12 +31,15 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         self,
         broker: LeadingBroker,
         settings: Callable[[], Settings],
+        topic_bytes_max: Callable[[ClusterImage], int],
         new_producer_id: Callable[[], int | None],
         send: Send,
     ) -> None:
-        """`settings`: those in force, as of the newest image."""
+        """`settings`: those in force, as of the newest image. `topic_bytes_max`: what the topic takes in
+        one batch."""
         super().__init__(TRANSACTIONS_TOPIC, broker)
         self._settings = settings
+        self._topic_bytes_max = topic_bytes_max
         self._new_producer_id = new_producer_id
         self._send = send
         self.beginnings = Turns()
@@ -89,15 +92,20 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
         return super()._shard(key)
 
     def new_shard(self, partition: Partition, image: ClusterImage) -> TransactionShard:
-        return TransactionShard(partition.leader_epoch, self._timing(), self._new_producer_id)
+        shard = TransactionShard(partition.leader_epoch, self._timing(), self._new_producer_id)
+        shard.set_topic_bytes_max(self._topic_bytes_max(image))
+        return shard
 
     def bring_up_to_date(self, shard: TransactionShard, image: ClusterImage) -> None:
         shard.set_timing(self._timing())
+        shard.set_topic_bytes_max(self._topic_bytes_max(image))
 
     def image_changed(self, image: ClusterImage) -> None:
         timing = self._timing()
+        topic_bytes_max = self._topic_bytes_max(image)
         for live in self.live_shards():
             live.shard.set_timing(timing)
+            live.shard.set_topic_bytes_max(topic_bytes_max)
 
     def run_errand(self, live: LiveShard[TransactionShard], errand: object) -> None:
         assert isinstance(errand, Marking)

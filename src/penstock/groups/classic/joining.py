@@ -205,9 +205,16 @@ class ClassicJoin:
             self._c.answer(join.ticket, self._static_generation(group, member, join.version, leader_before))
 
         def failed(code: ErrorCode) -> None:
-            refused = join_refused(error_after_append(code))
-            refused.generation_id = group.generation
-            self._c.answer(join.ticket, refused)
+            self._c.answer(
+                join.ticket,
+                JoinGroupResponse(
+                    error_code=error_after_append(code),
+                    generation_id=group.generation,
+                    protocol_type=group.protocol_type,
+                    protocol_name=group.protocol,
+                    leader=leader_before or "",
+                ),
+            )
             if group.members.get(new_id) is member:
                 group.update(member, *saved)
                 back = group.rename_static(member.instance_id or "", new_id, old_id)
@@ -340,9 +347,14 @@ class ClassicJoin:
     def write(
         self, group: ClassicGroup, assignments: dict[str, bytes], durable: Durable, failed: Failed
     ) -> None:
+        """The group as it is, in one record. A group that is too large for one is not written."""
+        records = encoded([(group.key(), group.value(assignments))])
+        if assignments and not self._c.journal.takes(records):
+            failed(ErrorCode.MESSAGE_TOO_LARGE)
+            return
         # From now on there may be a record: whoever removes the group must write a tombstone behind it.
         group.stored = True
-        self._c.journal.append(encoded([(group.key(), group.value(assignments))]), durable, failed)
+        self._c.journal.append(records, durable, failed)
 
     def _syncs_expired(self, group: ClassicGroup, generation: int) -> None:
         if not self._holds(group) or group.generation != generation or not group.pending_sync:

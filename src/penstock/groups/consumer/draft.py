@@ -2,7 +2,8 @@
 
 The first record copies the group. The copy takes the changes, and later decisions see them; the group itself
 stays as it was. An error on the way throws the draft away. `commit` puts the copy in the group's place and
-leaves the original with the journal, which goes back to it if the write fails.
+leaves the original with the journal, which goes back to it if the write fails. A draft with a record that is
+too large for the log is refused, and leaves all as it was.
 """
 
 from penstock.groups.classic.group import ClassicGroup
@@ -12,6 +13,7 @@ from penstock.groups.core import Context, TypedRecord, encoded
 from penstock.groups.records import GroupMetadataKey
 from penstock.groups.table import Group
 from penstock.shards.journal import Durable, Failed
+from penstock.wire.errors import ErrorCode
 
 
 class Draft:
@@ -54,6 +56,11 @@ class Draft:
         self._table[self.group_id] = group
         self.records.append(record)
 
+    @property
+    def fits(self) -> bool:
+        """Whether the log takes it."""
+        return self._context.journal.takes(encoded(self.records))
+
     def commit(self, durable: Durable, failed: Failed) -> None:
         """Make the change. With no record there is none, and `durable` runs once the group is durable."""
         journal = self._context.journal
@@ -64,10 +71,16 @@ class Draft:
                 durable()
             return
         before = self._before
+        records = encoded(self.records)
+        if not journal.takes(records):
+            failed(ErrorCode.MESSAGE_TOO_LARGE)
+            if before is not None:
+                self._context.watch_again(before)
+            return
         journal.remember(self.group_id, lambda: before)
         after = self._table.get(self.group_id)
         if after is None:
             self._context.groups.pop(self.group_id, None)
         else:
             self._context.groups[self.group_id] = after
-        journal.append(encoded(self.records), durable, failed)
+        journal.append(records, durable, failed)

@@ -295,6 +295,10 @@ class ConsumerHeartbeat:
         draft = Draft(self._c, group.group_id)
         if self._migration.can_downgrade_without(group, member.id):
             self._migration.downgrade(draft, group, leaving=member)
+            if not draft.fits:
+                # Classic members stand in one record all together. These stay what they are.
+                draft = Draft(self._c, group.group_id)
+                self.remove(draft, [member])
         else:
             self.remove(draft, [member])
         draft.commit(durable, failed)
@@ -336,6 +340,17 @@ class ConsumerHeartbeat:
                 timeout = member.classic.session_timeout_ms
             self.watch(group.group_id, member.id, timeout)
             self._limit_revocation(group.group_id, member)
+
+    def watch_again(self, group: ConsumerGroup) -> None:
+        """Set the timers that are missing; the others go on as they are."""
+        timers = self._c.timers
+        for member in group.members.values():
+            if ("session", group.group_id, member.id) not in timers:
+                classic = member.classic
+                timeout = self._session_ms(group.group_id) if classic is None else classic.session_timeout_ms
+                self.watch(group.group_id, member.id, timeout)
+            if ("rebalance", group.group_id, member.id) not in timers:
+                self._limit_revocation(group.group_id, member)
 
     def forget_timers(self, group_id: str, member_id: str) -> None:
         for kind in ("session", "rebalance", "rejoin", "resync"):

@@ -126,6 +126,7 @@ class OffsetRequests:
             records,
             lambda: self._c.answer(ticket, response),
             lambda code: self._c.answer(ticket, commit_refused(request, error_after_append(code))),
+            asked=True,
         )
 
     def _check_commit(self, request: OffsetCommitRequest, version: int) -> None:
@@ -185,6 +186,7 @@ class OffsetRequests:
             lambda: self._c.answer(ticket, response),
             lambda code: self._c.answer(ticket, txn_commit_refused(request, error_after_append(code))),
             Producer(request.producer_id, request.producer_epoch, guard),
+            asked=True,
         )
 
     def _check_transactional(self, request: TxnOffsetCommitRequest) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.core import Context, TypedRecord, encoded
 from penstock.groups.offsets.committed import NO_PRODUCER, Committed, Place
-from penstock.groups.records import OffsetCommitKey, OffsetCommitValue
+from penstock.groups.records import OffsetCommitKey, OffsetCommitValue, to_record
 from penstock.groups.table import Group
 from penstock.shards.journal import Durable, Failed
 from penstock.shards.shard import Producer
@@ -35,10 +35,20 @@ class OffsetWriting:
         answer: Durable,
         refuse: Failed,
         producer: Producer | None = None,
+        *,
+        asked: bool = False,
     ) -> None:
+        """`asked`: they are those of one request, and are taken if one batch of the topic holds them all."""
         if not records:
             answer()
             return
+        if asked:
+            fitting = self._c.journal.takes_together(to_record(key, value) for key, value in records)
+            if fitting is None:
+                refuse(ErrorCode.MESSAGE_TOO_LARGE)
+                return
+        else:
+            fitting = encoded(records)
 
         committed = [_place(record) for record in records if record[1] is not None]
         entering = committed if producer is not None else []
@@ -61,7 +71,7 @@ class OffsetWriting:
             arrived()
             refuse(code)
 
-        self._c.journal.append(encoded(records), durable, failed, producer)
+        self._c.journal.append(fitting, durable, failed, producer)
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int) -> None:
         """One durable record."""
