@@ -23,6 +23,8 @@ serve, and compares the answers field by field. Each mismatch must be covered by
 - `__consumer_offsets` and `__transaction_state` are real compacted topics with records in Kafka's formats, as in Kafka.
 - Not there: tiered storage (all storage is remote), share groups (KIP-932), Streams groups (KIP-1071), Kerberos, and a
   schema registry or Connect of its own. Confluent's registry and Kafka Connect can be run beside it.
+- A change to a group of the `consumer` protocol may need more records than one batch of `__consumer_offsets` takes, as a new
+  assignment of ten thousand members does, if each record fits. Kafka refuses it.
 - A produced batch of more than 32 records is checked at its beginning and its end, and read whole only if something looks
   unusual there. Kafka reads each record.
 - [Settings](settings.md) names every setting that is accepted and has no meaning here, with the reason.

@@ -20,6 +20,7 @@ from penstock.shards.timers import Timers
 from penstock.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from penstock.groups.memory import MemberMemory
     from penstock.groups.offsets.committed import Offsets
     from penstock.groups.table import Group
     from penstock.metadata.image import ClusterImage
@@ -51,6 +52,7 @@ class Context:
         "groups",
         "image",
         "journal",
+        "memory",
         "new_id",
         "now",
         "offsets",
@@ -65,11 +67,13 @@ class Context:
         image: ClusterImage,
         new_id: Callable[[], str],
         offsets: Offsets,
+        memory: MemberMemory,
     ) -> None:
         self.settings = settings
         self.image = image
         self.new_id = new_id
         self.offsets = offsets
+        self.memory = memory
         self.groups: dict[str, Group] = {}
         self.timers = Timers()
         self.journal: Journal[Group] = Journal(settings.offsets_batch_bytes_max)
@@ -96,6 +100,11 @@ class Context:
             lambda: self.answer(ticket, response),
             lambda code: self.answer(ticket, refusal(error_after_append(code))),
         )
+
+    def keep(self, size: int) -> None:
+        """A request brings so much to stay. GroupError if that is too much for this broker."""
+        if size > 0 and not self.memory.admits(size, self.now.ms):
+            raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def after(self, timeout_ms: int) -> int:
         return self.now.ms + timeout_ms

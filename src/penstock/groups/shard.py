@@ -21,6 +21,7 @@ from penstock.groups.describe import (
     described_consumer,
     listed,
 )
+from penstock.groups.memory import MemberMemory
 from penstock.groups.migration import Migration
 from penstock.groups.mixed import MixedGroup
 from penstock.groups.offsets.committed import NO_PRODUCER, Offsets, TopicOffsets
@@ -64,8 +65,16 @@ class GroupShard:
         "_writing",
     )
 
-    def __init__(self, settings: GroupSettings, image: ClusterImage, new_id: Callable[[], str]) -> None:
-        self._c = Context(settings, image, new_id, Offsets())
+    def __init__(
+        self,
+        settings: GroupSettings,
+        image: ClusterImage,
+        new_id: Callable[[], str],
+        memory: MemberMemory | None = None,
+    ) -> None:
+        """`memory`: that of the broker, which its shards share; None: this one has its own."""
+        shared = MemberMemory(self.kept_bytes) if memory is None else memory
+        self._c = Context(settings, image, new_id, Offsets(), shared)
         self._join = ClassicJoin(self._c)
         self._sync = ClassicSync(self._c, self._join)
         self._migration = Migration(self._c, self._join)
@@ -151,6 +160,8 @@ class GroupShard:
         if join.size > OFFER_BYTES_MAX:
             raise GroupError(ErrorCode.MESSAGE_TOO_LARGE)
         group = self._c.groups.get(request.group_id)
+        present = None if group is None else group.members.get(request.member_id)
+        self._c.keep(join.kept_bytes - (0 if present is None else present.kept_bytes))
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 return self._mixed.join(group, join)
@@ -161,6 +172,7 @@ class GroupShard:
         self._c.now = now
         try:
             group = self._named(request.group_id)
+            self._c.keep(sum(len(a.assignment) for a in request.assignments))
             if isinstance(group, ClassicGroup):
                 self._sync.sync(group, request, ticket)
             else:
@@ -328,6 +340,10 @@ class GroupShard:
                 lambda: self._c.answer(ticket, response), lambda _: self._c.answer(ticket, response)
             )
         return self._effects()
+
+    def kept_bytes(self) -> int:
+        """About how much memory the members of all groups take."""
+        return sum(group.kept_bytes for group in self._c.groups.values())
 
     # Time
 

@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.groups.classic.embedded import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from penstock.groups.core import Client, GroupError
+from penstock.groups.memory import MEMBER_BYTES, TEXT_BYTES
 from penstock.groups.offsets.committed import Committed
 from penstock.groups.records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from penstock.shards.shard import Ticket
@@ -48,6 +49,10 @@ def protocols_of(offered: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     return tuple((p.name, bytes(p.metadata)) for p in offered)
 
 
+def offered_bytes(protocols: Protocols) -> int:
+    return sum(len(name) + len(metadata) + 2 * TEXT_BYTES for name, metadata in protocols)
+
+
 class ClassicMember(msgspec.Struct, eq=False):
     id: str
     instance_id: str | None
@@ -61,6 +66,12 @@ class ClassicMember(msgspec.Struct, eq=False):
     """It has not seen an answer to its first JoinGroup, so it cannot heartbeat yet."""
     join_ticket: Ticket | None = None
     sync_ticket: Ticket | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much memory it takes."""
+        names = len(self.id) + len(self.instance_id or "") + len(self.client.id)
+        return MEMBER_BYTES + names + offered_bytes(self.protocols) + len(self.assignment)
 
     @property
     def is_static(self) -> bool:
@@ -148,6 +159,11 @@ class ClassicGroup:
     @property
     def state_name(self) -> str:
         return self.state.value
+
+    @property
+    def kept_bytes(self) -> int:
+        pending = sum(MEMBER_BYTES + len(member_id) for member_id in self.pending_join)
+        return pending + sum(member.kept_bytes for member in self.members.values())
 
     @property
     def is_empty(self) -> bool:

@@ -6,8 +6,16 @@ members that never do. The first rebalance of an empty group waits a little for 
 (`group.initial.rebalance.delay.ms`), because consumers tend to start together.
 """
 
-from penstock.groups.classic.group import ClassicGroup, ClassicMember, Protocols, State, protocols_of
+from penstock.groups.classic.group import (
+    ClassicGroup,
+    ClassicMember,
+    Protocols,
+    State,
+    offered_bytes,
+    protocols_of,
+)
 from penstock.groups.core import Client, Context, GroupError, encoded, ignore, nothing
+from penstock.groups.memory import MEMBER_BYTES
 from penstock.shards.journal import Durable, Failed
 from penstock.shards.shard import Ticket, error_after_append
 from penstock.wire.api.join_group import JoinGroupRequest, JoinGroupResponse
@@ -46,6 +54,13 @@ class Join:
     @property
     def size(self) -> int:
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it brings to stay."""
+        request = self.request
+        names = len(request.member_id) + len(request.group_instance_id or "") + len(self.client.id)
+        return MEMBER_BYTES + names + offered_bytes(self.protocols)
 
     @property
     def names(self) -> set[str]:

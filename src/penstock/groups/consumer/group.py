@@ -16,7 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.groups.classic.embedded import CONSUMER_PROTOCOL_TYPE
+from penstock.groups.classic.group import offered_bytes
 from penstock.groups.core import Client, GroupError
+from penstock.groups.memory import MEMBER_BYTES, PARTITION_BYTES, TEXT_BYTES
 from penstock.groups.offsets.committed import Committed
 from penstock.metadata.image import PartitionKey
 from penstock.wire.errors import ErrorCode
@@ -73,6 +75,13 @@ class Member(msgspec.Struct, frozen=True):
         """At a new epoch. The one before is kept, in case the answer that announces the new one is lost."""
         return msgspec.structs.replace(self, epoch=epoch, previous_epoch=self.epoch, **changes)
 
+    @property
+    def kept_bytes(self) -> int:
+        """About how much memory it takes, without its partitions."""
+        names = len(self.id) + len(self.instance_id or "") + len(self.rack_id or "") + len(self.client.id)
+        offered = 0 if self.classic is None else offered_bytes(self.classic.protocols)
+        return MEMBER_BYTES + names + subscribed_bytes(self.topics) + len(self.regex) + offered
+
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
@@ -87,6 +96,10 @@ class Member(msgspec.Struct, frozen=True):
             if epoch is not None:
                 return epoch
         return None
+
+
+def subscribed_bytes(topics: Iterable[str]) -> int:
+    return sum(len(topic) + TEXT_BYTES for topic in topics)
 
 
 class ResolvedRegex(NamedTuple):
@@ -168,6 +181,12 @@ class ConsumerGroup:
         return twin
 
     # Questions
+
+    @property
+    def kept_bytes(self) -> int:
+        assigned = sum(len(partitions) for target in self.targets.values() for partitions in target.values())
+        found = sum(len(regex) + len(one.topics) * TEXT_BYTES for regex, one in self.resolved.items())
+        return found + assigned * PARTITION_BYTES + sum(member.kept_bytes for member in self.members.values())
 
     @property
     def is_empty(self) -> bool:

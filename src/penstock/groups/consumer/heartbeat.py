@@ -44,6 +44,7 @@ from penstock.groups.consumer.target import (
     update_target,
 )
 from penstock.groups.core import Client, Context, GroupError, ignore, nothing
+from penstock.groups.memory import PARTITION_BYTES
 from penstock.groups.migration import Migration
 from penstock.shards.journal import Durable, Failed
 from penstock.shards.shard import Ticket, error_after_append
@@ -120,6 +121,7 @@ class ConsumerHeartbeat:
         ticket: Ticket,
         sees: Callable[[str], bool],
     ) -> None:
+        self._keep(request, client)
         draft = Draft(self._c, request.group_id)
         group = self._enter(draft, joining=request.member_epoch == 0)
         member_id = request.member_id or self._c.new_id()
@@ -147,6 +149,22 @@ class ConsumerHeartbeat:
             # A member that may have missed an answer says everything anew.
             response.assignment = _assignment(updated)
         draft.commit(lambda: self._c.answer(ticket, response), self._refuse(ticket))
+
+    def _keep(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> None:
+        """Before anything is changed: whether what the request says of its member may stay."""
+        names = request.subscribed_topic_names
+        if request.member_epoch != 0 and names is None:
+            return
+        c = self._c
+        group = c.groups.get(request.group_id)
+        present = None if group is None else group.members.get(request.member_id)
+        size = _updated(Member(id=request.member_id), request, client).kept_bytes
+        if not isinstance(group, ConsumerGroup) or group.is_empty:
+            # The first member gets all there is; it is shared out to those who follow.
+            topics = c.image.topics if request.subscribed_topic_regex else names or ()
+            found = (c.image.topics.get(name) for name in topics)
+            size += PARTITION_BYTES * sum(len(topic.partitions) for topic in found if topic is not None)
+        c.keep(size - (0 if present is None else present.kept_bytes))
 
     def _enter(self, draft: Draft, *, joining: bool) -> ConsumerGroup:
         """The group to work on: as it is, new, or converted from the classic protocol."""
