@@ -184,7 +184,7 @@ def _fetch(right: Right) -> FetchRequest:
 
 
 def _find(right: Right) -> FindCoordinatorRequest:
-    kind = 1 if right.resource is Resource.TRANSACTIONAL_ID else 0
+    kind = {Resource.GROUP: 0, Resource.TRANSACTIONAL_ID: 1, Resource.CLUSTER: 2}[right.resource]
     return FindCoordinatorRequest(key_type=kind, coordinator_keys=["key"])
 
 

@@ -255,7 +255,7 @@ VARIANTS: dict[str, dict[str, Variant]] = {
     "Fetch": {"follower": _follower},
     "Metadata": {"all": _all_topics, "absent": _absent_topics, "ids": _by_id("Topics", 10)},
     "OffsetFetch": {"all": _all_offsets},
-    "FindCoordinator": {"transactions": _coordinator_of(1, 1)},
+    "FindCoordinator": {"transactions": _coordinator_of(1, 1), "share": _coordinator_of(2, 4)},
     "CreateTopics": {
         "validated": lambda body, version: {**body, "ValidateOnly": True} if version else None,
     },

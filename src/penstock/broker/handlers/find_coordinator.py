@@ -10,14 +10,14 @@
 - Transactional ids are TRANSACTIONAL_ID_AUTHORIZATION_FAILED while the feature level of the cluster is below
   that of transactions, with a message that says so. It is the one code that every client gives up on at once:
   librdkafka tries again after any other, until its time is over. Share groups (KIP-932) and key types that
-  nobody knows are INVALID_REQUEST.
+  nobody knows are INVALID_REQUEST. From version 6 on only brokers may ask for share groups, as in Kafka.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.broker.rights import DESCRIBE_GROUP, DESCRIBE_TRANSACTION
+from penstock.broker.rights import BE_A_BROKER, DESCRIBE_GROUP, DESCRIBE_TRANSACTION
 from penstock.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.metadata.levels import TRANSACTIONS_FROM
 from penstock.shards.partitioner import partition_of
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
+SHARE_SINCE = 6
 MANY_SINCE = 4
 NO_NODE = -1
 _RIGHTS = {GROUP: DESCRIBE_GROUP, TRANSACTION: DESCRIBE_TRANSACTION}
@@ -48,6 +50,9 @@ async def handle(
     topic = _topic(broker.image, message.key_type)
     many = request.api_version >= MANY_SINCE
     keys = message.coordinator_keys if many else [message.key]
+    if message.key_type == SHARE and request.api_version >= SHARE_SINCE and not permit.allows(BE_A_BROKER):
+        why = "Only a broker may ask for the coordinator of a share group."
+        return FindCoordinatorResponse(coordinators=[_refused(key, BE_A_BROKER.code, why) for key in keys])
     refusals = {key: _refusal(broker.image, message.key_type, key, permit) for key in keys}
     if topic is not None and topic not in broker.image.topics and None in refusals.values():
         await _create(broker, topic)
