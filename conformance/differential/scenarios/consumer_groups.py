@@ -76,6 +76,23 @@ def consumer_alone(draw: Draw, version: int) -> Iterator[Step]:
 
 
 @scenario("ConsumerGroupHeartbeat")
+def consumer_too_large(draw: Draw, version: int) -> Iterator[Step]:
+    """More names than one record of the offsets topic holds."""
+    group = draw.fresh("group")
+    slot = f"member {group}"
+    me = learned(slot, "")
+    many = [f"{number:06}{'n' * 200}" for number in range(10_000)]
+    member = first_id(draw, version)
+    yield Step(entering(group, member, SubscribedTopicNames=many), note="enters too large")
+    yield described(group, note="entered too large")
+    body = entering(group, member, SubscribedTopicNames=[DATA])
+    yield Step(body, learn=remember(MemberId=slot), note="enters")
+    yield Step(staying(group, me, 2, SubscribedTopicNames=many), note="too large")
+    yield described(group, note="too large")
+    yield Step(staying(group, me, 2), note="says nothing new")
+
+
+@scenario("ConsumerGroupHeartbeat")
 def consumer_wrong(draw: Draw, version: int) -> Iterator[Step]:
     def ask(note: str, **more: Any) -> Step:
         usual = entering(draw.fresh("group"), draw.fresh("id"), SubscribedTopicNames=[DATA])

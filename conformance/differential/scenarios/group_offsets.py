@@ -87,6 +87,20 @@ def commit_plain(draw: Draw, version: int) -> Iterator[Step]:
 
 
 @scenario("OffsetCommit")
+def commit_too_much(draw: Draw, version: int) -> Iterator[Step]:
+    """More than one batch of the offsets topic holds, though each offset is small."""
+    if version == IN_ZOOKEEPER:
+        return
+    group = draw.fresh("group")
+    yield Step(committing(version, group, [(DATA, [part(0, 1)])]))
+    many = [part(0, offset, "x" * 4_000) for offset in range(300)]
+    yield Step(committing(version, group, [(DATA, many)]), note="too much")
+    yield committed(group, "too much")
+    yield Step(committing(version, group, [(DATA, many[:100])]), note="less")
+    yield committed(group, "less")
+
+
+@scenario("OffsetCommit")
 def commit_wrong(draw: Draw, version: int) -> Iterator[Step]:
     if version == IN_ZOOKEEPER:
         return

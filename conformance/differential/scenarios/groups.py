@@ -14,6 +14,8 @@ SESSION_MS = 600_000
 # back for a member id.
 JOIN, JOIN_STATIC, SYNC, BEAT, LEAVE, DESCRIBE, COMMIT, FETCH = 3, 5, 3, 3, 3, 5, 8, 7
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+LARGE_BYTES = 2 << 20
+"""More than an internal topic takes in one batch."""
 
 
 def subscription(*topics: str) -> bytes:
@@ -260,6 +262,24 @@ def join_static(draw: Draw, version: int) -> Iterator[Step]:
 def leave_static(group: str, instance: str, note: str) -> Step:
     body = {"GroupId": group, "Members": [{"MemberId": "", "GroupInstanceId": instance}]}
     return Step(body, api="LeaveGroup", version=LEAVE, note=note)
+
+
+@scenario("SyncGroup")
+def sync_too_large(draw: Draw, version: int) -> Iterator[Step]:
+    """More than one record of the offsets topic holds."""
+    group = draw.fresh("group")
+    slot = f"member {group}"
+    me = learned(slot, "")
+    named: dict[str, Any] = {"ProtocolType": "consumer", "ProtocolName": "range"} if version >= 5 else {}
+    yield join(group, slot)
+    shares = [{"MemberId": me, "Assignment": bytes(LARGE_BYTES)}]
+    yield Step(syncing(group, me, Assignments=shares, **named), note="too large")
+    yield describe(group, note="after too large")
+    yield Step(beating(group, me), api="Heartbeat", version=BEAT, note="after too large")
+    yield join(group, slot, MemberId=me)
+    shares = [{"MemberId": me, "Assignment": b"share"}]
+    yield Step(syncing(group, me, 2, Assignments=shares, **named), note="smaller")
+    yield describe(group, note="smaller")
 
 
 @scenario("SyncGroup")
