@@ -36,7 +36,7 @@ def handle(
         return refused(message, refusal)
     owners = None
     if message.owners is not None:
-        owners = [f"{one.principal_type}:{one.principal_name}" for one in message.owners]
+        owners = {f"{one.principal_type}:{one.principal_name}" for one in message.owners}
     secret = broker.settings.delegation_token_secret_key or ""
     principal = request.session.principal
     return DescribeDelegationTokenResponse(
