@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from struct import Struct
@@ -10,8 +11,10 @@ from struct import Struct
 import pytest
 
 from penstock.broker.groups.requests import client_of
+from penstock.broker.handlers import list_groups
 from penstock.broker.shards.live import LiveShard
 from penstock.broker.shards.loading import load
+from penstock.groups import describe
 from penstock.groups.classic.embedded import write_assignment
 from penstock.groups.classic.group import ClassicGroup, ClassicMember
 from penstock.groups.shard import GroupShard
@@ -503,6 +506,27 @@ async def test_a_member_of_the_consumer_protocol_through_its_life(rig: Rig, vers
 
     assert (await beat(rig, -1, member, version)).error_code == 0
     assert (await beat(rig, 2, member, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_filters_of_a_list_are_looked_at_once_for_all_partitions(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may send 250,000 of them, and a broker may coordinate fifty partitions."""
+    looked_at: list[int] = []
+
+    def counted(filters: list[str]) -> frozenset[str]:
+        looked_at.append(len(filters))
+        return describe.words(filters)
+
+    monkeypatch.setattr(list_groups, "words", counted)
+    await find(rig)
+    await commit(rig, 9, {("t", 0): 1}, group="simple")
+    many = [f" {n} " for n in range(200_000)]
+    began = time.thread_time()
+    answer = await rig.ask(ListGroupsRequest(states_filter=[*many, " EMPTY"]), ListGroupsResponse, 4)
+    assert time.thread_time() - began < 2
+    assert [group.group_id for group in answer.groups] == ["simple"]
+    assert looked_at == [200_001, 0]
 
 
 async def test_list_describe_delete(rig: Rig) -> None:

@@ -87,7 +87,7 @@ def test_what_a_member_offers_is_bounded() -> None:
 
     half = OFFER_BYTES_MAX // 2
     assert joined(half, half - 1) == ErrorCode.MESSAGE_TOO_LARGE
-    assert world.shard.list_groups((), ()) == []
+    assert world.shard.list_groups(set(), set()) == []
     assert joined(half, half - 2) == ErrorCode.NONE
 
 

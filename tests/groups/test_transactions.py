@@ -260,11 +260,11 @@ def test_a_group_may_exist_for_the_sake_of_an_open_transaction() -> None:
     world.permitted.add(7)
     commit_in_transaction(world, 7, 9)
     for _ in ("live", "loaded"):
-        assert [group.group_id for group in world.shard.list_groups((), ())] == ["g"]
+        assert [group.group_id for group in world.shard.list_groups(set(), set())] == ["g"]
         world.restart()
     world.mark(7, committed=True)
     for _ in ("live", "loaded"):
-        assert [group.group_id for group in world.shard.list_groups((), ())] == ["g"]
+        assert [group.group_id for group in world.shard.list_groups(set(), set())] == ["g"]
         assert fetched(world) == 9
         world.restart()
 
@@ -279,7 +279,7 @@ def test_deleting_a_group_takes_what_its_transactions_would_commit() -> None:
     world.mark(7, committed=True)
     for _ in ("live", "loaded"):
         assert fetched(world) == NOTHING
-        assert world.shard.list_groups((), ()) == []
+        assert world.shard.list_groups(set(), set()) == []
         world.restart()
 
 
@@ -306,7 +306,7 @@ def test_offsets_of_open_transactions_outlive_their_time() -> None:
     world.mark(7, committed=False)
     world.advance(2 * MINUTE_MS)
     assert fetched(world) == NOTHING
-    assert world.shard.list_groups((), ()) == []
+    assert world.shard.list_groups(set(), set()) == []
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -469,12 +469,12 @@ def test_what_is_visible_is_what_the_log_says(seed: int) -> None:
         history.check()
     flush_all(history.world)
     history.check()
-    listed = {group.group_id for group in history.world.shard.list_groups((), ())}
+    listed = {group.group_id for group in history.world.shard.list_groups(set(), set())}
     assert listed >= set(history.owners())
     history.world.restart()
     flush_all(history.world)
     history.check()
-    listed = {group.group_id for group in history.world.shard.list_groups((), ())}
+    listed = {group.group_id for group in history.world.shard.list_groups(set(), set())}
     assert listed == set(history.owners())
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from penstock.groups.classic.embedded import read_assignment, write_assignment
+from penstock.groups.describe import words as words_of
 from penstock.groups.records import read_record
 from penstock.settings.groups import GroupSettings
 from penstock.wire.api.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -262,7 +263,8 @@ class Transcript:
     def do_groups(self, *words: str) -> None:
         o = _options(words)
         found = self.w.shard.list_groups(
-            o["state"].split(",") if "state" in o else [], o["type"].split(",") if "type" in o else []
+            words_of(o["state"].split(",") if "state" in o else ()),
+            words_of(o["type"].split(",") if "type" in o else ()),
         )
         for g in found:
             self.lines.append(f"{g.group_id} {g.group_type} {g.group_state} type={g.protocol_type or '-'}")

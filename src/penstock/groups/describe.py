@@ -1,5 +1,7 @@
 """Groups as ListGroups, DescribeGroups and ConsumerGroupDescribe show them."""
 
+from collections.abc import Iterable
+
 from penstock.groups.classic.group import ClassicGroup, State
 from penstock.groups.consumer.group import NO_TARGET, ConsumerGroup, Partitions, Target
 from penstock.groups.consumer.target import assignor_of
@@ -19,7 +21,13 @@ NOT_FOUND_SINCE = 6
 _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
 
-__all__ = ["Described", "DescribedConsumer", "described_classic", "described_consumer", "listed"]
+__all__ = ["Described", "DescribedConsumer", "described_classic", "described_consumer", "listed", "words"]
+
+
+def words(filters: Iterable[str]) -> frozenset[str]:
+    """What the filters of a list name, without regard to case. There may be very many, and all shards of a
+    broker are asked, so this is done once."""
+    return frozenset(one.strip().lower() for one in filters)
 
 
 def listed(group: Group) -> ListedGroup:

@@ -6,7 +6,7 @@ before any request; `durable` or `failed` is reported for each batch before time
 ticket names one waiting request; and a shard that failed or lost its partition is thrown away.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 
 from penstock.groups.classic.group import ClassicGroup, load_classic
 from penstock.groups.classic.joining import OFFER_BYTES_MAX, ClassicJoin, Join, join_refused
@@ -294,18 +294,16 @@ class GroupShard:
 
     # Groups as a whole
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """Changes nothing and never waits. Filters are compared without regard to case."""
-        wanted_states = {state.strip().lower() for state in states}
-        wanted_types = {kind.strip().lower() for kind in types}
+    def list_groups(self, states: Set[str], types: Set[str]) -> list[ListedGroup]:
+        """Changes nothing and never waits. Filters are `describe.words`, and empty ones let all pass."""
         names = self._c.groups.keys() | self._c.journal.changed()
         groups = (self._durable(group_id) for group_id in sorted(names))
         return [
             listed(group)
             for group in groups
             if group is not None
-            and (not wanted_states or group.state_name.lower() in wanted_states)
-            and (not wanted_types or group.type in wanted_types)
+            and (not states or group.state_name.lower() in states)
+            and (not types or group.type in types)
         ]
 
     def census(self) -> Iterator[tuple[str, str, int, TopicOffsets]]:

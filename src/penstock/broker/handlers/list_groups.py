@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.broker.rights import LIST_GROUP
+from penstock.groups.describe import words
 from penstock.wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.wire.errors import ErrorCode
 
@@ -25,10 +26,11 @@ async def handle(
     shards = await broker.services.groups.all_shards()
     if isinstance(shards, ErrorCode):
         return ListGroupsResponse(error_code=shards)
+    states, types = words(message.states_filter), words(message.types_filter)
     groups = [
         group
         for live in shards
-        for group in live.shard.list_groups(message.states_filter, message.types_filter)
+        for group in live.shard.list_groups(states, types)
         if permit.sees(LIST_GROUP, group.group_id)
     ]
     return ListGroupsResponse(groups=groups)
