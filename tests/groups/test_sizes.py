@@ -146,7 +146,7 @@ def test_a_static_member_that_comes_back_too_large_leaves_the_old_one_in_its_pla
 def test_a_subscription_that_is_too_large_makes_no_group_and_changes_none() -> None:
     world = World()
     assert beat(world, MANY).error_code == TOO_LARGE
-    assert world.shard.list_groups((), ()) == []
+    assert world.shard.list_groups(frozenset(), frozenset()) == []
     assert beat(world, ["t"]).member_epoch == 2
     assert beat(world, MANY, 2).error_code == TOO_LARGE
     assert beat(world, None, 2).member_epoch == 2
@@ -197,7 +197,7 @@ def test_offsets_that_do_not_fit_into_one_batch_are_refused_together() -> None:
     assert committed(300, "x" * 4_000) == {TOO_LARGE}
     assert committed(250_000, "", "g" * 32_000) == {TOO_LARGE}  # 8 GB in records.
     assert world.batches == 0
-    assert world.shard.list_groups((), ()) == []
+    assert world.shard.list_groups(frozenset(), frozenset()) == []
     assert committed(10_000, "") == {ErrorCode.NONE}
     world.shard.set_topic_bytes_max(2 * BATCH_BYTES_MAX)
     assert committed(300, "x" * 4_000) == {ErrorCode.NONE}
