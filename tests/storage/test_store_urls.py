@@ -40,6 +40,8 @@ def test_what_a_url_cannot_set_is_refused() -> None:
     [
         ("s3://KEY:topsecret@bucket/prefix", "s3://***@bucket/prefix"),
         ("az://user:top@secret@container", "az://***@container"),
+        ("abfss://user:topsecret@account.dfs.core.windows.net", "abfss://***@account.dfs.core.windows.net"),
+        ("abfss://top@secret@account.dfs.core.windows.net", "abfss://***@account.dfs.core.windows.net"),
         ("s3://bucket?endpoint=http://k:topsecret@host:9", "s3://bucket?endpoint=http://***@host:9"),
     ],
 )

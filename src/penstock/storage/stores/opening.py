@@ -14,11 +14,15 @@ _SCHEMES = ("file:", "memory:", "s3:", "gs:", "az:", "etcd:", "etcds:")
 
 _USER = re.compile(r"(?<=://)[^/?#]*@")
 """In a URL, and in the endpoint within one: a name, and a password or a key."""
+_CONTAINER = re.compile(r"abfss?://[^/?#:@]*@(?![^/?#]*@)")
+"""In such a URL it is the container that stands before the account."""
 
 
 def shown(location: str) -> str:
     """A place as it may be told."""
-    return _USER.sub("***@", location) if "://" in location else location
+    container = _CONTAINER.match(location)
+    begin = container.end() if container is not None else 0
+    return location[:begin] + _USER.sub("***@", location[begin:])
 
 
 def open_store(location: str, *, sync: bool = False, entropy: "Entropy" = SYSTEM) -> "ObjectStore":
